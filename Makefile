@@ -1,0 +1,53 @@
+# `make demo` and `make test` set everything up; they need Python 3.11 and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint types format clean
+
+help:
+	@echo "make demo      install the library and run the demonstration"
+	@echo "make test      install the test tools, check style and types, run the tests"
+	@echo "make test-all  the same, with the slow tests"
+	@echo "make lint      check style       make types   check types"
+	@echo "make format    mend style        make clean   remove caches and builds"
+
+demo: .venv/.installed
+	$(BIN)/python examples/demo.py
+
+test: lint types
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: lint types
+	$(BIN)/python -m pytest -q
+
+lint: .venv/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed-test
+	$(BIN)/mypy
+
+format: .venv/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps make repeated calls instant; a test installation serves the demo too.
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing sknimo into .venv"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.installed-test: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing sknimo and its test tools into .venv"
+	@$(PIP) -e ".[test]"
+	@touch .venv/.installed $@
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv

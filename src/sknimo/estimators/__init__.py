@@ -1,0 +1,5 @@
+"""The scikit-learn surface."""
+
+from sknimo.estimators._models import NIMOClassifier, NIMORegressor
+
+__all__ = ["NIMOClassifier", "NIMORegressor"]

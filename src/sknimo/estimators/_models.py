@@ -1,0 +1,402 @@
+"""The public estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from sknimo.estimators._base import (
+    BaseNIMO,
+    check_option,
+    read_numeric_target,
+    read_weight,
+)
+from sknimo.families import Family, get_family
+
+REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
+
+_PARAMETERS = """penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
+        Penalty on the coefficients of the standardised features.
+    alpha : float, default=0.01
+        Strength of that penalty, in units of the target's standard deviation for the
+        Gaussian family; 0 leaves the coefficients free.
+"""
+
+
+class NIMORegressor(RegressorMixin, BaseNIMO):
+    """Regression whose coefficients a network bends, row by row.
+
+    `eta = intercept + sum_j (x_j - reference_j) * coef_j * (1 + g_j(x without j))` with
+    `g_j(reference) = 0`: with everything else at the reference, feature j acts through
+    the straight line of slope `coef_j`, and elsewhere the network `g` corrects it.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "gamma"}, default="gaussian"
+        Distribution of the target; the link is the identity for Gaussian targets and
+        the logarithm otherwise.
+    penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
+        Penalty on the coefficients of the standardised features.
+    alpha : float, default=0.01
+        Strength of the penalty; 0 leaves the coefficients free. A Gaussian target is
+        scaled to unit variance first, so the same value suits any unit.
+    delta : float in (0, 1], default=0.5
+        Shape of the sub-l1 penalty `|beta| ** (2 delta / (1 + delta))`; 1 is the lasso.
+    network_alpha : float, default=0.3
+        Group shrinkage of the network's first layer, as a rate relative to the
+        learning rate. Larger values let fewer features modulate others.
+    hidden : tuple of two int, default=(16, 16)
+        Units of the network's two layers.
+    noise : float, default=0.0
+        Standard deviation of noise added to the first layer while training. It makes
+        selection in the network stricter, and the fit depend on the order of rows.
+    max_iter : int, default=500
+        Steps of the network's optimiser; 0 gives the penalised GLM.
+    learning_rate : float, default=0.01
+        Peak learning rate.
+    weight_decay : float, default=0.0
+        Decay of the layers after the first.
+    tol : float, default=1e-4
+        Relative improvement that counts as progress.
+    patience : int, default=10
+        Checks (every ten steps) without progress before training stops.
+    early_stopping : bool, default=False
+        Whether to hold out rows and keep the state that predicts them best.
+    validation_fraction : float, default=0.2
+        Share of rows held out then.
+    scale_contributions : bool, default=False
+        Price each coefficient by the size of its feature's modulated column, so that
+        the network cannot evade the penalty by scaling up.
+    mask : bool, default=True
+        Hide each feature from its own modulation. False is an ablation: coefficients
+        then no longer mean what this class promises.
+    position_code : {"binary", "none"}, default="binary"
+        How the shared network is told which feature it modulates.
+    warm_start : bool, default=False
+        Start from the network of the previous fit.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit; "auto" takes a GPU when there is one.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of the network. Coefficients are always solved in float64.
+    memory_budget : float, default=512e6
+        Bytes for the network's activations; rows are processed in chunks to keep it.
+    verbose : bool, default=False
+        Show a progress bar when the output is a terminal.
+    random_state : int, RandomState instance or None, default=None
+        Governs the start of the network, the noise and the held-out rows.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Effect of each feature at the reference, per unit of its column, on the scale
+        of the linear predictor. Zeros are exact.
+    intercept_ : float
+        Linear predictor at the reference.
+    reference_ : ndarray of shape (n_features,)
+        The (weighted) mean of the training rows.
+    model_ : FittedModel
+        What predictions are made from.
+    n_iter_ : int
+        Optimiser steps taken.
+    converged_ : bool
+        Whether the network settled and the coefficients are optimal.
+    certificate_ : Certificate
+        Optimality residual and objective, beside those of the nested GLM.
+    history_ : History
+        Objective, validation loss and sparsity during training.
+    n_features_in_ : int
+        Number of columns seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, when `X` had any.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> est = NIMORegressor(random_state=0).fit(data.X, data.y)
+    >>> est.score(data.X, data.y) > 0.98
+    True
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        penalty: str = "lasso",
+        alpha: float = 0.01,
+        delta: float = 0.5,
+        network_alpha: float = 0.3,
+        hidden: tuple[int, int] = (16, 16),
+        noise: float = 0.0,
+        max_iter: int = 500,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        scale_contributions: bool = False,
+        mask: bool = True,
+        position_code: str = "binary",
+        warm_start: bool = False,
+        device: str = "auto",
+        dtype: str = "float64",
+        memory_budget: float = 512e6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.penalty = penalty
+        self.alpha = alpha
+        self.delta = delta
+        self.network_alpha = network_alpha
+        self.hidden = hidden
+        self.noise = noise
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.tol = tol
+        self.patience = patience
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.scale_contributions = scale_contributions
+        self.mask = mask
+        self.position_code = position_code
+        self.warm_start = warm_start
+        self.device = device
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _family(self) -> Family:
+        check_option("family", self.family, REGRESSION_FAMILIES)
+        return get_family(self.family)
+
+    def _read_target(self, y: Any) -> np.ndarray:
+        return read_numeric_target(y)
+
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Predict the mean response.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        eta = torch.as_tensor(self._eta(X, offset))
+        return self.model_.family.mean(eta).numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of deviance explained; for the Gaussian family this is R squared."""
+        check_is_fitted(self)
+        target = read_numeric_target(y)
+        if self.model_.family.scaled_target:
+            return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
+        weight = read_weight(sample_weight, len(target))
+        family, truth = self.model_.family, torch.as_tensor(target)
+        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
+        loss = family.loss(truth, torch.as_tensor(self._eta(X))).numpy()
+        null_loss = family.loss(truth, null.expand(len(target))).numpy()
+        return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
+
+
+class NIMOClassifier(ClassifierMixin, BaseNIMO):
+    """Binary classification whose log-odds coefficients a network bends, row by row.
+
+    The log-odds of the second class are `intercept + sum_j (x_j - reference_j) * coef_j
+    * (1 + g_j(x without j))` with `g_j(reference) = 0`.
+
+    Parameters
+    ----------
+    penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
+        Penalty on the coefficients of the standardised features.
+    alpha : float, default=0.01
+        Strength of the penalty; 0 leaves the coefficients free.
+    delta : float in (0, 1], default=0.5
+        Shape of the sub-l1 penalty `|beta| ** (2 delta / (1 + delta))`; 1 is the lasso.
+    network_alpha : float, default=0.3
+        Group shrinkage of the network's first layer, as a rate relative to the
+        learning rate. Larger values let fewer features modulate others.
+    hidden : tuple of two int, default=(16, 16)
+        Units of the network's two layers.
+    noise : float, default=0.0
+        Standard deviation of noise added to the first layer while training.
+    max_iter : int, default=500
+        Steps of the network's optimiser; 0 gives the penalised logistic regression.
+    learning_rate : float, default=0.01
+        Peak learning rate.
+    weight_decay : float, default=0.0
+        Decay of the layers after the first.
+    tol : float, default=1e-4
+        Relative improvement that counts as progress.
+    patience : int, default=10
+        Checks (every ten steps) without progress before training stops.
+    early_stopping : bool, default=False
+        Whether to hold out rows and keep the state that predicts them best.
+    validation_fraction : float, default=0.2
+        Share of rows held out then.
+    scale_contributions : bool, default=False
+        Price each coefficient by the size of its feature's modulated column.
+    mask : bool, default=True
+        Hide each feature from its own modulation; False is an ablation.
+    position_code : {"binary", "none"}, default="binary"
+        How the shared network is told which feature it modulates.
+    warm_start : bool, default=False
+        Start from the network of the previous fit.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit; "auto" takes a GPU when there is one.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of the network. Coefficients are always solved in float64.
+    memory_budget : float, default=512e6
+        Bytes for the network's activations; rows are processed in chunks to keep it.
+    verbose : bool, default=False
+        Show a progress bar when the output is a terminal.
+    random_state : int, RandomState instance or None, default=None
+        Governs the start of the network, the noise and the held-out rows.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two labels; the model predicts the log-odds of the second.
+    coef_ : ndarray of shape (n_features,)
+        Effect of each feature on the log-odds at the reference, per unit of its column.
+    intercept_ : float
+        Log-odds at the reference.
+    reference_ : ndarray of shape (n_features,)
+        The (weighted) mean of the training rows.
+    model_ : FittedModel
+        What predictions are made from.
+    n_iter_ : int
+        Optimiser steps taken.
+    converged_ : bool
+        Whether the network settled, the coefficients are optimal and the classes are
+        not separated.
+    certificate_ : Certificate
+        Optimality residual and objective, beside those of the nested GLM.
+    history_ : History
+        Objective, validation loss and sparsity during training.
+    n_features_in_ : int
+        Number of columns seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, when `X` had any.
+
+    Examples
+    --------
+    >>> from sknimo import NIMOClassifier
+    >>> from sknimo.datasets import make_nimo_classification
+    >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
+    >>> est = NIMOClassifier(random_state=0).fit(data.X, data.y)
+    >>> est.predict_proba(data.X).shape
+    (200, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        penalty: str = "lasso",
+        alpha: float = 0.01,
+        delta: float = 0.5,
+        network_alpha: float = 0.3,
+        hidden: tuple[int, int] = (16, 16),
+        noise: float = 0.0,
+        max_iter: int = 500,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        scale_contributions: bool = False,
+        mask: bool = True,
+        position_code: str = "binary",
+        warm_start: bool = False,
+        device: str = "auto",
+        dtype: str = "float64",
+        memory_budget: float = 512e6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.delta = delta
+        self.network_alpha = network_alpha
+        self.hidden = hidden
+        self.noise = noise
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.tol = tol
+        self.patience = patience
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.scale_contributions = scale_contributions
+        self.mask = mask
+        self.position_code = position_code
+        self.warm_start = warm_start
+        self.device = device
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _family(self) -> Family:
+        return get_family("binomial")
+
+    def _read_target(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+        classes = np.unique(labels)
+        if len(classes) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{kind} with {len(classes)} classes."
+            )
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds a single class ({classes[0]!r}); two classes are needed."
+            )
+        # Kept only once the fit succeeds.
+        self._pending_classes = classes
+        return (labels == classes[1]).astype(np.float64)
+
+    def _check_classes(self, target: np.ndarray) -> None:
+        if target.min() == target.max():
+            raise ValueError(
+                "Rows with positive weight hold a single class; two classes are needed."
+            )
+
+    def _keep(self, *args: Any) -> None:
+        self.classes_ = self._pending_classes
+        super()._keep(*args)
+
+    def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Log-odds of the second class, shape (n_samples,)."""
+        return self._eta(X, offset)
+
+    def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Probability of each class, shape (n_samples, 2)."""
+        eta = torch.as_tensor(self._eta(X, offset))
+        return torch.stack([torch.sigmoid(-eta), torch.sigmoid(eta)], dim=1).numpy()
+
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Most probable class, shape (n_samples,)."""
+        positive = (self.decision_function(X, offset) > 0).astype(int)
+        return self.classes_[positive]

@@ -1,0 +1,9 @@
+"""Warnings and errors that users may want to catch by name."""
+
+
+class DataWarning(UserWarning):
+    """The data are usable, but something in them deserves a look."""
+
+
+class SeparationWarning(UserWarning):
+    """The classes are separated perfectly; the size of the coefficients is arbitrary."""

@@ -1,0 +1,225 @@
+"""Columns to features: names, basis, groups, reference and scaling.
+
+A *feature* is a column as the user sees it. It enters the model through *terms*, basis
+columns that are zero at the reference, and is seen by the network through *inputs*,
+which are zero there too. A feature may own several of both; `term_feature` and
+`input_feature` say which columns belong together, so that one modulator masks them all.
+A feature without terms (a constant column) has no effect and no coefficient.
+
+This is the only module that knows about data frames and dtypes.
+
+Shapes: n rows, p features, q terms, r inputs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from sknimo.exceptions import DataWarning
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A numeric feature as one standardised column, `(x - reference) / scale`.
+
+    Attributes
+    ----------
+    reference : float
+        Where the term is zero.
+    scale : float
+        Standard deviation of the training rows; zero marks a constant column.
+    """
+
+    reference: float
+    scale: float
+
+    @property
+    def n_terms(self) -> int:
+        """Number of columns: one, or none for a constant feature."""
+        return int(self.scale > 0)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, n_terms)."""
+        if self.scale == 0:
+            return np.empty((len(x), 0))
+        return ((x - self.reference) / self.scale)[:, None]
+
+    def unit(self) -> np.ndarray:
+        """Slope of each term per unit of x, (n_terms,)."""
+        return np.array([1 / self.scale] if self.scale else [])
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """How a numeric table becomes terms and network inputs.
+
+    Attributes
+    ----------
+    names : tuple of str
+    bases : tuple of Linear
+        One per feature.
+    """
+
+    names: tuple[str, ...]
+    bases: tuple[Linear, ...]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, p."""
+        return len(self.bases)
+
+    @property
+    def term_feature(self) -> np.ndarray:
+        """The feature that owns each term, (q,)."""
+        widths = [basis.n_terms for basis in self.bases]
+        return np.repeat(np.arange(self.n_features), widths)
+
+    @property
+    def input_feature(self) -> np.ndarray:
+        """The feature that owns each network input, (r,)."""
+        return self.term_feature
+
+    @property
+    def reference(self) -> np.ndarray:
+        """Reference point in the units of the table, (p,)."""
+        return np.array([basis.reference for basis in self.bases])
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Slope of each term per unit of its column, (q,)."""
+        return np.concatenate([basis.unit() for basis in self.bases] or [np.empty(0)])
+
+    def terms(self, table: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, q)."""
+        columns = [
+            basis.terms(table[:, j]) for j, basis in enumerate(self.bases)
+        ]
+        return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
+
+    def inputs(self, table: np.ndarray) -> np.ndarray:
+        """Network inputs, (n, r)."""
+        return self.terms(table)
+
+    def per_feature(self, per_term: np.ndarray) -> np.ndarray:
+        """Sum term columns into their features, (..., q) to (..., p)."""
+        total = np.zeros((*per_term.shape[:-1], self.n_features))
+        for column, feature in enumerate(self.term_feature):
+            total[..., feature] += per_term[..., column]
+        return total
+
+
+def fit_features(
+    table: np.ndarray, names: Sequence[str], weight: np.ndarray
+) -> FeatureMap:
+    """Learn reference and scale of every column from weighted rows."""
+    bases = tuple(_fit_linear(column, weight) for column in table.T)
+    constant = [
+        name for name, basis in zip(names, bases, strict=True) if basis.scale == 0
+    ]
+    if constant:
+        shown = ", ".join(repr(name) for name in constant[:5])
+        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+        warnings.warn(
+            f"Constant column {shown}{more}: its coefficient is zero and it has no "
+            "effect on predictions. Drop it to silence this warning.",
+            DataWarning,
+            stacklevel=4,
+        )
+    return FeatureMap(tuple(names), bases)
+
+
+def _fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
+    """Weighted mean and standard deviation without cancellation or overflow."""
+    share = weight / weight.sum()
+    # Two passes: the second removes the rounding error of a mean far from zero.
+    mean = float(share @ column)
+    mean += float(share @ (column - mean))
+    residual = column - mean
+    largest = float(np.abs(residual).max())
+    floor = 16 * np.finfo(float).eps * float(np.abs(column).max())
+    if largest <= max(floor, 1e-300):
+        return Linear(mean, 0.0)
+    scale = largest * float(np.sqrt(share @ (residual / largest) ** 2))
+    return Linear(mean, scale)
+
+
+def read_table(X: Any) -> Any:
+    """Turn a data frame into a float array; leave anything else as it is.
+
+    Columns that are not numbers are refused by name with a remedy, missing and
+    infinite values by name and row.
+    """
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        _refuse_odd_array(X)
+        return X
+    columns = [_read_column(frame[name], str(name)) for name in frame.columns]
+    if not columns:
+        return np.empty((len(frame), 0))
+    return np.column_stack(columns)
+
+
+def _read_column(column: nw.Series[Any], name: str) -> np.ndarray:
+    """One numeric column as float64, or a refusal with a remedy."""
+    dtype = column.dtype
+    if dtype.is_temporal():
+        raise TypeError(
+            f"Column {name!r} holds dates or times ({dtype}). Convert it to a number "
+            "with a meaning first, for example days since a start."
+        )
+    if not (dtype.is_numeric() or dtype == nw.Boolean):
+        if dtype == nw.Object:
+            numbers = _numbers_or_none(column)
+            if numbers is not None:
+                return numbers
+        raise ValueError(
+            f"Column {name!r} holds {dtype}, not numbers: could not convert string "
+            "to float. Encode it first, for example with "
+            "sklearn.preprocessing.OneHotEncoder, or drop it."
+        )
+    missing = column.is_null().to_numpy()
+    if missing.any():
+        raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
+    return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+
+
+def _numbers_or_none(column: nw.Series[Any]) -> np.ndarray | None:
+    """Numbers kept in an object column, or None when there is anything else."""
+    try:
+        return np.asarray(column.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _refuse_odd_array(X: Any) -> None:
+    """Refuse dates in arrays, which would otherwise turn into huge numbers."""
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind in "mM":
+        raise TypeError(
+            "X holds dates or times. Convert them to numbers with a meaning first, "
+            "for example days since a start."
+        )
+
+
+def check_finite(table: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse NaN and infinity, naming the column and the first row."""
+    if np.isfinite(table.sum()) or np.isfinite(table).all():
+        return
+    bad = ~np.isfinite(table)
+    column = int(bad.any(axis=0).argmax())
+    row = int(bad[:, column].argmax())
+    kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
+    raise ValueError(_bad_value(names[column], row, kind))
+
+
+def _bad_value(name: str, row: int, kind: str) -> str:
+    return (
+        f"Column {name!r} of X contains {kind}, first at row {row}. Drop or impute "
+        "such rows first, for example with sklearn.impute.SimpleImputer."
+    )

@@ -1,0 +1,148 @@
+"""The fitted model: the one thing predicted from, explained and saved.
+
+A model averages M members on the scale of the linear predictor. The average of NIMO
+models is again one: its coefficients are the mean coefficients, its local coefficients
+the mean of `beta_j (1 + g_j)`, and its gradient at the reference is its coefficient.
+
+Shapes: M members, n rows, p features, q terms, r inputs, P weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.features import FeatureMap
+from sknimo.network import Modulator, NetworkSpec, unpack
+
+# Activations of one block of rows at prediction.
+BLOCK_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    """Features, family and M members.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    family : Family
+    spec : NetworkSpec
+    coef : Tensor of shape (M, q)
+        Effect of each term at the reference, on the scale of the linear predictor.
+    intercept : Tensor of shape (M,)
+        Linear predictor at the reference.
+    params : Tensor of shape (M, P)
+        Network weights.
+    modulated : Tensor of shape (M, p), bool
+        Features whose coefficient the network bends.
+    """
+
+    features: FeatureMap
+    family: Family
+    spec: NetworkSpec
+    coef: Tensor
+    intercept: Tensor
+    params: Tensor
+    modulated: Tensor
+
+    @property
+    def n_members(self) -> int:
+        """Number of members, M."""
+        return self.coef.shape[0]
+
+    @property
+    def base_value(self) -> float:
+        """Linear predictor at the reference."""
+        return float(self.intercept.double().mean())
+
+    @property
+    def term_coef(self) -> np.ndarray:
+        """Effect of each term at the reference, averaged over members, (q,)."""
+        return self.coef.double().mean(0).cpu().numpy()
+
+    @property
+    def input_norms(self) -> np.ndarray:
+        """Size of each feature's first-layer weights, averaged over members, (p,)."""
+        first = unpack(self.spec, self.params).first.double()
+        square = torch.zeros(self.n_members, self.spec.n_features, dtype=torch.float64)
+        owner = torch.tensor(self.spec.input_feature, dtype=torch.long)
+        square.index_add_(1, owner, first.square().sum(1).cpu())
+        return square.sqrt().mean(0).numpy()
+
+    def local_term_coef(self, terms: Tensor, inputs: Tensor) -> Tensor:
+        """Local coefficient of each term, mean of `beta (1 + g)`, (n, q).
+
+        Differentiable in `inputs`. A modulation never sees its own feature, not even
+        by rounding, and members work only on features that they use.
+        """
+        total = terms.new_zeros(terms.shape)
+        owner = torch.as_tensor(self.features.term_feature, device=terms.device)
+        for member in range(self.n_members):
+            active = self.modulated[member].nonzero().squeeze(-1)
+            coef = self.coef[member].to(terms)
+            total = total + coef
+            if len(active) == 0:
+                continue
+            bend = self._modulation(member, inputs, active).to(terms)
+            full = terms.new_zeros(len(terms), self.spec.n_features)
+            full = full.index_copy(1, active.to(terms.device), bend)
+            total = total + coef * full[:, owner]
+        return total / self.n_members
+
+    def _modulation(self, member: int, inputs: Tensor, active: Tensor) -> Tensor:
+        """`g` of one member for its active features, (n, a), live inputs only."""
+        params = self.params[member : member + 1].to(inputs.device)
+        first = unpack(self.spec, params).first
+        live = (first.abs().amax((0, 1)) > 0).nonzero().squeeze(-1)
+        spec, small = _only_inputs(self.spec, params, live)
+        modulator = Modulator.build(spec, inputs.device, params.dtype)
+        block = inputs[:, live].to(params.dtype)
+        return modulator(small, block, active.unsqueeze(0), exact=True)[0]
+
+    def blocks(self, n_rows: int) -> Iterator[slice]:
+        """Row blocks whose activations stay small."""
+        h1, h2 = self.spec.hidden
+        per_row = 8 * max(int(self.modulated.sum(-1).max()), 1) * (h1 + h2)
+        size = max(1, BLOCK_BYTES // per_row)
+        for begin in range(0, n_rows, size):
+            yield slice(begin, min(begin + size, n_rows))
+
+    @torch.no_grad()
+    def term_contributions(self, table: np.ndarray) -> np.ndarray:
+        """Contribution of each term to the linear predictor, (n, q)."""
+        out = np.empty((len(table), len(self.features.term_feature)))
+        for rows in self.blocks(len(table)):
+            terms = torch.as_tensor(self.features.terms(table[rows]))
+            inputs = torch.as_tensor(self.features.inputs(table[rows]))
+            out[rows] = (terms * self.local_term_coef(terms, inputs)).numpy()
+        return out
+
+    def contributions(self, table: np.ndarray) -> np.ndarray:
+        """Contribution of each feature; with `base_value` they sum to eta, (n, p)."""
+        return self.features.per_feature(self.term_contributions(table))
+
+    def eta(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
+        """Linear predictor, (n,)."""
+        eta = self.base_value + self.term_contributions(table).sum(axis=1)
+        return eta if offset is None else eta + offset
+
+    def mean(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
+        """Mean response, (n,)."""
+        return self.family.mean(torch.as_tensor(self.eta(table, offset))).numpy()
+
+
+def _only_inputs(
+    spec: NetworkSpec, params: Tensor, live: Tensor
+) -> tuple[NetworkSpec, Tensor]:
+    """The same network without the inputs whose first-layer weights are all zero."""
+    owner = tuple(spec.input_feature[int(column)] for column in live)
+    small = NetworkSpec(owner, spec.code, spec.hidden, spec.mask)
+    weights = unpack(spec, params)
+    rest = params[:, weights.first[0].numel() :]
+    return small, torch.cat([weights.first[:, :, live].flatten(1), rest], dim=1)

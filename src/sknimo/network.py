@@ -1,0 +1,268 @@
+"""The shared masked network that bends the coefficients.
+
+For feature j and a row with inputs z the modulation is
+
+    g_j(z) = raw(z without j, code_j) - raw(0, code_j),
+    raw = out . sin(second tanh(first z_(-j) + code_weight code_j + bias) + bias2),
+
+so `g_j` is exactly zero at the reference and blind to every input column that feature
+j owns. The masked inputs are never built: `first z_(-j)` is one product `first z` for
+all features minus the few columns of feature j.
+
+All weights of one model live in one row of a flat (K, P) tensor: optimisers, freezing,
+restoring and saving then need no bookkeeping.
+
+Shapes: K models, n rows, r input columns, p features, a active features, b code bits,
+h1 and h2 hidden units; the model axis K always leads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+CodeName = Literal["binary", "none"]
+
+# Up to this many inputs a masked product beats the full product with a correction.
+MASKED_PRODUCT_INPUTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec:
+    """Architecture shared by all members of a fit.
+
+    Attributes
+    ----------
+    input_feature : tuple of int
+        The feature that owns each of the r input columns.
+    code : tuple of tuple of float
+        Position code, one row of b numbers per feature; b may be 0.
+    hidden : tuple of two int
+        Units in the tanh and in the sine layer.
+    mask : bool
+        Whether a feature is hidden from its own modulation. Off only for ablations:
+        without it the coefficients lose their meaning.
+    """
+
+    input_feature: tuple[int, ...]
+    code: tuple[tuple[float, ...], ...]
+    hidden: tuple[int, int] = (16, 16)
+    mask: bool = True
+
+    @property
+    def n_features(self) -> int:
+        """Number of modulated features, p."""
+        return len(self.code)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each block of weights, in the order of the flat vector."""
+        h1, h2 = self.hidden
+        return {
+            "first": (h1, len(self.input_feature)),
+            "code_weight": (h1, len(self.code[0]) if self.code else 0),
+            "bias": (h1,),
+            "second": (h2, h1),
+            "second_bias": (h2,),
+            "out": (h2,),
+        }
+
+    @property
+    def n_params(self) -> int:
+        """Number of weights of one model, P."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def own_columns(self) -> Tensor:
+        """Input columns of each feature, (p, m), short rows padded with r."""
+        owned: list[list[int]] = [[] for _ in range(self.n_features)]
+        for column, feature in enumerate(self.input_feature):
+            owned[feature].append(column)
+        width = max((len(columns) for columns in owned), default=0)
+        none = len(self.input_feature)
+        rows = [columns + [none] * (width - len(columns)) for columns in owned]
+        return torch.tensor(rows, dtype=torch.long).reshape(self.n_features, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Views into the flat (K, P) tensor, by name."""
+
+    first: Tensor  # (K, h1, r)
+    code_weight: Tensor  # (K, h1, b)
+    bias: Tensor  # (K, h1)
+    second: Tensor  # (K, h2, h1)
+    second_bias: Tensor  # (K, h2)
+    out: Tensor  # (K, h2)
+
+
+def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
+    """Name the blocks of a flat (K, P) tensor; the views share its memory."""
+    shapes = spec.shapes
+    blocks = params.split([math.prod(shape) for shape in shapes.values()], dim=1)
+    return Weights(
+        *(
+            block.view(params.shape[0], *shape)
+            for block, shape in zip(blocks, shapes.values(), strict=True)
+        )
+    )
+
+
+def binary_code(n_features: int) -> tuple[tuple[float, ...], ...]:
+    """Binary digits of the feature index, one row per feature, as in the paper."""
+    n_bits = max(n_features, 1).bit_length()
+    return tuple(
+        tuple(float(index >> bit & 1) for bit in range(n_bits))
+        for index in range(1, n_features + 1)
+    )
+
+
+def make_spec(
+    input_feature: Sequence[int],
+    n_features: int,
+    hidden: tuple[int, int],
+    code: str = "binary",
+    mask: bool = True,
+) -> NetworkSpec:
+    """Assemble a spec from public options."""
+    if code not in get_args(CodeName):
+        known = ", ".join(repr(option) for option in get_args(CodeName))
+        raise ValueError(f"position_code must be one of {known}, got {code!r}.")
+    codes = binary_code(n_features) if code == "binary" else ((),) * n_features
+    return NetworkSpec(tuple(map(int, input_feature)), codes, hidden, mask)
+
+
+def init_params(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
+    """Random start, one row per seed, (K, P) in float64 on the CPU.
+
+    The output layer starts at zero, so training starts exactly at the penalised GLM.
+    Each member draws from its own generator: its start does not depend on the others.
+    """
+    params = torch.empty(len(seeds), spec.n_params, dtype=torch.float64)
+    shapes = spec.shapes
+    for row, seed in zip(params, seeds, strict=True):
+        generator = torch.Generator().manual_seed(int(seed))
+        weights = unpack(spec, row.unsqueeze(0))
+        fan_in = shapes["first"][1] + shapes["code_weight"][1]
+        for name, bound in (
+            ("first", 1 / math.sqrt(max(fan_in, 1))),
+            ("code_weight", 1 / math.sqrt(max(fan_in, 1))),
+            ("bias", 1 / math.sqrt(max(fan_in, 1))),
+            ("second", 1 / math.sqrt(spec.hidden[0])),
+            ("second_bias", 1 / math.sqrt(spec.hidden[0])),
+        ):
+            getattr(weights, name).uniform_(-bound, bound, generator=generator)
+        weights.out.zero_()
+    return params
+
+
+@dataclass(frozen=True, slots=True)
+class Modulator:
+    """A spec with its constant tensors on one device: evaluates `g`."""
+
+    spec: NetworkSpec
+    code: Tensor  # (p, b)
+    input_feature: Tensor  # (r,)
+    own_columns: Tensor  # (p, m)
+
+    @classmethod
+    def build(
+        cls, spec: NetworkSpec, device: torch.device, dtype: torch.dtype
+    ) -> Modulator:
+        """Put the constants of `spec` on a device."""
+        n_bits = len(spec.code[0]) if spec.code else 0
+        code = torch.tensor(spec.code, dtype=dtype, device=device)
+        return cls(
+            spec,
+            code.reshape(spec.n_features, n_bits),
+            torch.tensor(spec.input_feature, dtype=torch.long, device=device),
+            spec.own_columns().to(device),
+        )
+
+    def __call__(
+        self,
+        params: Tensor,
+        inputs: Tensor,
+        active: Tensor,
+        noise: Tensor | None = None,
+        exact: bool = False,
+    ) -> Tensor:
+        """Modulation `g` of the active features, (K, n, a).
+
+        Parameters
+        ----------
+        params : Tensor of shape (K, P)
+        inputs : Tensor of shape (n, r)
+            Network inputs, zero at the reference.
+        active : Tensor of shape (K, a), integer
+            Features to evaluate, per model.
+        noise : Tensor of shape (n, h1), optional
+            Perturbation of the rows' first layer. It belongs to the rows, so the
+            reference is evaluated without it and `g(reference) = 0` stays exact.
+        exact : bool
+            Mask by zero weights whatever the cost, so that a feature's own columns
+            do not reach its modulation even by rounding.
+        """
+        weights = unpack(self.spec, params)
+        # What the first layer sees besides z: bias and code of the feature, (K, a, h1).
+        shift = weights.code_weight @ self.code.T  # (K, h1, p)
+        shift = _take(shift.mT + weights.bias.unsqueeze(1), active)
+        if not self.spec.mask:
+            hidden = (inputs @ weights.first.mT).unsqueeze(2) + shift.unsqueeze(1)
+        elif exact or len(self.input_feature) <= MASKED_PRODUCT_INPUTS:
+            hidden = self._masked_product(weights.first, inputs, active, shift)
+        else:
+            hidden = self._product_without_own(weights.first, inputs, active, shift)
+        if noise is not None:
+            hidden = hidden + noise.unsqueeze(1)
+        raw = _head(weights, hidden.flatten(1, 2))
+        raw = raw.view(hidden.shape[:3])
+        return raw - _head(weights, shift).unsqueeze(1)
+
+    def _masked_product(
+        self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
+    ) -> Tensor:
+        """First layer (K, n, a, h1) by one product with masked weights (K, a h1, r)."""
+        visible = self.input_feature != active.unsqueeze(-1)  # (K, a, r)
+        masked = first.unsqueeze(1) * visible.unsqueeze(2)  # (K, a, h1, r)
+        product = torch.baddbmm(
+            shift.flatten(1).unsqueeze(1),
+            inputs.expand(len(active), -1, -1),
+            masked.flatten(1, 2).mT,
+        )
+        return product.view(len(active), len(inputs), *shift.shape[1:])
+
+    def _product_without_own(
+        self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
+    ) -> Tensor:
+        """First layer (K, n, a, h1) as the full product minus each feature's columns.
+
+        Costs n r h1 instead of n a r h1: worth its extra passes when inputs are many.
+        """
+        hidden = (inputs @ first.mT).unsqueeze(2) + shift.unsqueeze(1)
+        own_columns = self.own_columns[active]  # (K, a, m)
+        padded_first = torch.nn.functional.pad(first.mT, (0, 0, 0, 1))  # (K, r+1, h1)
+        padded_inputs = torch.nn.functional.pad(inputs, (0, 1))  # (n, r+1)
+        for slot in range(own_columns.shape[-1]):
+            column = own_columns[..., slot]  # (K, a)
+            own_first = _take(padded_first, column)  # (K, a, h1)
+            own_input = padded_inputs[:, column].movedim(0, 1)  # (K, n, a)
+            hidden = hidden - own_input.unsqueeze(-1) * own_first.unsqueeze(1)
+        return hidden
+
+
+def _take(values: Tensor, index: Tensor) -> Tensor:
+    """Rows of (K, m, h) picked per model by (K, a): (K, a, h)."""
+    return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+
+
+def _head(weights: Weights, hidden: Tensor) -> Tensor:
+    """Everything after the first product: (K, m, h1) to (K, m)."""
+    second = torch.baddbmm(
+        weights.second_bias.unsqueeze(1), hidden.tanh(), weights.second.mT
+    )
+    return (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,161 @@
+"""Penalties on the coefficients and on the network's first layer.
+
+Every coefficient penalty here is one power of the size of a feature's coefficients,
+
+    value = strength * sum_j weight_j * |beta_j| ** power,
+
+where `|beta_j|` is the Euclidean norm over the columns that feature j owns. Power 2 is
+ridge, power 1 the (group) lasso and a power below 1 the sub-l1 penalty of the paper,
+`power = 2 delta / (1 + delta)`. All three are served by the same two operations: a
+quadratic *majoriser*, which turns one step into a ridge solve (adaptive ridge), and a
+*proximal map*, which sets features to exactly zero.
+
+Shapes: K models, p features, q columns; the model axis K always leads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+PenaltyName = Literal["ridge", "lasso", "sub_l1"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoefPenalty:
+    """`strength * sum_j weight_j * |beta_j| ** power`, for K models at once.
+
+    Attributes
+    ----------
+    strength : Tensor of shape (K,)
+    power : float
+        In (0, 1] or exactly 2.
+    weight : Tensor of shape (K, p)
+        Relative price of each feature.
+    column_feature : Tensor of shape (q,), integer
+        The feature that owns each column.
+    """
+
+    strength: Tensor
+    power: float
+    weight: Tensor
+    column_feature: Tensor
+
+    @property
+    def selects(self) -> bool:
+        """Whether the penalty sets features to exactly zero."""
+        return self.power <= 1
+
+    def take(self, members: Tensor) -> CoefPenalty:
+        """Keep the models with the given indices."""
+        return replace(
+            self, strength=self.strength[members], weight=self.weight[members]
+        )
+
+    def reweighted(self, weight: Tensor) -> CoefPenalty:
+        """Return the penalty with another price per feature, (K, p)."""
+        return replace(self, weight=weight)
+
+    def spread(self, per_feature: Tensor) -> Tensor:
+        """Repeat one value per feature over the feature's columns: (K, p) to (K, q)."""
+        return per_feature.index_select(-1, self.column_feature)
+
+    def norm(self, coef: Tensor) -> Tensor:
+        """Size of each feature's coefficients, (K, q) to (K, p)."""
+        square = torch.zeros_like(self.weight)
+        square.index_add_(1, self.column_feature, coef.square())
+        return square.sqrt()
+
+    def value(self, coef: Tensor) -> Tensor:
+        """Penalty of each model, shape (K,)."""
+        return self.strength * (self.weight * self.norm(coef) ** self.power).sum(-1)
+
+    def slope(self, norm: Tensor) -> Tensor:
+        """Derivative of the penalty in each feature's norm, (K, p)."""
+        price = self.strength.unsqueeze(-1) * self.weight
+        if self.power == 1:
+            return price
+        return price * self.power * norm ** (self.power - 1)
+
+    def ridge(self, coef: Tensor, floor: float) -> Tensor:
+        """Quadratic majoriser at `coef`: ridge per column, (K, q).
+
+        `floor` keeps the ridge of a vanishing feature finite, so that a feature can
+        return while the network is still learning.
+        """
+        price = self.strength.unsqueeze(-1) * self.weight * self.power
+        smooth = (self.norm(coef).square() + floor**2).sqrt()
+        return self.spread(price * smooth ** (self.power - 2))
+
+    def prox(self, coef: Tensor, step: Tensor) -> Tensor:
+        """Proximal map with one step size per model, (K, q) to (K, q).
+
+        Minimises `|b - coef|**2 / 2 + step * value(b)` feature by feature. Below
+        power 1 the minimum jumps, and this returns the global one.
+        """
+        norm = self.norm(coef)
+        price = step.unsqueeze(-1) * self.strength.unsqueeze(-1) * self.weight
+        if self.power == 2:
+            size = norm / (1 + 2 * price)
+        elif self.power == 1:
+            size = (norm - price).clamp(min=0)
+        else:
+            size = _power_prox(norm, price, self.power)
+        tiny = torch.finfo(coef.dtype).tiny
+        return coef * self.spread(size / norm.clamp(min=tiny))
+
+
+def _power_prox(norm: Tensor, price: Tensor, power: float) -> Tensor:
+    """Global minimiser over s >= 0 of `(s - norm)**2 / 2 + price * s**power`."""
+    knee = (2 * price * (1 - power)) ** (1 / (2 - power))
+    threshold = knee * (2 - power) / (2 * (1 - power))
+    # Above the threshold the root lies in [knee, norm]; the map is a contraction there.
+    size = norm.clamp(min=1e-300)
+    for _ in range(60):
+        size = torch.maximum(norm - price * power * size ** (power - 1), knee)
+        size = size.clamp(min=1e-300)
+    return torch.where(norm > threshold, size, torch.zeros_like(norm))
+
+
+def make_penalty(
+    name: str,
+    strength: Tensor,
+    column_feature: Tensor,
+    n_features: int,
+    delta: float = 1.0,
+) -> CoefPenalty:
+    """Build a penalty from its public name.
+
+    A feature with m columns is priced at `sqrt(m)`, as in the group lasso, so that a
+    wide feature is not favoured for its width.
+    """
+    if name not in get_args(PenaltyName):
+        known = ", ".join(repr(option) for option in get_args(PenaltyName))
+        raise ValueError(f"penalty must be one of {known}, got {name!r}.")
+    if not 0 < delta <= 1:
+        raise ValueError(f"delta must lie in (0, 1], got {delta!r}.")
+    width = torch.zeros(n_features, dtype=strength.dtype, device=strength.device)
+    width.index_add_(0, column_feature, torch.ones_like(column_feature, dtype=width.dtype))
+    weight = width.sqrt().expand(len(strength), -1).contiguous()
+    if name == "ridge":
+        return CoefPenalty(strength / 2, 2.0, torch.ones_like(weight), column_feature)
+    power = 1.0 if name == "lasso" else 2 * delta / (1 + delta)
+    return CoefPenalty(strength, power, weight, column_feature)
+
+
+def shrink_groups(
+    weight: Tensor, column_feature: Tensor, n_features: int, amount: Tensor
+) -> Tensor:
+    """Proximal step of the group penalty on a first layer, exact zeros included.
+
+    `weight` is (K, h, r), with one column per network input; all columns of a feature
+    shrink together, `w_j * max(0, 1 - amount / |w_j|)`, with `amount` of shape (K,).
+    """
+    square = weight.new_zeros(weight.shape[0], n_features)
+    square.index_add_(1, column_feature, weight.square().sum(1))
+    norm = square.sqrt().clamp(min=torch.finfo(weight.dtype).tiny)
+    factor = (1 - amount.unsqueeze(-1) / norm).clamp(min=0)
+    return weight * factor.index_select(1, column_feature).unsqueeze(1)

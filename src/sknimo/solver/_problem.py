@@ -1,0 +1,253 @@
+"""Records that cross the solver's border.
+
+Shapes: K models, n rows, q term columns, r network inputs, p features, P weights.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.network import NetworkSpec
+from sknimo.penalties import CoefPenalty
+
+
+class Status(enum.Enum):
+    """How the training of one member ended; the value is the message."""
+
+    CONVERGED = "The objective stopped falling."
+    EARLY_STOPPED = "The validation loss stopped falling; the best state was kept."
+    MAX_ITER = "The iteration limit was reached while the objective still fell."
+    DIVERGED = "Training diverged three times; the best state before was kept."
+    NESTED = "The network did not lower the objective; the penalised GLM was kept."
+
+    @property
+    def ok(self) -> bool:
+        """Whether the member may be called converged."""
+        return self in (Status.CONVERGED, Status.EARLY_STOPPED, Status.NESTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The data as numbers, shared by all members.
+
+    Attributes
+    ----------
+    terms : Tensor of shape (n, q)
+        Basis columns, zero at the reference.
+    term_feature : Tensor of shape (q,), integer
+        The feature that owns each term.
+    inputs : Tensor of shape (n, r)
+        Network inputs, zero at the reference.
+    y, offset : Tensor of shape (n,)
+    family : Family
+    spec : NetworkSpec
+    """
+
+    terms: Tensor
+    term_feature: Tensor
+    inputs: Tensor
+    y: Tensor
+    offset: Tensor
+    family: Family
+    spec: NetworkSpec
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return self.terms.shape[0]
+
+    def to(self, device: torch.device) -> Problem:
+        """Copy to a device."""
+        return Problem(
+            self.terms.to(device),
+            self.term_feature.to(device),
+            self.inputs.to(device),
+            self.y.to(device),
+            self.offset.to(device),
+            self.family,
+            self.spec,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What differs between the K models that are fitted together.
+
+    Attributes
+    ----------
+    penalty : CoefPenalty
+    network_alpha : Tensor of shape (K,)
+        Group shrinkage of the first layer, as a rate relative to the learning rate.
+    seeds : tuple of int
+        Start of each member's network.
+    weight : Tensor of shape (K, n)
+        Training weight of each row, summing to one.
+    validation : Tensor of shape (K, n) or None
+        Validation weight of each row, summing to one.
+    support : Tensor of shape (K, p), bool
+        Features that may have a coefficient.
+    input_support : Tensor of shape (K, p), bool
+        Features that may modulate others.
+    """
+
+    penalty: CoefPenalty
+    network_alpha: Tensor
+    seeds: tuple[int, ...]
+    weight: Tensor
+    validation: Tensor | None
+    support: Tensor
+    input_support: Tensor
+
+    @property
+    def n_models(self) -> int:
+        """Number of members, K."""
+        return len(self.seeds)
+
+    def take(self, index: Tensor) -> Members:
+        """Keep the members with the given indices."""
+        validation = None if self.validation is None else self.validation[index]
+        return Members(
+            self.penalty.take(index),
+            self.network_alpha[index],
+            tuple(self.seeds[int(k)] for k in index),
+            self.weight[index],
+            validation,
+            self.support[index],
+            self.input_support[index],
+        )
+
+    def to(self, device: torch.device) -> Members:
+        """Copy to a device."""
+        penalty = self.penalty
+        return Members(
+            CoefPenalty(
+                penalty.strength.to(device),
+                penalty.power,
+                penalty.weight.to(device),
+                penalty.column_feature.to(device),
+            ),
+            self.network_alpha.to(device),
+            self.seeds,
+            self.weight.to(device),
+            None if self.validation is None else self.validation.to(device),
+            self.support.to(device),
+            self.input_support.to(device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to train; the same for all members.
+
+    Attributes
+    ----------
+    max_iter : int
+        Steps of the network optimiser; the learning rate anneals over them.
+    learning_rate : float
+        Peak of the one-cycle schedule.
+    noise : float
+        Standard deviation added to the first layer of the rows while training.
+    noise_seed : int
+    tol : float
+        Relative fall of the objective over `patience` checks that still counts.
+    patience : int
+        Checks without progress before a member stops.
+    check_every : int
+        Steps between two checks; active sets are renewed there.
+    scale_contributions : bool
+        Price `|beta_j|` by the size of the feature's modulated column, so that the
+        network cannot evade the penalty by scaling up.
+    weight_decay : float
+        Decoupled decay of the layers after the first.
+    dtype : torch.dtype
+        Precision of the network; the inner solve is always float64.
+    memory_budget : int
+        Bytes that the network's activations may take; rows are cut into chunks.
+    progress : bool
+        Whether to show a progress bar on a terminal.
+    """
+
+    max_iter: int = 500
+    learning_rate: float = 1e-2
+    noise: float = 0.0
+    noise_seed: int = 0
+    tol: float = 1e-4
+    patience: int = 10
+    check_every: int = 10
+    scale_contributions: bool = False
+    weight_decay: float = 0.0
+    dtype: torch.dtype = torch.float64
+    memory_budget: int = 512 * 2**20
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One row per check; NaN once a member has stopped.
+
+    Attributes
+    ----------
+    step : ndarray of shape (T,)
+    objective : ndarray of shape (T, K)
+        Mean loss plus coefficient penalty on the training rows.
+    validation : ndarray of shape (T, K)
+        Mean loss on the validation rows, NaN without them.
+    n_features, n_inputs : ndarray of shape (T, K)
+        Features with a coefficient, and features that the first layer reads.
+    """
+
+    step: np.ndarray
+    objective: np.ndarray
+    validation: np.ndarray
+    n_features: np.ndarray
+    n_inputs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """K fitted members.
+
+    Attributes
+    ----------
+    coef : Tensor of shape (K, q)
+        Exact zeros included.
+    intercept : Tensor of shape (K,)
+    params : Tensor of shape (K, P)
+        Network weights.
+    modulated : Tensor of shape (K, p), bool
+        Features whose coefficient the network bends.
+    objective, glm_objective : Tensor of shape (K,)
+        Training objective of the member and of the penalised GLM it started from.
+    validation_loss : Tensor of shape (K,)
+        NaN without validation rows.
+    glm_coef : Tensor of shape (K, q)
+    glm_intercept : Tensor of shape (K,)
+    kkt : Tensor of shape (K,)
+        Optimality residual of the coefficients.
+    inner_converged : Tensor of shape (K,), bool
+        Whether the coefficients reached optimality.
+    n_iter : Tensor of shape (K,), integer
+    status : tuple of Status
+    history : History
+    """
+
+    coef: Tensor
+    intercept: Tensor
+    params: Tensor
+    modulated: Tensor
+    objective: Tensor
+    glm_objective: Tensor
+    validation_loss: Tensor
+    glm_coef: Tensor
+    glm_intercept: Tensor
+    kkt: Tensor
+    inner_converged: Tensor
+    n_iter: Tensor
+    status: tuple[Status, ...]
+    history: History = field(repr=False)
