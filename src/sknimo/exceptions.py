@@ -6,4 +6,4 @@ class DataWarning(UserWarning):
 
 
 class SeparationWarning(UserWarning):
-    """The classes are separated perfectly; the size of the coefficients is arbitrary."""
+    """The classes are separated perfectly, so the size of coefficients is arbitrary."""

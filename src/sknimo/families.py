@@ -61,6 +61,10 @@ class Family:
     domain: str
     scaled_target: bool = False
 
+    def __reduce__(self) -> tuple[Callable[[str], Family], tuple[str]]:
+        """Pickle by name: there is one record per family."""
+        return get_family, (self.name,)
+
 
 def _binomial_loss(y: Tensor, eta: Tensor) -> Tensor:
     entropy = torch.xlogy(y, y) + torch.xlogy(1 - y, 1 - y)

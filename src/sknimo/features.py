@@ -97,9 +97,7 @@ class FeatureMap:
 
     def terms(self, table: np.ndarray) -> np.ndarray:
         """Basis columns, (n, q)."""
-        columns = [
-            basis.terms(table[:, j]) for j, basis in enumerate(self.bases)
-        ]
+        columns = [basis.terms(table[:, j]) for j, basis in enumerate(self.bases)]
         return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
 
     def inputs(self, table: np.ndarray) -> np.ndarray:
@@ -159,7 +157,9 @@ def read_table(X: Any) -> Any:
     if not isinstance(frame, nw.DataFrame):
         _refuse_odd_array(X)
         return X
-    columns = [_read_column(frame[name], str(name)) for name in frame.columns]
+    columns = [
+        _read_column(column, str(column.name)) for column in frame.iter_columns()
+    ]
     if not columns:
         return np.empty((len(frame), 0))
     return np.column_stack(columns)
@@ -200,7 +200,7 @@ def _numbers_or_none(column: nw.Series[Any]) -> np.ndarray | None:
 def _refuse_odd_array(X: Any) -> None:
     """Refuse dates in arrays, which would otherwise turn into huge numbers."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
-    if kind in "mM":
+    if kind in ("m", "M"):
         raise TypeError(
             "X holds dates or times. Convert them to numbers with a meaning first, "
             "for example days since a start."

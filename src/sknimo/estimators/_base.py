@@ -8,6 +8,7 @@ leaves the previous one in place.
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import (
     check_is_fitted,
     check_scalar,
@@ -36,6 +37,8 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["float32", "float64"]
 
 MIN_SAMPLES = 3
+# Tables up to this size are sorted and repeated rows merged.
+MERGE_CELLS = 2_000_000
 # Linear predictors beyond this, with hardly any deviance left, mean separation.
 SEPARATION_ETA = 30.0
 
@@ -77,6 +80,8 @@ class TrainingSet:
     features : FeatureMap
     y_mean, y_scale : float
         What was subtracted from and divided out of the target.
+    classes : ndarray of shape (2,) or None
+        Labels of a classification target.
     """
 
     table: np.ndarray
@@ -86,10 +91,68 @@ class TrainingSet:
     features: FeatureMap
     y_mean: float
     y_scale: float
+    classes: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as numbers, with the labels they stand for if any."""
+
+    values: np.ndarray
+    classes: np.ndarray | None = None
 
 
 class BaseNIMO(BaseEstimator):
-    """Shared fitting and prediction of all NIMO estimators."""
+    """Shared parameters, fitting and prediction of the plain estimators."""
+
+    def __init__(
+        self,
+        *,
+        penalty: str = "lasso",
+        alpha: float = 0.01,
+        delta: float = 0.5,
+        scale_contributions: bool = True,
+        network_alpha: float = 1.0,
+        hidden: tuple[int, int] = (16, 16),
+        noise: float = 0.0,
+        max_iter: int = 500,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        mask: bool = True,
+        position_code: str = "binary",
+        warm_start: bool = False,
+        device: str = "auto",
+        dtype: str = "float64",
+        memory_budget: float = 512e6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.delta = delta
+        self.scale_contributions = scale_contributions
+        self.network_alpha = network_alpha
+        self.hidden = hidden
+        self.noise = noise
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.tol = tol
+        self.patience = patience
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.mask = mask
+        self.position_code = position_code
+        self.warm_start = warm_start
+        self.device = device
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.verbose = verbose
+        self.random_state = random_state
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
@@ -111,13 +174,21 @@ class BaseNIMO(BaseEstimator):
         -------
         self
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y, sample_weight, offset)
+        except BaseException:  # an interrupted fit leaves what was there before
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
         self._check_params()
         family = self._family()
         data = self._read_training_set(X, y, sample_weight, offset, family)
         problem = state_problem(
             data,
             family,
-            hidden=tuple(self.hidden),
+            hidden=(int(self.hidden[0]), int(self.hidden[1])),
             position_code=self.position_code,
             mask=self.mask,
             device=choose_device(self.device),
@@ -132,11 +203,13 @@ class BaseNIMO(BaseEstimator):
         self._keep(model, solution, data)
         return self
 
+    @abstractmethod
     def _family(self) -> Family:
-        raise NotImplementedError
+        """Response family of this estimator."""
 
-    def _read_target(self, y: Any) -> np.ndarray:
-        raise NotImplementedError
+    @abstractmethod
+    def _read_target(self, y: Any) -> Target:
+        """Target as numbers."""
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
@@ -157,7 +230,8 @@ class BaseNIMO(BaseEstimator):
                 "validation_fraction must lie strictly between 0 and 1, got "
                 f"{self.validation_fraction!r}."
             )
-        if len(self.hidden) != 2 or any(int(size) < 1 for size in self.hidden):
+        widths = list(self.hidden)
+        if len(widths) != 2 or any(int(size) < 1 for size in widths):
             raise ValueError(
                 f"hidden must hold two positive layer widths, got {self.hidden!r}."
             )
@@ -171,7 +245,9 @@ class BaseNIMO(BaseEstimator):
                 "None."
             )
         table = self._read_table(X, reset=True)
-        target = self._read_target(y)
+        self._check_n_samples(len(table))
+        read = self._read_target(y)
+        target = read.values
         n_rows = len(table)
         if len(target) != n_rows:
             raise ValueError(
@@ -180,16 +256,15 @@ class BaseNIMO(BaseEstimator):
             )
         weight = read_weight(sample_weight, n_rows)
         shift = read_offset(offset, n_rows)
-        keep = weight > 0
-        table, target = table[keep], target[keep]
-        weight, shift = weight[keep], shift[keep]
-        if len(table) < MIN_SAMPLES:
+        check_domain(target, weight, family)
+        rows = merge_rows(table, target, weight, shift)
+        table, target = rows.table, rows.target
+        weight, shift = rows.weight, rows.offset
+        self._check_n_samples(len(table))
+        if read.classes is not None and target.min() == target.max():
             raise ValueError(
-                f"Found {len(table)} sample(s) with positive weight while a minimum of "
-                f"{MIN_SAMPLES} is required by {type(self).__name__}."
+                "Rows with positive weight hold a single class; two classes are needed."
             )
-        check_domain(target, family)
-        self._check_classes(target)
         features = fit_features(table, self._names(table.shape[1]), weight)
         mean, scale = 0.0, 1.0
         if family.scaled_target:
@@ -199,10 +274,16 @@ class BaseNIMO(BaseEstimator):
             if scale <= 16 * np.finfo(float).eps * abs(mean):
                 scale = 1.0  # a constant target: every coefficient is zero
             target, shift = (target - mean) / scale, shift / scale
-        return TrainingSet(table, target, weight, shift, features, mean, scale)
+        return TrainingSet(
+            table, target, weight, shift, features, mean, scale, read.classes
+        )
 
-    def _check_classes(self, target: np.ndarray) -> None:
-        """Classifiers refuse a single class here."""
+    def _check_n_samples(self, n_samples: int) -> None:
+        if n_samples < MIN_SAMPLES:
+            raise ValueError(
+                f"Found n_samples = {n_samples} (rows of positive weight) while a "
+                f"minimum of {MIN_SAMPLES} is required by {type(self).__name__}."
+            )
 
     def _names(self, n_features: int) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
@@ -212,20 +293,14 @@ class BaseNIMO(BaseEstimator):
 
     def _read_table(self, X: Any, reset: bool) -> np.ndarray:
         """Validate a table and remember (or check) its names."""
-        if not reset:
-            check_is_fitted(self)
         values = read_table(X)
         if values is not X:  # a data frame: names come from it, numbers from us
             validate_data(self, X, reset=reset, skip_check_array=True)
-        table = validate_data(
-            self,
-            values if values is X else np.asarray(values),
-            reset=reset and values is X,
-            skip_check_array=False,
-            dtype=np.float64,
-            ensure_all_finite=False,
-            ensure_min_samples=1,
-        ) if values is X else _check_plain(values)
+            table = check_array(values, dtype=np.float64, ensure_all_finite=False)
+        else:
+            table = validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False
+            )
         check_finite(table, self._names(table.shape[1]))
         return table
 
@@ -269,12 +344,12 @@ class BaseNIMO(BaseEstimator):
             network_alpha=float(self.network_alpha),
         )
 
-    def _hold_out(
-        self, data: TrainingSet, random: np.random.RandomState
-    ) -> np.ndarray:
+    def _hold_out(self, data: TrainingSet, random: np.random.RandomState) -> np.ndarray:
         """Rows that judge early stopping, a random share of all."""
         n_rows = len(data.table)
-        n_held_out = int(np.clip(round(self.validation_fraction * n_rows), 1, n_rows - 1))
+        n_held_out = int(
+            np.clip(round(self.validation_fraction * n_rows), 1, n_rows - 1)
+        )
         held_out = np.zeros(n_rows, dtype=bool)
         held_out[random.permutation(n_rows)[:n_held_out]] = True
         return held_out
@@ -287,9 +362,11 @@ class BaseNIMO(BaseEstimator):
         return model.params.clone()
 
     def _keep(self, model: FittedModel, solution: Solution, data: TrainingSet) -> None:
-        """Write the fitted attributes, all at once."""
+        """Write the fitted attributes."""
         status = solution.status[0]
         separated = is_separated(model, data)
+        if data.classes is not None:
+            self.classes_ = data.classes
         self.model_ = model
         unit = model.features.unit
         self.coef_ = model.features.per_feature(model.term_coef * unit)
@@ -311,7 +388,7 @@ class BaseNIMO(BaseEstimator):
                 "of the penalties, and the size of its coefficients is arbitrary. "
                 "Increase alpha or network_alpha, or collect more rows.",
                 SeparationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         elif not solved:
             warnings.warn(
@@ -319,21 +396,15 @@ class BaseNIMO(BaseEstimator):
                 f"{self.certificate_.kkt:.1e}). Increase alpha or check for collinear "
                 "columns.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        elif not status.ok and status is not Status.MAX_ITER:
-            warnings.warn(
-                f"{status.value} Lower learning_rate or raise network_alpha.",
-                ConvergenceWarning,
-                stacklevel=3,
+        elif not status.ok:
+            remedy = (
+                f"Raise max_iter (now {self.max_iter})."
+                if status is Status.MAX_ITER
+                else "Lower learning_rate or raise network_alpha."
             )
-        elif status is Status.MAX_ITER:
-            warnings.warn(
-                f"{status.value} Raise max_iter (now {self.max_iter}) for a better "
-                "fit.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self)
@@ -344,11 +415,41 @@ class BaseNIMO(BaseEstimator):
         return hasattr(self, "model_")
 
 
-def _check_plain(values: np.ndarray) -> np.ndarray:
-    """Shape checks for a table read from a data frame."""
-    from sklearn.utils import check_array
+@dataclass(frozen=True, slots=True)
+class _WeightedRows:
+    """Distinct rows with their total weights."""
 
-    return check_array(values, dtype=np.float64, ensure_all_finite=False)
+    table: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+
+
+def merge_rows(
+    table: np.ndarray, target: np.ndarray, weight: np.ndarray, offset: np.ndarray
+) -> _WeightedRows:
+    """Drop rows of zero weight, sort the rest and merge repeated ones.
+
+    The objective depends on the rows only through their weighted distribution. In this
+    canonical form so does every rounding error: integer weights equal repetition and
+    the order of rows does not matter, to the last bit. Beyond `MERGE_CELLS` cells
+    sorting is no longer free, and sums are long enough not to care.
+    """
+    keep = weight > 0
+    table, target = table[keep], target[keep]
+    weight, offset = weight[keep], offset[keep]
+    if table.size > MERGE_CELLS or len(table) == 0:
+        return _WeightedRows(table, target, weight, offset)
+    keys = np.column_stack([offset, target, table])
+    order = np.lexsort(keys.T[::-1])
+    keys, weight = keys[order], weight[order]
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    total = np.add.reduceat(weight, np.flatnonzero(first))
+    keys = keys[first]
+    return _WeightedRows(
+        np.ascontiguousarray(keys[:, 2:]), keys[:, 1].copy(), total, keys[:, 0].copy()
+    )
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
@@ -404,9 +505,9 @@ def read_offset(offset: Any, n_rows: int) -> np.ndarray:
 
 def read_numeric_target(y: Any) -> np.ndarray:
     """A numeric target as a float vector; NaN and infinity are refused by row."""
-    if np.iscomplexobj(y):
-        raise ValueError("Complex data not supported: y must be real numbers.")
     target = column_or_1d(y, warn=True)
+    if np.iscomplexobj(target):
+        raise ValueError("Complex data not supported: y must be real numbers.")
     try:
         target = np.array(target, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -423,14 +524,14 @@ def read_numeric_target(y: Any) -> np.ndarray:
     return target
 
 
-def check_domain(target: np.ndarray, family: Family) -> None:
+def check_domain(target: np.ndarray, weight: np.ndarray, family: Family) -> None:
     """Refuse targets that the family cannot have produced, naming the row."""
-    inside = family.in_domain(torch.as_tensor(target)).numpy()
-    if not inside.all():
-        row = int((~inside).argmax())
+    outside = ~family.in_domain(torch.as_tensor(target)).numpy() & (weight > 0)
+    if outside.any():
+        row = int(outside.argmax())
         raise ValueError(
-            f"The {family.name} family needs {family.domain} in y; row {row} of the "
-            f"rows used has {target[row]:g}."
+            f"The {family.name} family needs {family.domain} in y; row {row} has "
+            f"{target[row]:g}."
         )
 
 

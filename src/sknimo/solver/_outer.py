@@ -41,7 +41,9 @@ ACTIVE_SHARE = 1e-3
 # Newton steps of the inner solve per network step when the loss is not quadratic.
 GLM_INNER_STEPS = 2
 ADAM_BETAS = (0.9, 0.99)
-ADAM_EPS = 1e-8
+# Large for Adam: gradients of a unit-variance objective far below it are rounding
+# noise, and normalising noise would let the order of summation decide the result.
+ADAM_EPS = 1e-4
 MAX_ROLLBACKS = 3
 
 
@@ -70,7 +72,7 @@ def solve(
         delay=2,
         leave=False,
     )
-    with _threads(problem, members):
+    with _Threads(problem, members):
         for step in steps:
             if run.finished:
                 break
@@ -211,7 +213,9 @@ class _Run:
             if self.live is not live:  # members left: their gradients leave too
                 keep = torch.isin(live.index, self.live.index)
                 point = Point(
-                    point.coefficients, point.objective[keep], point.gradient[keep],
+                    point.coefficients,
+                    point.objective[keep],
+                    point.gradient[keep],
                     point.eta,
                 )
                 live = self.live
@@ -346,9 +350,9 @@ class _Run:
         for name in ("kept", "kept_active", "kept_validation"):
             getattr(final, name)[where] = getattr(live, name)[leaving]
         final.kept_coefficients.coef[where] = live.kept_coefficients.coef[leaving]
-        final.kept_coefficients.intercept[where] = (
-            live.kept_coefficients.intercept[leaving]
-        )
+        final.kept_coefficients.intercept[where] = live.kept_coefficients.intercept[
+            leaving
+        ]
 
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
@@ -469,7 +473,11 @@ class Forward:
         return terms * (1 + full[..., problem.term_feature]) * support
 
     def _full_design(
-        self, params: Tensor, members: Members, active: Tensor, mask: Tensor,
+        self,
+        params: Tensor,
+        members: Members,
+        active: Tensor,
+        mask: Tensor,
         noise: Tensor | None = None,
     ) -> Tensor:
         blocks = [
@@ -535,8 +543,10 @@ class Forward:
         pull = -(rows.weight * score).unsqueeze(-1)
         upstream = pull * at.coef.unsqueeze(1)
         if self.options.scale_contributions:
-            # The price of feature j is the norm of its columns, which the network moves.
-            size = penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** penalty.power
+            # The price of feature j is the norm of its columns: the network moves it.
+            size = (
+                penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** penalty.power
+            )
             factor = penalty.spread(size / penalty.weight).unsqueeze(1)
             upstream = upstream + factor * members.weight.unsqueeze(-1) * design
         return upstream
@@ -544,9 +554,7 @@ class Forward:
     @torch.no_grad()
     def evaluate(self, params: Tensor, live: _Live) -> Point:
         """Noise-free profiled objective, without gradient."""
-        design = self._full_design(
-            params, live.members, live.active, live.active_mask
-        )
+        design = self._full_design(params, live.members, live.active, live.active_mask)
         penalty = self.penalty_of(live.members, design)
         at = newton_step(design, live.rows, penalty, live.coefficients, RIDGE_FLOOR)
         eta = live.rows.eta(design, at.coef, at.intercept)
@@ -621,7 +629,7 @@ def learning_rate(step: int, options: Options) -> float:
     return options.learning_rate * share
 
 
-class _threads:
+class _Threads:
     """Small problems run faster on one thread; restored on exit."""
 
     def __init__(self, problem: Problem, members: Members) -> None:

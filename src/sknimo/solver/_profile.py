@@ -355,12 +355,12 @@ def _proximal_descent(
     return coef
 
 
-def _polish(
-    gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor
-) -> Tensor:
+def _polish(gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor) -> Tensor:
     """Newton's method on the support; a feature that would change sign leaves it."""
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    same_feature = penalty.column_feature.unsqueeze(0) == penalty.column_feature[:, None]
+    same_feature = (
+        penalty.column_feature.unsqueeze(0) == penalty.column_feature[:, None]
+    )
     for _ in range(8):
         norm = penalty.norm(coef)
         on = penalty.spread((norm > 0).to(coef.dtype))
