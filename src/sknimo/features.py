@@ -116,7 +116,7 @@ def fit_features(
     table: np.ndarray, names: Sequence[str], weight: np.ndarray
 ) -> FeatureMap:
     """Learn reference and scale of every column from weighted rows."""
-    bases = tuple(_fit_linear(column, weight) for column in table.T)
+    bases = tuple(fit_linear(column, weight) for column in table.T)
     constant = [
         name for name, basis in zip(names, bases, strict=True) if basis.scale == 0
     ]
@@ -127,12 +127,12 @@ def fit_features(
             f"Constant column {shown}{more}: its coefficient is zero and it has no "
             "effect on predictions. Drop it to silence this warning.",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return FeatureMap(tuple(names), bases)
 
 
-def _fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
+def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
     """Weighted mean and standard deviation without cancellation or overflow."""
     share = weight / weight.sum()
     # Two passes: the second removes the rounding error of a mean far from zero.
@@ -155,8 +155,7 @@ def read_table(X: Any) -> Any:
     """
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
-        _refuse_odd_array(X)
-        return X
+        return _read_array(X)
     columns = [
         _read_column(column, str(column.name)) for column in frame.iter_columns()
     ]
@@ -173,49 +172,102 @@ def _read_column(column: nw.Series[Any], name: str) -> np.ndarray:
             f"Column {name!r} holds dates or times ({dtype}). Convert it to a number "
             "with a meaning first, for example days since a start."
         )
+    if dtype == nw.Object:
+        return _read_objects(column.to_numpy(), name)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
-        if dtype == nw.Object:
-            numbers = _numbers_or_none(column)
-            if numbers is not None:
-                return numbers
-        raise ValueError(
-            f"Column {name!r} holds {dtype}, not numbers: could not convert string "
-            "to float. Encode it first, for example with "
-            "sklearn.preprocessing.OneHotEncoder, or drop it."
-        )
+        raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
     missing = column.is_null().to_numpy()
     if missing.any():
         raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
     return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
 
-def _numbers_or_none(column: nw.Series[Any]) -> np.ndarray | None:
-    """Numbers kept in an object column, or None when there is anything else."""
-    try:
-        return np.asarray(column.to_numpy(), dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-
-
-def _refuse_odd_array(X: Any) -> None:
-    """Refuse dates in arrays, which would otherwise turn into huge numbers."""
+def _read_array(X: Any) -> Any:
+    """Refuse dates and strings in arrays; turn Python objects into floats."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind in ("m", "M"):
         raise TypeError(
             "X holds dates or times. Convert them to numbers with a meaning first, "
             "for example days since a start."
         )
+    if kind in ("U", "S"):
+        raise ValueError(_not_numbers("X holds strings"))
+    if kind == "O" and isinstance(X, np.ndarray) and X.ndim == 2 and X.size:
+        columns = [_read_objects(column, f"x{j}") for j, column in enumerate(X.T)]
+        return np.column_stack(columns)
+    return X
+
+
+def _read_objects(values: np.ndarray, name: str) -> np.ndarray:
+    """Numbers kept as Python objects; anything else is refused by name and row."""
+    numbers = np.empty(len(values))
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise ValueError(_bad_value(name, row, "missing value (NaN)"))
+        if isinstance(value, str | bytes):
+            raise ValueError(
+                _not_numbers(f"Column {name!r} holds {value!r} at row {row}")
+            )
+        try:
+            numbers[row] = float(value)
+        except (TypeError, ValueError) as error:
+            found = f"Column {name!r} holds {type(value).__name__} at row {row}"
+            raise TypeError(f"{_not_numbers(found)} ({error})") from error
+    return numbers
+
+
+def is_missing(value: object) -> bool:
+    """Whether a Python object stands for a missing value."""
+    pandas = nw.dependencies.get_pandas()
+    if value is None or (pandas is not None and value is pandas.NA):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def read_vector(values: Any, name: str) -> np.ndarray:
+    """One number per row in a new float array; missing values become NaN."""
+    array = np.asarray(values)
+    if array.dtype.kind in "mM":
+        raise TypeError(f"{name} holds dates or times; numbers are needed.")
+    if np.iscomplexobj(array):
+        raise ValueError(f"Complex data not supported: {name} must be real numbers.")
+    if array.dtype.kind in "OUS":
+        values = enumerate(np.atleast_1d(array))
+        return np.array([_number(value, name, row) for row, value in values])
+    return np.array(array, dtype=np.float64)
+
+
+def _number(value: Any, name: str, row: int) -> float:
+    """A Python object as a float; NaN when it is missing."""
+    if is_missing(value):
+        return np.nan
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError("a string is not a number")
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must hold numbers, row {row} has {str(value)!r}."
+        ) from error
 
 
 def check_finite(table: np.ndarray, names: Sequence[str]) -> None:
     """Refuse NaN and infinity, naming the column and the first row."""
-    if np.isfinite(table.sum()) or np.isfinite(table).all():
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(table.sum()) or np.isfinite(table).all():
+            return
     bad = ~np.isfinite(table)
     column = int(bad.any(axis=0).argmax())
     row = int(bad[:, column].argmax())
     kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
     raise ValueError(_bad_value(names[column], row, kind))
+
+
+def _not_numbers(found: str) -> str:
+    return (
+        f"{found}, not numbers. Encode it first, for example with "
+        "sklearn.preprocessing.OneHotEncoder, or drop it."
+    )
 
 
 def _bad_value(name: str, row: int, kind: str) -> str:

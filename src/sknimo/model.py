@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.features import FeatureMap
-from sknimo.network import Modulator, NetworkSpec, unpack
+from sknimo.network import Modulator, NetworkSpec, keep_inputs, unpack
 
 # Activations of one block of rows at prediction.
 BLOCK_BYTES = 64 * 2**20
@@ -100,7 +100,7 @@ class FittedModel:
         params = self.params[member : member + 1].to(inputs.device)
         first = unpack(self.spec, params).first
         live = (first.abs().amax((0, 1)) > 0).nonzero().squeeze(-1)
-        spec, small = _only_inputs(self.spec, params, live)
+        spec, small = keep_inputs(self.spec, params, live)
         modulator = Modulator.build(spec, inputs.device, params.dtype)
         block = inputs[:, live].to(params.dtype)
         return modulator(small, block, active.unsqueeze(0), exact=True)[0]
@@ -135,14 +135,3 @@ class FittedModel:
     def mean(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
         """Mean response, (n,)."""
         return self.family.mean(torch.as_tensor(self.eta(table, offset))).numpy()
-
-
-def _only_inputs(
-    spec: NetworkSpec, params: Tensor, live: Tensor
-) -> tuple[NetworkSpec, Tensor]:
-    """The same network without the inputs whose first-layer weights are all zero."""
-    owner = tuple(spec.input_feature[int(column)] for column in live)
-    small = NetworkSpec(owner, spec.code, spec.hidden, spec.mask)
-    weights = unpack(spec, params)
-    rest = params[:, weights.first[0].numel() :]
-    return small, torch.cat([weights.first[:, :, live].flatten(1), rest], dim=1)

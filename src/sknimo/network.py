@@ -112,6 +112,28 @@ def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
     )
 
 
+def keep_inputs(
+    spec: NetworkSpec, params: Tensor, columns: Tensor
+) -> tuple[NetworkSpec, Tensor]:
+    """The network restricted to some input columns, and its (K, P') weights."""
+    owner = tuple(spec.input_feature[int(column)] for column in columns)
+    first = unpack(spec, params).first
+    rest = params[:, first[0].numel() :]
+    small = NetworkSpec(owner, spec.code, spec.hidden, spec.mask)
+    return small, torch.cat([first[:, :, columns].flatten(1), rest], dim=1)
+
+
+def restore_inputs(
+    spec: NetworkSpec, small: NetworkSpec, params: Tensor, columns: Tensor
+) -> Tensor:
+    """Undo `keep_inputs`: zero weights for the columns that were left out."""
+    first = unpack(small, params).first
+    full = first.new_zeros(*first.shape[:2], len(spec.input_feature))
+    full[:, :, columns] = first
+    rest = params[:, first[0].numel() :]
+    return torch.cat([full.flatten(1), rest], dim=1)
+
+
 def binary_code(n_features: int) -> tuple[tuple[float, ...], ...]:
     """Binary digits of the feature index, one row per feature, as in the paper."""
     n_bits = max(n_features, 1).bit_length()
@@ -204,8 +226,9 @@ class Modulator:
             Perturbation of the rows' first layer. It belongs to the rows, so the
             reference is evaluated without it and `g(reference) = 0` stays exact.
         exact : bool
-            Mask by zero weights whatever the cost, so that a feature's own columns
-            do not reach its modulation even by rounding.
+            Mask by zero weights whatever the cost, and subtract the reference layer by
+            layer: a feature's own columns do not reach its modulation, nor does
+            `g(reference)` differ from zero, even by rounding.
         """
         weights = unpack(self.spec, params)
         # What the first layer sees besides z: bias and code of the feature, (K, a, h1).
@@ -219,6 +242,8 @@ class Modulator:
             hidden = self._product_without_own(weights.first, inputs, active, shift)
         if noise is not None:
             hidden = hidden + noise.unsqueeze(1)
+        if exact:
+            return _head_above_reference(weights, hidden, shift)
         raw = _head(weights, hidden.flatten(1, 2))
         raw = raw.view(hidden.shape[:3])
         return raw - _head(weights, shift).unsqueeze(1)
@@ -266,3 +291,17 @@ def _head(weights: Weights, hidden: Tensor) -> Tensor:
         weights.second_bias.unsqueeze(1), hidden.tanh(), weights.second.mT
     )
     return (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)
+
+
+def _head_above_reference(weights: Weights, hidden: Tensor, shift: Tensor) -> Tensor:
+    """Head of the rows minus that of the reference, (K, n, a, h1) to (K, n, a).
+
+    The same number as two calls of `_head`, but products of unequal shapes round
+    unequally: here equal first layers give zero to the last bit.
+    """
+    level = shift.tanh()  # (K, a, h1)
+    base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
+    rise = (hidden.tanh() - level.unsqueeze(1)).flatten(1, 2) @ weights.second.mT
+    second = rise.view(*hidden.shape[:3], -1) + base.unsqueeze(1)
+    bend = second.sin() - base.sin().unsqueeze(1)  # (K, n, a, h2)
+    return (bend.flatten(1, 2) @ weights.out.unsqueeze(-1)).view(hidden.shape[:3])

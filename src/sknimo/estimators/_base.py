@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
@@ -27,7 +28,15 @@ from sklearn.utils.validation import (
 
 from sknimo.exceptions import SeparationWarning
 from sknimo.families import Family
-from sknimo.features import FeatureMap, check_finite, fit_features, read_table
+from sknimo.features import (
+    FeatureMap,
+    check_finite,
+    fit_features,
+    fit_linear,
+    is_missing,
+    read_table,
+    read_vector,
+)
 from sknimo.model import FittedModel
 from sknimo.network import CodeName, make_spec
 from sknimo.penalties import PenaltyName, make_penalty
@@ -218,11 +227,13 @@ class BaseNIMO(BaseEstimator):
         check_option("device", self.device, get_args(DeviceName))
         check_option("dtype", self.dtype, get_args(DtypeName))
         for name in ("alpha", "network_alpha", "noise", "tol", "weight_decay"):
-            check_scalar(getattr(self, name), name, Real, min_val=0)
-        check_scalar(self.learning_rate, "learning_rate", Real, min_val=1e-12)
-        check_scalar(self.max_iter, "max_iter", Integral, min_val=0)
-        check_scalar(self.patience, "patience", Integral, min_val=1)
-        check_scalar(self.memory_budget, "memory_budget", Real, min_val=1e6)
+            check_number(name, getattr(self, name), Real, 0)
+        check_number("learning_rate", self.learning_rate, Real, 1e-12)
+        check_number("max_iter", self.max_iter, Integral, 0)
+        check_number("patience", self.patience, Integral, 1)
+        check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_number("delta", self.delta, Real, 0)
+        check_number("validation_fraction", self.validation_fraction, Real, 0)
         if not 0 < self.delta <= 1:
             raise ValueError(f"delta must lie in (0, 1], got {self.delta!r}.")
         if not 0 < self.validation_fraction < 1:
@@ -230,10 +241,13 @@ class BaseNIMO(BaseEstimator):
                 "validation_fraction must lie strictly between 0 and 1, got "
                 f"{self.validation_fraction!r}."
             )
-        widths = list(self.hidden)
-        if len(widths) != 2 or any(int(size) < 1 for size in widths):
+        hidden: Any = self.hidden
+        widths = list(hidden) if isinstance(hidden, Iterable) else []
+        if len(widths) != 2 or not all(
+            isinstance(size, Integral) and int(size) >= 1 for size in widths
+        ):
             raise ValueError(
-                f"hidden must hold two positive layer widths, got {self.hidden!r}."
+                f"hidden must hold two positive whole layer widths, got {hidden!r}."
             )
 
     def _read_training_set(
@@ -268,11 +282,9 @@ class BaseNIMO(BaseEstimator):
         features = fit_features(table, self._names(table.shape[1]), weight)
         mean, scale = 0.0, 1.0
         if family.scaled_target:
-            share = weight / weight.sum()
-            mean = float(share @ (target - shift))
-            scale = float(np.sqrt(share @ (target - shift - mean) ** 2))
-            if scale <= 16 * np.finfo(float).eps * abs(mean):
-                scale = 1.0  # a constant target: every coefficient is zero
+            spread = fit_linear(target - shift, weight)
+            # A constant target has no scale: every coefficient is zero.
+            mean, scale = spread.reference, spread.scale or 1.0
             target, shift = (target - mean) / scale, shift / scale
         return TrainingSet(
             table, target, weight, shift, features, mean, scale, read.classes
@@ -345,13 +357,17 @@ class BaseNIMO(BaseEstimator):
         )
 
     def _hold_out(self, data: TrainingSet, random: np.random.RandomState) -> np.ndarray:
-        """Rows that judge early stopping, a random share of all."""
+        """Rows that judge early stopping, a random share; training keeps each class."""
         n_rows = len(data.table)
+        order, n_kept = random.permutation(n_rows), 1
+        if data.classes is not None:
+            last = [np.flatnonzero(data.y[order] == label)[-1] for label in (0, 1)]
+            order, n_kept = np.append(np.delete(order, last), order[last]), 2
         n_held_out = int(
-            np.clip(round(self.validation_fraction * n_rows), 1, n_rows - 1)
+            np.clip(round(self.validation_fraction * n_rows), 1, n_rows - n_kept)
         )
         held_out = np.zeros(n_rows, dtype=bool)
-        held_out[random.permutation(n_rows)[:n_held_out]] = True
+        held_out[order[:n_held_out]] = True
         return held_out
 
     def _warm_network(self, problem: Problem) -> torch.Tensor | None:
@@ -454,9 +470,16 @@ def merge_rows(
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
     """Refuse a value outside a list, naming the list."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         known = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+
+
+def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
+    """Refuse what is not a finite number of a kind, or is too small."""
+    check_scalar(value, name, kind, min_val=minimum)
+    if not np.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
@@ -466,7 +489,7 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
     if isinstance(sample_weight, Real):
         weight = np.full(n_rows, float(sample_weight))
     else:
-        weight = np.array(sample_weight, dtype=np.float64)
+        weight = read_vector(sample_weight, "sample_weight")
     if weight.shape != (n_rows,):
         raise ValueError(
             f"sample_weight must be one number per row: expected shape ({n_rows},), "
@@ -488,7 +511,7 @@ def read_offset(offset: Any, n_rows: int) -> np.ndarray:
     """Offset as floats, zero when not given."""
     if offset is None:
         return np.zeros(n_rows)
-    values = np.array(offset, dtype=np.float64)
+    values = read_vector(offset, "offset")
     if values.shape != (n_rows,):
         raise ValueError(
             f"offset must be one number per row: expected shape ({n_rows},), got "
@@ -505,15 +528,28 @@ def read_offset(offset: Any, n_rows: int) -> np.ndarray:
 
 def read_numeric_target(y: Any) -> np.ndarray:
     """A numeric target as a float vector; NaN and infinity are refused by row."""
-    target = column_or_1d(y, warn=True)
-    if np.iscomplexobj(target):
-        raise ValueError("Complex data not supported: y must be real numbers.")
+    column = column_or_1d(y, warn=True)
     try:
-        target = np.array(target, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "y must hold numbers. Use NIMOClassifier for labels."
-        ) from error
+        target = read_vector(column, "y")
+    except ValueError as error:
+        raise ValueError(f"{error} Use NIMOClassifier for labels.") from error
+    _refuse_missing(target)
+    return target
+
+
+def read_labels(y: Any) -> np.ndarray:
+    """Class labels as a vector; missing ones are refused by row."""
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "f":
+        _refuse_missing(labels)
+    elif labels.dtype.kind == "O":
+        absent = [is_missing(label) for label in labels]
+        _refuse_missing(np.where(absent, np.nan, 0.0))
+    return labels
+
+
+def _refuse_missing(target: np.ndarray) -> None:
+    """Refuse NaN and infinity in a target, naming the first row."""
     bad = ~np.isfinite(target)
     if bad.any():
         row = int(bad.argmax())
@@ -521,7 +557,6 @@ def read_numeric_target(y: Any) -> np.ndarray:
         raise ValueError(
             f"Input y contains {kind}, first at row {row}. Drop such rows first."
         )
-    return target
 
 
 def check_domain(target: np.ndarray, weight: np.ndarray, family: Family) -> None:

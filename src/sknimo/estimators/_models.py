@@ -9,12 +9,13 @@ import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import (
     BaseNIMO,
     Target,
     check_option,
+    read_labels,
     read_numeric_target,
     read_weight,
 )
@@ -224,8 +225,10 @@ class NIMORegressor(RegressorMixin, BaseNIMO):
             return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
         family, truth = self.model_.family, torch.as_tensor(target)
-        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
         loss = family.loss(truth, torch.as_tensor(self._eta(X))).numpy()
+        if np.ptp(target[weight > 0]) == 0:  # nothing to explain, as in r2_score
+            return float(np.allclose(weight * loss, 0))
+        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
         null_loss = family.loss(truth, null.expand(len(target))).numpy()
         return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
 
@@ -270,7 +273,7 @@ class NIMOClassifier(ClassifierMixin, BaseNIMO):
         return get_family("binomial")
 
     def _read_target(self, y: Any) -> Target:
-        labels = column_or_1d(y, warn=True)
+        labels = read_labels(y)
         check_classification_targets(labels)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         classes = np.unique(labels)

@@ -206,20 +206,18 @@ class _Run:
         noise = self._draw_noise()
         point = self.forward.differentiate(live, noise)
         live.coefficients = point.coefficients
+        gradient = point.gradient
         if step % options.check_every == 0:
+            rollbacks = live.rollbacks
             self._check(step, point, clean=noise is None)
             if self.finished:
                 return
+            # The gradient of a member that was rolled back belongs to the lost state.
+            lost = (live.rollbacks > rollbacks).unsqueeze(-1)
+            gradient = gradient.masked_fill(lost, 0.0)
             if self.live is not live:  # members left: their gradients leave too
-                keep = torch.isin(live.index, self.live.index)
-                point = Point(
-                    point.coefficients,
-                    point.objective[keep],
-                    point.gradient[keep],
-                    point.eta,
-                )
-                live = self.live
-        self._move(step, point.gradient)
+                gradient = gradient[torch.isin(live.index, self.live.index)]
+        self._move(step, gradient)
 
     def _draw_noise(self) -> Tensor | None:
         if self.options.noise == 0:
@@ -369,9 +367,14 @@ class _Run:
             ):
                 # The schedule has annealed; a stall at its end is convergence.
                 calm = stalled > 0 or self.members.validation is not None
+                calm |= self.options.max_iter == 0  # nothing was to be trained
                 self.status[k] = Status.CONVERGED if calm else Status.MAX_ITER
             self.n_iter[live.index.cpu()] = self.options.max_iter
         final, members = self.final, self.members
+        # A member that never was finite ends as its nested GLM.
+        finite = torch.isfinite(final.kept).all(-1, keepdim=True)
+        final.kept = final.kept.masked_fill(~finite, 0.0)
+        final.kept_active = final.kept_active & finite
         exact = self.forward.solve_exactly(
             final.kept, members, final.kept_active, final.kept_coefficients
         )
@@ -386,7 +389,8 @@ class _Run:
         coef = torch.where(wide, glm.coef, at.coef)
         norm = self.members.penalty.norm(coef)
         for k in worse.nonzero().flatten().tolist():
-            self.status[k] = Status.NESTED
+            if self.status[k] is not Status.DIVERGED:
+                self.status[k] = Status.NESTED
         assert all(status is not None for status in self.status)
         return Solution(
             coef=coef,
@@ -539,9 +543,7 @@ class Forward:
         at: Coefficients,
     ) -> Tensor:
         """Derivative of the objective in the design, coefficients fixed, (K, n, q)."""
-        score = rows.family.score(rows.y, eta)
-        pull = -(rows.weight * score).unsqueeze(-1)
-        upstream = pull * at.coef.unsqueeze(1)
+        upstream = -rows.score(eta).unsqueeze(-1) * at.coef.unsqueeze(1)
         if self.options.scale_contributions:
             # The price of feature j is the norm of its columns: the network moves it.
             size = (

@@ -65,8 +65,20 @@ class Rows:
     def loss(self, eta: Tensor, weight: Tensor | None = None) -> Tensor:
         """Weighted mean half deviance, (K,); zero weights silence their rows."""
         weight = self.weight if weight is None else weight
-        loss = self.family.loss(self.y, eta)
-        return (weight * torch.where(weight > 0, loss, torch.zeros_like(loss))).sum(-1)
+        return _weigh(weight, self.family.loss(self.y, eta)).sum(-1)
+
+    def score(self, eta: Tensor) -> Tensor:
+        """Weighted minus first derivative of each row's loss, (K, n)."""
+        return _weigh(self.weight, self.family.score(self.y, eta))
+
+    def curvature(self, eta: Tensor) -> Tensor:
+        """Weighted second derivative of each row's loss, (K, n)."""
+        return _weigh(self.weight, self.family.curvature(self.y, eta))
+
+
+def _weigh(weight: Tensor, values: Tensor) -> Tensor:
+    """Product in which a weight of zero silences even an overflow."""
+    return weight * torch.where(weight > 0, values, torch.zeros_like(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +126,13 @@ class _Quadratic:
 def quadratic_model(design: Tensor, rows: Rows, at: Coefficients) -> _Quadratic:
     """Expand the loss to second order around the given coefficients."""
     eta = rows.eta(design, at.coef, at.intercept)
-    curvature = rows.weight * rows.family.curvature(rows.y, eta)
+    curvature = rows.curvature(eta)
     total = curvature.sum(-1, keepdim=True)
     # Floor relative to the mean, only where a row counts at all.
     floor = WEIGHT_FLOOR * total * rows.weight
     curvature = torch.maximum(curvature, floor)
     total = curvature.sum(-1, keepdim=True).clamp(min=1e-300)
-    score = rows.weight * rows.family.score(rows.y, eta)
+    score = rows.score(eta)
     share = (curvature / total).unsqueeze(-1)
     mean = (share * design).sum(-2)
     centred = design - mean.unsqueeze(-2)
@@ -215,11 +227,13 @@ def kkt_residual(
     model = quadratic_model(design, rows, at)
     null = start_coefficients(rows, design.shape[-1])
     null_model = quadratic_model(design, rows, null)
-    scale = torch.maximum(
-        null_model.moment.abs().amax(-1), penalty.strength * penalty.weight.amax(-1)
-    )
+    scale = torch.ones_like(penalty.strength)
+    if design.shape[-1] > 0:  # else an intercept alone: nothing to be relative to
+        scale = torch.maximum(
+            null_model.moment.abs().amax(-1), penalty.strength * penalty.weight.amax(-1)
+        )
     eta = rows.eta(design, at.coef, at.intercept)
-    level_gap = (rows.weight * rows.family.score(rows.y, eta)).sum(-1).abs()
+    level_gap = rows.score(eta).sum(-1).abs()
     gap = _stationarity_gap(penalty, at.coef, model.gradient(at.coef))
     return torch.maximum(gap, level_gap) / scale.clamp(min=1e-300)
 
@@ -266,11 +280,18 @@ def solve_coefficients(
 
     done = torch.zeros(rows.weight.shape[0], dtype=torch.bool, device=design.device)
     kkt = torch.full_like(rows.weight[:, 0], torch.inf)
+    damping = torch.zeros_like(kkt)
     for _ in range(max_iter):
         model = quadratic_model(design, rows, at)
-        coef = minimise_quadratic(model.gram, model.moment, penalty, at.coef)
+        lift = (damping * model.gram.diagonal(dim1=-2, dim2=-1).mean(-1)).unsqueeze(-1)
+        gram = model.gram + torch.diag_embed(lift.expand_as(at.coef))
+        coef = minimise_quadratic(gram, model.moment + lift * at.coef, penalty, at.coef)
         step = Coefficients(coef, model.intercept(coef))
         trial = _halve_until_lower(value, at, step, max_halvings=30)
+        # Below power 1 a returning feature costs infinitely much at first: a shorter
+        # step is no remedy, a model that trusts itself less far is.
+        stuck = (trial.coef == at.coef).all(-1) & (trial.intercept == at.intercept)
+        damping = torch.where(stuck, (10 * damping).clamp(min=0.01), damping / 10)
         at = Coefficients(
             torch.where(done.unsqueeze(-1), at.coef, trial.coef),
             torch.where(done, at.intercept, trial.intercept),

@@ -1,0 +1,594 @@
+"""Fit one member by Gauss-Newton with its penalties learned from the data.
+
+Every group of parameters (the coefficients of a feature, the first-layer column of an
+input feature, each later block of the network) has a Gaussian prior with a precision of
+its own. Given the precisions, damped Gauss-Newton steps on the joint Jacobian of `eta`
+followed by an exact re-solve of the coefficients minimise
+
+    F = sum_i w_i loss_i / dispersion + sum_g precision_g |theta_g|**2 / 2.
+
+Given the parameters, each precision moves to `gamma_g / |theta_g|**2`, where `gamma_g`
+counts the directions of the group that the data determine (MacKay's evidence update;
+automatic relevance determination). Groups that the data do not need are switched off
+exactly. The log evidence (Laplace) then ranks restarts, judges whether an input may be
+removed and whether the network is worth having at all, without held-out rows.
+
+Everything is float64 and about one member; restarts run side by side in processes.
+
+Shapes: n rows, q term columns, r inputs, p features, a active features, P weights,
+m = q + P parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.network import NetworkSpec, keep_inputs, restore_inputs, unpack
+from sknimo.solver._problem import Problem
+from sknimo.solver._profile import WEIGHT_FLOOR, Coefficients, Rows, quadratic_model
+
+# Families whose dispersion is estimated; the others have it fixed at one.
+ESTIMATED_DISPERSION = ("gaussian", "gamma")
+PRECISION_RANGE = (1e-6, 1e10)
+# An input or feature whose precision passes this is switched off.
+DEAD_INPUT = 1e4
+DEAD_COEF = 1e8
+MAX_DAMPING = 1e8
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceOptions:
+    """How hard to try.
+
+    Attributes
+    ----------
+    max_iter : int
+        Gauss-Newton steps.
+    burn_in : int
+        Steps before the precisions start to move.
+    tol : float
+        Rise of the log evidence per step, averaged over `window`, that still counts.
+    window : int
+    significance : float
+        Squared Wald statistic below which a feature loses its coefficient.
+    input_margin : float
+        Log evidence that removing an input may cost.
+    """
+
+    max_iter: int = 80
+    burn_in: int = 8
+    tol: float = 0.05
+    window: int = 6
+    significance: float = 8.0
+    input_margin: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceState:
+    """Parameters of one member and what the data say about them.
+
+    Attributes
+    ----------
+    params : Tensor of shape (P,)
+    coef : Tensor of shape (q,)
+    intercept : Tensor of shape ()
+    params_precision : Tensor of shape (p + 5,)
+        One per input feature, then one per later block of weights.
+    coef_precision : Tensor of shape (p,)
+    dispersion : float
+    support, input_support : Tensor of shape (p,), bool
+        Features with a coefficient, and features that the network reads.
+    log_evidence : float
+    n_effective : float
+        Directions that the data determine.
+    n_iter : int
+    """
+
+    params: Tensor
+    coef: Tensor
+    intercept: Tensor
+    params_precision: Tensor
+    coef_precision: Tensor
+    dispersion: float
+    support: Tensor
+    input_support: Tensor
+    log_evidence: float = -math.inf
+    n_effective: float = 0.0
+    n_iter: int = 0
+
+
+def start_state(
+    problem: Problem,
+    weight: Tensor,
+    params: Tensor,
+    coefficients: Coefficients,
+    support: Tensor,
+    input_support: Tensor,
+    optimism: float = 1.0,
+) -> EvidenceState:
+    """Start at a GLM with a small random output layer.
+
+    `optimism` in (0, 1] multiplies the dispersion that the GLM leaves: small values
+    begin by fitting the rows closely, one begins with hardly any network.
+    """
+    p = problem.spec.n_features
+    rows = Rows(problem.y, problem.offset, weight.unsqueeze(0), problem.family)
+    eta = rows.eta(
+        problem.terms.unsqueeze(0), coefficients.coef, coefficients.intercept
+    )
+    dispersion = 1.0
+    if problem.family.name in ESTIMATED_DISPERSION:
+        dispersion = float(2 * rows.loss(eta)[0] / weight.sum())
+    precision = torch.ones(p + 5, dtype=torch.float64, device=weight.device)
+    precision[:p] = max(int(input_support.sum()), 1)
+    return EvidenceState(
+        params=params.double(),
+        coef=coefficients.coef[0] * support[problem.term_feature],
+        intercept=coefficients.intercept[0],
+        params_precision=precision,
+        coef_precision=torch.full((p,), 1e-2, dtype=torch.float64).to(weight),
+        dispersion=max(dispersion, 1e-12) * optimism,
+        support=support.clone(),
+        input_support=input_support.clone(),
+    )
+
+
+def fit_evidence(
+    problem: Problem, weight: Tensor, start: EvidenceState, options: EvidenceOptions
+) -> EvidenceState:
+    """Alternate Gauss-Newton steps and precision updates until the evidence settles.
+
+    `weight` (n,) counts rows: it sums to the number of observations.
+    """
+    member = _Member(problem, weight, start)
+    trace: list[float] = []
+    pruned_at = 0
+    for step in range(options.max_iter):
+        member.newton_step()
+        if step < options.burn_in:
+            continue
+        member.update_precisions()
+        trace.append(member.state.log_evidence)
+        if len(trace) - pruned_at > options.window:
+            rise = trace[-1] - trace[-1 - options.window]
+            if rise < options.tol * options.window:
+                if not member.drop_insignificant(options.significance):
+                    break
+                pruned_at = len(trace)
+    while member.drop_insignificant(options.significance):
+        for _ in range(options.window):
+            member.newton_step()
+            member.update_precisions()
+    return replace(member.finished(), n_iter=start.n_iter + step + 1)
+
+
+def remove_inputs(
+    problem: Problem, weight: Tensor, state: EvidenceState, options: EvidenceOptions
+) -> EvidenceState:
+    """Try to live without each input, weakest first; keep what costs no evidence."""
+    brief = replace(options, max_iter=15, burn_in=1)
+    norms = input_norms(problem.spec, state.params)
+    order = [int(j) for j in torch.argsort(norms) if state.input_support[j]]
+    for j in order:
+        fewer = state.input_support.clone()
+        fewer[j] = False
+        trial = fit_evidence(problem, weight, restrict(state, problem, fewer), brief)
+        if trial.log_evidence > state.log_evidence - options.input_margin:
+            state = trial
+    return state
+
+
+def restrict(
+    state: EvidenceState,
+    problem: Problem,
+    input_support: Tensor,
+    support: Tensor | None = None,
+) -> EvidenceState:
+    """The same member with fewer features and inputs, everything else as it is."""
+    support = state.support if support is None else support
+    params = state.params.clone().unsqueeze(0)
+    owner = torch.tensor(problem.spec.input_feature, device=params.device)
+    unpack(problem.spec, params).first.mul_(input_support[owner].to(params))
+    return replace(
+        state,
+        params=params[0],
+        coef=state.coef * support[problem.term_feature],
+        support=support.clone(),
+        input_support=input_support.clone(),
+    )
+
+
+def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
+    """Size of each feature's first-layer weights, (p,)."""
+    first = unpack(spec, params.unsqueeze(0)).first[0]
+    owner = torch.tensor(spec.input_feature, dtype=torch.long, device=params.device)
+    square = first.new_zeros(spec.n_features)
+    return square.index_add(0, owner, first.square().sum(0)).sqrt()
+
+
+class _Member:
+    """One member in training: its state on compact arrays, and two verbs."""
+
+    def __init__(self, problem: Problem, weight: Tensor, start: EvidenceState) -> None:
+        self.full_problem = problem
+        self.weight = weight
+        self.state = start
+        self.damping = 1.0
+        self._compact()
+
+    def _compact(self) -> None:
+        """Leave out inputs that are switched off; the network shrinks with them."""
+        problem, state = self.full_problem, self.state
+        owner = torch.tensor(
+            problem.spec.input_feature, dtype=torch.long, device=state.params.device
+        )
+        self.live = state.input_support[owner].nonzero().squeeze(-1)
+        self.spec, params = keep_inputs(
+            problem.spec, state.params.unsqueeze(0), self.live
+        )
+        self.params = params[0]
+        self.inputs = problem.inputs[:, self.live]
+        self.active = state.support.nonzero().squeeze(-1)
+        self.columns = state.support[problem.term_feature].nonzero().squeeze(-1)
+        self.group = _param_groups(self.spec).to(self.params.device)
+        self.linear_group = problem.term_feature[self.columns]
+        self.tangent = Tangent(
+            self.spec,
+            self.inputs,
+            problem.terms[:, self.columns],
+            self.linear_group,
+            self.active,
+        )
+        self.rows = Rows(
+            problem.y, problem.offset, self.weight.unsqueeze(0), problem.family
+        )
+        self.coef = state.coef[self.columns]
+        self.intercept = state.intercept
+
+    def _precision(self) -> Tensor:
+        """Precision of every parameter, coefficients first, (m,)."""
+        return torch.cat(
+            [
+                self.state.coef_precision[self.linear_group],
+                self.state.params_precision[self.group],
+            ]
+        )
+
+    def _theta(self) -> Tensor:
+        return torch.cat([self.coef, self.params])
+
+    def _value(self, design: Tensor, params: Tensor, at: Coefficients) -> float:
+        eta = self.rows.eta(design.unsqueeze(0), at.coef, at.intercept)
+        theta = torch.cat([at.coef[0], params])
+        prior = (self._precision() * theta.square()).sum() / 2
+        return float(self.rows.loss(eta)[0] / self.state.dispersion + prior)
+
+    def _solve_linear(self, design: Tensor, at: Coefficients) -> Coefficients:
+        """Re-solve the coefficients for a design; one step when it is quadratic."""
+        ridge = self.state.coef_precision[self.linear_group] * self.state.dispersion
+        for _ in range(1 if self.rows.family.scaled_target else 4):
+            model = quadratic_model(design.unsqueeze(0), self.rows, at)
+            matrix = model.gram[0] + torch.diag(ridge)
+            coef = torch.linalg.lstsq(matrix, model.moment[0].unsqueeze(-1)).solution
+            step = Coefficients(coef.mT, model.intercept(coef.mT))
+            if not bool(torch.isfinite(step.coef).all()):
+                return at
+            at = step
+        return at
+
+    def newton_step(self) -> None:
+        """One damped Gauss-Newton step on everything, then the coefficients exactly."""
+        at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
+        design, jacobian = self.tangent.jacobian(self.params, self.coef)
+        linear = _linearise(self.rows, design, jacobian, at, self.state.dispersion)
+        before = self._value(design, self.params, at)
+        precision, theta = self._precision(), self._theta()
+        q = len(self.coef)
+        for _ in range(6):
+            damped = precision.clone()
+            damped[q:] += self.damping
+            move = linear.step(precision, damped, theta)
+            params = self.params + move[q:]
+            trial_design = self.tangent.design(params)
+            near = Coefficients(
+                (self.coef + move[:q]).unsqueeze(0), at.intercept.clone()
+            )
+            near = near if self.rows.family.scaled_target else at
+            trial = self._solve_linear(trial_design, near)
+            after = self._value(trial_design, params, trial)
+            if after < before:  # NaN counts as worse
+                self.params, self.coef = params, trial.coef[0]
+                self.intercept = trial.intercept[0]
+                self.damping = max(self.damping / 4, 1e-6)
+                return
+            self.damping = min(self.damping * 6, MAX_DAMPING)
+
+    def update_precisions(self) -> None:
+        """Move precisions and dispersion towards the maximum of the evidence."""
+        state, q = self.state, len(self.coef)
+        at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
+        design, jacobian = self.tangent.jacobian(self.params, self.coef)
+        linear = _linearise(self.rows, design, jacobian, at, state.dispersion)
+        precision, theta = self._precision(), self._theta()
+        posterior = linear.posterior(precision)
+        determined = (1 - precision * posterior.variance).clamp(0, 1)
+        n_groups = len(state.params_precision)
+        counted = _group_sum(determined[q:], self.group, n_groups)
+        size = _group_sum(theta[q:].square(), self.group, n_groups)
+        params_precision = torch.where(
+            size > 0, (counted + 1e-3) / (size + 1e-8), state.params_precision
+        ).clamp(*PRECISION_RANGE)
+        p = len(state.coef_precision)
+        counted = _group_sum(determined[:q], self.linear_group, p)
+        size = _group_sum(theta[:q].square(), self.linear_group, p)
+        coef_precision = ((counted + 1e-6) / (size + 1e-10)).clamp(*PRECISION_RANGE)
+        eta = self.rows.eta(design.unsqueeze(0), at.coef, at.intercept)
+        loss = float(self.rows.loss(eta)[0])
+        n_rows = float(self.weight.sum())
+        used = float(determined.sum()) + 1
+        dispersion = 1.0
+        if self.rows.family.name in ESTIMATED_DISPERSION:
+            dispersion = max(2 * loss / max(n_rows - used, 0.05 * n_rows), 1e-10)
+        prior = float((precision * theta.square()).sum()) / 2
+        evidence = -loss / state.dispersion - prior - posterior.half_log_det
+        if self.rows.family.name in ESTIMATED_DISPERSION:
+            evidence -= n_rows / 2 * math.log(state.dispersion)
+        self.variance = posterior.variance[:q]
+        self.state = replace(
+            state,
+            params_precision=params_precision,
+            coef_precision=coef_precision,
+            dispersion=dispersion,
+            log_evidence=evidence,
+            n_effective=used,
+        )
+        dead_inputs = state.input_support & (
+            params_precision[:p] > DEAD_INPUT * max(1.0, 1.0)
+        )
+        dead_coefs = state.support & (coef_precision > DEAD_COEF)
+        if bool(dead_inputs.any() or dead_coefs.any()):
+            self._switch_off(dead_coefs, dead_inputs)
+
+    def drop_insignificant(self, significance: float) -> bool:
+        """Switch off features whose coefficients the data cannot tell from zero."""
+        if len(self.coef) == 0:
+            return False
+        prior = self.state.coef_precision[self.linear_group]
+        # Wald statistic with the feature's own prior taken out of its variance.
+        information = (1 / self.variance - prior).clamp(min=1e-300)
+        wald = (self.coef / self.variance).square() / information
+        per_feature = _group_sum(wald, self.linear_group, len(self.state.support))
+        width = _group_sum(
+            torch.ones_like(wald), self.linear_group, len(self.state.support)
+        )
+        weak = self.state.support & (per_feature < significance + 2 * (width - 1))
+        if not bool(weak.any()):
+            return False
+        # The weakest half at a time: a false feature can hide behind another.
+        limit = per_feature[weak].median()
+        self._switch_off(
+            weak & (per_feature <= limit), torch.zeros_like(self.state.support)
+        )
+        return True
+
+    def _switch_off(self, coefs: Tensor, inputs: Tensor) -> None:
+        self.state = restrict(
+            self._expanded(),
+            self.full_problem,
+            self.state.input_support & ~inputs,
+            self.state.support & ~coefs,
+        )
+        keep = (~coefs)[self.linear_group]
+        self.variance = self.variance[keep]
+        self._compact()
+
+    def _expanded(self) -> EvidenceState:
+        """The state with parameters on the full set of inputs and columns."""
+        state, problem = self.state, self.full_problem
+        coef = torch.zeros_like(state.coef)
+        coef[self.columns] = self.coef
+        params = restore_inputs(
+            problem.spec, self.spec, self.params.unsqueeze(0), self.live
+        )
+        return replace(
+            state, params=params[0], coef=coef, intercept=self.intercept.clone()
+        )
+
+    def finished(self) -> EvidenceState:
+        """The final state; without inputs or active features there is no network."""
+        return self._expanded()
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Marginal variances and half the log determinant of `I + J A^-1 J'`."""
+
+    variance: Tensor  # (m,)
+    half_log_det: float
+
+
+@dataclass(frozen=True, slots=True)
+class Linearised:
+    """Whitened Jacobian and residual: the loss is `|residual - jacobian d|**2 / 2`."""
+
+    jacobian: Tensor  # (n, m)
+    residual: Tensor  # (n,)
+
+    def step(self, precision: Tensor, damped: Tensor, theta: Tensor) -> Tensor:
+        """Minimise the linearised objective plus damping, (m,)."""
+        n, m = self.jacobian.shape
+        if m <= n:
+            matrix = self.jacobian.mT @ self.jacobian + torch.diag(damped)
+            right = self.jacobian.mT @ self.residual - precision * theta
+            factor = torch.linalg.cholesky_ex(matrix)[0]
+            return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
+        inverse = 1 / damped
+        shrunk = inverse * precision * theta
+        scaled = self.jacobian * inverse
+        matrix = scaled @ self.jacobian.mT
+        matrix.diagonal().add_(1.0)
+        right = self.residual + self.jacobian @ shrunk
+        factor = torch.linalg.cholesky_ex(matrix)[0]
+        dual = torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
+        return scaled.mT @ dual - shrunk
+
+    def posterior(self, precision: Tensor) -> Posterior:
+        """Laplace approximation around the current parameters."""
+        n, m = self.jacobian.shape
+        if m <= n:
+            root = precision.rsqrt()
+            matrix = root[:, None] * (self.jacobian.mT @ self.jacobian) * root
+            matrix.diagonal().add_(1.0)
+            factor = torch.linalg.cholesky_ex(matrix)[0]
+            inverse = torch.cholesky_inverse(factor)
+            variance = inverse.diagonal() / precision
+        else:
+            scaled = self.jacobian / precision
+            matrix = scaled @ self.jacobian.mT
+            matrix.diagonal().add_(1.0)
+            factor = torch.linalg.cholesky_ex(matrix)[0]
+            whitened = torch.linalg.solve_triangular(factor, scaled, upper=False)
+            variance = 1 / precision - whitened.square().sum(0)
+        return Posterior(
+            variance.clamp(min=1e-300), float(factor.diagonal().log().sum())
+        )
+
+
+def _linearise(
+    rows: Rows, design: Tensor, jacobian: Tensor, at: Coefficients, dispersion: float
+) -> Linearised:
+    """Whiten by the working weights and project the intercept out."""
+    eta = rows.eta(design.unsqueeze(0), at.coef, at.intercept)[0]
+    family: Family = rows.family
+    weight = rows.weight[0]
+    curvature = family.curvature(rows.y, eta)
+    curvature = torch.maximum(
+        curvature, WEIGHT_FLOOR * (weight * curvature).sum() / weight.sum()
+    )
+    root = (weight * curvature / dispersion).sqrt()
+    score = (weight / (curvature * dispersion)).sqrt() * family.score(rows.y, eta)
+    whitened = root.unsqueeze(-1) * torch.cat([design, jacobian], dim=1)
+    unit = root / root.norm().clamp(min=1e-300)
+    whitened = whitened - unit.unsqueeze(-1) * (unit @ whitened)
+    return Linearised(whitened, score - unit * (unit @ score))
+
+
+class Tangent:
+    """Design and Jacobian of `eta` in the network's weights, by hand.
+
+    Only features with a coefficient are evaluated, only inputs that are read.
+    """
+
+    def __init__(
+        self,
+        spec: NetworkSpec,
+        inputs: Tensor,
+        terms: Tensor,
+        term_feature: Tensor,
+        active: Tensor,
+    ) -> None:
+        self.spec, self.inputs, self.terms, self.active = spec, inputs, terms, active
+        position = torch.full((spec.n_features,), len(active), device=terms.device)
+        position[active] = torch.arange(len(active), device=terms.device)
+        self.term_slot = position[term_feature]  # (q,)
+        owner = torch.tensor(spec.input_feature, dtype=torch.long, device=terms.device)
+        self.input_slot = position[owner] if spec.mask else position.new_full(
+            (len(owner),), len(active)
+        )
+        n_bits = len(spec.code[0]) if spec.code else 0
+        code = torch.tensor(spec.code, dtype=torch.float64, device=terms.device)
+        self.code = code.reshape(spec.n_features, n_bits)[active]  # (a, b)
+        visible = self.input_slot != torch.arange(
+            len(active), device=terms.device
+        ).unsqueeze(-1)
+        self.visible = visible.to(torch.float64)  # (a, r)
+
+    def _layers(self, params: Tensor) -> _Layers:
+        weights = unpack(self.spec, params.unsqueeze(0))
+        shift = self.code @ weights.code_weight[0].T + weights.bias[0]  # (a, h1)
+        masked = weights.first[0] * self.visible.unsqueeze(1)  # (a, h1, r)
+        first = self.inputs @ masked.flatten(0, 1).T
+        first = first.view(len(self.inputs), *shift.shape) + shift
+        return _Layers(
+            hidden=first.tanh(),
+            hidden_ref=shift.tanh(),
+            second=weights.second[0],
+            second_bias=weights.second_bias[0],
+            out=weights.out[0],
+        )
+
+    def design(self, params: Tensor) -> Tensor:
+        """`phi * (1 + g)`, (n, q)."""
+        if len(self.active) == 0 or self.inputs.shape[1] == 0:
+            return self.terms
+        layers = self._layers(params)
+        bend = layers.angle().sin() @ layers.out
+        bend = bend - layers.angle_ref().sin() @ layers.out
+        return self.terms * (1 + bend[:, self.term_slot])
+
+    def jacobian(self, params: Tensor, coef: Tensor) -> tuple[Tensor, Tensor]:
+        """The design (n, q) and d eta / d params (n, P) with the coefficients fixed."""
+        n, r = self.inputs.shape
+        if len(self.active) == 0 or r == 0:
+            return self.terms, self.terms.new_zeros(n, len(params))
+        layers = self._layers(params)
+        angle, angle_ref = layers.angle(), layers.angle_ref()
+        sine, sine_ref = angle.sin(), angle_ref.sin()
+        bend = sine @ layers.out - sine_ref @ layers.out
+        design = self.terms * (1 + bend[:, self.term_slot])
+        pull = self.terms.new_zeros(n, len(self.active))
+        pull.index_add_(1, self.term_slot, self.terms * coef)  # (n, a)
+        wave = pull.unsqueeze(-1) * (layers.out * angle.cos())  # (n, a, h2)
+        wave_ref = layers.out * angle_ref.cos()  # (a, h2)
+        d_out = (pull.unsqueeze(1) @ sine).squeeze(1) - pull @ sine_ref
+        d_bias2 = wave.sum(1) - pull @ wave_ref
+        outer_ref = (wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)).flatten(1)
+        d_second = (wave.mT @ layers.hidden).flatten(1) - pull @ outer_ref
+        slope = (wave @ layers.second) * (1 - layers.hidden.square())  # (n, a, h1)
+        slope_ref = (wave_ref @ layers.second) * (1 - layers.hidden_ref.square())
+        total = slope.sum(1)  # (n, h1)
+        d_bias = total - pull @ slope_ref
+        rise = slope - pull.unsqueeze(-1) * slope_ref  # (n, a, h1)
+        d_code = (rise.mT @ self.code).flatten(1)  # (n, h1 b)
+        padded = torch.nn.functional.pad(slope, (0, 0, 0, 1))
+        seen = total.unsqueeze(1) - padded[:, self.input_slot]  # (n, r, h1)
+        d_first = (seen * self.inputs.unsqueeze(-1)).mT.flatten(1)  # (n, h1 r)
+        return design, torch.cat(
+            [d_first, d_code, d_bias, d_second, d_bias2, d_out], dim=1
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """Activations of the network on rows and at the reference."""
+
+    hidden: Tensor  # (n, a, h1)
+    hidden_ref: Tensor  # (a, h1)
+    second: Tensor  # (h2, h1)
+    second_bias: Tensor  # (h2,)
+    out: Tensor  # (h2,)
+
+    def angle(self) -> Tensor:
+        return self.hidden @ self.second.T + self.second_bias
+
+    def angle_ref(self) -> Tensor:
+        return self.hidden_ref @ self.second.T + self.second_bias
+
+
+def _param_groups(spec: NetworkSpec) -> Tensor:
+    """Prior group of each weight: its input feature, then one per later block."""
+    p, h1 = spec.n_features, spec.hidden[0]
+    parts = [torch.tensor(spec.input_feature, dtype=torch.long).repeat(h1)]
+    later = list(spec.shapes.values())[1:]
+    for block, shape in enumerate(later):
+        parts.append(torch.full((math.prod(shape),), p + block, dtype=torch.long))
+    return torch.cat(parts)
+
+
+def _group_sum(values: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    return values.new_zeros(n_groups).index_add(0, group, values)

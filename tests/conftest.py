@@ -1,0 +1,161 @@
+"""Builders that several test modules share: small problems with a known shape.
+
+Every builder is a fixture that returns a function, takes a `seed` and draws from its
+own generator, so a test states its data in one line and no test disturbs another.
+
+Shapes: K models, n rows, q terms, r inputs, p features, P weights.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sknimo.families import get_family
+from sknimo.network import init_params, make_spec, unpack
+from sknimo.penalties import make_penalty
+from sknimo.solver import Members, Problem
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Small tensors: a second thread costs more than it gives."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def draw_response():
+    """Targets that a family can have produced, `(family_name, eta, seed) -> (n,)`."""
+
+    def draw(family, eta, seed=0):
+        rng = np.random.default_rng(seed)
+        eta = np.asarray(eta, dtype=float)
+        if family == "gaussian":
+            return eta + 0.3 * rng.normal(size=eta.shape)
+        if family == "binomial":
+            return (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(float)
+        if family == "poisson":
+            return rng.poisson(np.exp(np.clip(eta, -3, 3))).astype(float)
+        mean = np.exp(np.clip(eta, -3, 3))
+        return rng.gamma(4.0, mean / 4.0) + 1e-3
+
+    return draw
+
+
+@pytest.fixture
+def make_problem(draw_response):
+    """A problem with bent coefficients: every second feature acts, the first is bent.
+
+    `widths` gives the number of columns of each feature; `offset=True` adds a known
+    part to the linear predictor. The network sees the terms themselves.
+    """
+
+    def make(
+        family="gaussian",
+        n_rows=60,
+        widths=(1, 1, 1, 1),
+        hidden=(5, 4),
+        seed=0,
+        offset=False,
+        code="binary",
+        mask=True,
+    ):
+        rng = np.random.default_rng(seed)
+        owner = np.repeat(np.arange(len(widths)), widths)
+        terms = rng.normal(size=(n_rows, len(owner)))
+        terms = (terms - terms.mean(0)) / terms.std(0)
+        truth = np.where(owner % 2 == 0, rng.uniform(0.4, 0.9, len(owner)), 0.0)
+        bend = 1 + np.tanh(terms[:, -1:]) * (owner == 0)
+        known = 0.5 * rng.normal(size=n_rows) if offset else np.zeros(n_rows)
+        y = draw_response(family, known + (terms * bend) @ truth + 0.2, seed + 1)
+        return Problem(
+            terms=torch.as_tensor(terms),
+            term_feature=torch.as_tensor(owner),
+            inputs=torch.as_tensor(terms.copy()),
+            y=torch.as_tensor(y),
+            offset=torch.as_tensor(known),
+            family=get_family(family),
+            spec=make_spec(owner.tolist(), len(widths), hidden, code, mask),
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_members():
+    """Members of a problem; `alpha` and `network_alpha` may differ between them.
+
+    `weight` and `validation` are (n,) or (K, n) and need not sum to one.
+    """
+
+    def make(
+        problem,
+        n_models=1,
+        penalty="lasso",
+        alpha=0.05,
+        delta=0.5,
+        network_alpha=0.0,
+        seeds=None,
+        weight=None,
+        validation=None,
+    ):
+        p = problem.spec.n_features
+
+        def per_model(value):
+            return torch.as_tensor(value, dtype=torch.float64).expand(n_models).clone()
+
+        def shares(rows):
+            rows = torch.as_tensor(rows, dtype=torch.float64)
+            rows = rows.expand(n_models, problem.n_rows)
+            return rows / rows.sum(-1, keepdim=True)
+
+        allowed = torch.ones(n_models, p, dtype=torch.bool)
+        return Members(
+            penalty=make_penalty(
+                penalty, per_model(alpha), problem.term_feature, p, delta
+            ),
+            network_alpha=per_model(network_alpha),
+            seeds=tuple(range(n_models)) if seeds is None else tuple(seeds),
+            weight=shares(torch.ones(problem.n_rows) if weight is None else weight),
+            validation=None if validation is None else shares(validation),
+            support=allowed,
+            input_support=allowed.clone(),
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_params():
+    """Networks that bend: the usual start with a random output layer, (K, P)."""
+
+    def make(spec, seeds=(0,), size=0.5):
+        params = init_params(spec, seeds)
+        for row, seed in zip(params, seeds, strict=True):
+            generator = torch.Generator().manual_seed(1000 + int(seed))
+            out = unpack(spec, row.unsqueeze(0)).out
+            out.copy_(size * torch.randn(out.shape, generator=generator))
+        return params
+
+    return make
+
+
+@pytest.fixture
+def repeat_rows():
+    """A problem with row i written `counts[i]` times, zero counts left out."""
+
+    def repeat(problem, counts):
+        rows = torch.arange(problem.n_rows).repeat_interleave(torch.as_tensor(counts))
+        return replace(
+            problem,
+            terms=problem.terms[rows],
+            inputs=problem.inputs[rows],
+            y=problem.y[rows],
+            offset=problem.offset[rows],
+        )
+
+    return repeat

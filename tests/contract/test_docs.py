@@ -1,0 +1,91 @@
+"""Docstrings say what signatures and fitted estimators say."""
+
+import ast
+import inspect
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+
+import sknimo
+
+ESTIMATORS = [
+    value
+    for value in (getattr(sknimo, name) for name in sknimo.__all__)
+    if inspect.isclass(value) and issubclass(value, BaseEstimator)
+]
+EVERY_ESTIMATOR = pytest.mark.parametrize(
+    "cls", ESTIMATORS, ids=[cls.__name__ for cls in ESTIMATORS]
+)
+
+
+def read_section(cls, title):
+    """Entries of a numpydoc section, name to type."""
+    text = inspect.getdoc(cls)
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", text, re.S | re.M)
+    return dict(re.findall(r"^(\w+) : (.+)$", found.group(1), re.M))
+
+
+def signature_of(cls):
+    parameters = inspect.signature(cls.__init__).parameters
+    return {name: value for name, value in parameters.items() if name != "self"}
+
+
+def make_table():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(30, 2)), columns=["age", "dose"])
+    return X, (X["age"] > 0).astype(int)
+
+
+@EVERY_ESTIMATOR
+def test_docstring_lists_the_parameters_of_the_signature_in_order(cls):
+    assert list(read_section(cls, "Parameters")) == list(signature_of(cls))
+
+
+@EVERY_ESTIMATOR
+def test_docstring_states_the_default_of_every_parameter(cls):
+    documented = {
+        name: ast.literal_eval(kind.partition("default=")[2])
+        for name, kind in read_section(cls, "Parameters").items()
+    }
+    defaults = {name: value.default for name, value in signature_of(cls).items()}
+    assert documented == defaults
+    types = {name: type(value) for name, value in documented.items()}
+    assert types == {name: type(value) for name, value in defaults.items()}
+
+
+@EVERY_ESTIMATOR
+def test_docstring_lists_the_options_that_errors_list(cls):
+    X, y = make_table()
+    for name, kind in read_section(cls, "Parameters").items():
+        if not kind.startswith("{"):
+            continue
+        documented = ast.literal_eval(kind[: kind.index("}") + 1])
+        with pytest.raises(ValueError, match=f"^{name} must be one of") as error:
+            cls(**{name: "no such option"}).fit(X, y)
+        known = str(error.value).partition(", got")[0]
+        assert set(re.findall(r"'(\w+)'", known)) == documented
+
+
+@EVERY_ESTIMATOR
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_documented_attributes_are_those_that_fit_writes(cls):
+    X, y = make_table()
+    est = cls().set_params(max_iter=5, random_state=0)
+    before = set(vars(est))
+    est.fit(X, y)
+    written = {name for name in set(vars(est)) - before if not name.startswith("_")}
+    assert set(read_section(cls, "Attributes")) == written
+
+
+@EVERY_ESTIMATOR
+def test_public_methods_have_a_docstring(cls):
+    methods = inspect.getmembers(cls, inspect.isfunction)
+    silent = [
+        name
+        for name, method in methods
+        if not name.startswith("_") and not (method.__doc__ or "").strip()
+    ]
+    assert silent == []

@@ -1,0 +1,190 @@
+"""Imports point down only, and a bare `import sknimo` stays light.
+
+The table below is the rule of the house layout, typed once more: for each part of the
+package, the other parts and the libraries that it may import.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import sknimo
+
+PACKAGE = Path(sknimo.__file__).parent
+
+ALLOWED = {
+    "exceptions": set(),
+    "families": {"torch"},
+    "penalties": {"torch"},
+    "network": {"torch"},
+    "features": {"numpy", "narwhals", "sknimo.exceptions"},
+    "datasets": {"numpy", "sknimo.families"},
+    "model": {
+        "numpy",
+        "torch",
+        "sknimo.families",
+        "sknimo.features",
+        "sknimo.network",
+    },
+    "solver": {
+        "numpy",
+        "torch",
+        "tqdm",
+        "sknimo.families",
+        "sknimo.network",
+        "sknimo.penalties",
+    },
+    "explain": {
+        "numpy",
+        "scipy",
+        "torch",
+        "sknimo.exceptions",
+        "sknimo.families",
+        "sknimo.model",
+        "sknimo.solver",
+    },
+    "io": {
+        "numpy",
+        "onnx",
+        "onnxruntime",
+        "safetensors",
+        "torch",
+        "sknimo.exceptions",
+        "sknimo.model",
+    },
+    "estimators": {
+        "numpy",
+        "sklearn",
+        "torch",
+        "sknimo.exceptions",
+        "sknimo.explain",
+        "sknimo.families",
+        "sknimo.features",
+        "sknimo.io",
+        "sknimo.model",
+        "sknimo.network",
+        "sknimo.penalties",
+        "sknimo.solver",
+    },
+    "plots": {"matplotlib", "numpy", "sknimo.explain"},
+    "report": {"jinja2", "numpy", "sknimo.explain", "sknimo.plots"},
+    "__init__": {"sknimo.estimators", "sknimo.exceptions"},
+}
+
+# Libraries that cost time to load or may not be installed.
+HEAVY = ("jinja2", "matplotlib", "onnx", "onnxruntime", "pandas", "polars")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name and where it stands."""
+
+    file: str
+    line: int
+    part: str
+    name: str
+
+    @property
+    def target(self) -> str:
+        """The library, or the part of this package."""
+        words = self.name.split(".")
+        return ".".join(words[:2]) if words[0] == "sknimo" else words[0]
+
+    def __str__(self):
+        return f"{self.file}:{self.line} imports {self.name}"
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    inside = path.relative_to(PACKAGE)
+    part = inside.parts[0].removesuffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield Import(str(inside), node.lineno, part, name)
+
+
+EVERY_IMPORT = [
+    found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path)
+]
+
+
+def test_the_rule_itself_has_no_cycle():
+    graph = {
+        part: {name.removeprefix("sknimo.") for name in targets if "sknimo" in name}
+        for part, targets in ALLOWED.items()
+    }
+    TopologicalSorter(graph).prepare()
+
+
+def test_every_part_of_the_package_has_its_place():
+    parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()}
+    parts -= {"__pycache__", "py.typed"}
+    assert parts <= ALLOWED.keys()
+
+
+@pytest.mark.parametrize("part", sorted({found.part for found in EVERY_IMPORT}))
+def test_imports_point_down_only(part):
+    allowed = ALLOWED[part] | {f"sknimo.{part}"} | sys.stdlib_module_names
+    wrong = [
+        str(found)
+        for found in EVERY_IMPORT
+        if found.part == part and found.target not in allowed
+    ]
+    assert wrong == []
+
+
+def test_imports_are_absolute():
+    assert [str(found) for found in EVERY_IMPORT if found.name.startswith(".")] == []
+
+
+def test_only_estimators_import_sklearn():
+    using = {found.part for found in EVERY_IMPORT if found.target == "sklearn"}
+    assert using == {"estimators"}
+
+
+def test_private_sklearn_modules_are_not_imported():
+    wrong = [
+        str(found)
+        for found in EVERY_IMPORT
+        if found.target == "sklearn"
+        and any(word.startswith("_") for word in found.name.split("."))
+    ]
+    assert wrong == []
+
+
+def test_private_modules_stay_within_their_part():
+    wrong = [
+        str(found)
+        for found in EVERY_IMPORT
+        if found.target.startswith("sknimo.")
+        and found.target != f"sknimo.{found.part}"
+        and any(word.startswith("_") for word in found.name.split("."))
+    ]
+    assert wrong == []
+
+
+def test_importing_the_package_adds_nothing_heavy_to_its_dependencies():
+    # scikit-learn loads pandas itself wherever pandas is installed.
+    code = f"""
+import sys
+import sklearn.base
+before = set(sys.modules)
+import sknimo
+print(*(set({HEAVY!r}) & (sys.modules.keys() - before)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,0 +1,44 @@
+"""Every public estimator passes all of scikit-learn's checks; none may fail.
+
+The checks are about behaviour, not about training: a short run shows the same as a
+long one, and the run with plain defaults is marked slow.
+"""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sknimo import NIMOClassifier, NIMORegressor
+
+SHORT = 20  # optimiser steps, two checks of progress
+
+# The checks fit tiny tables, now and then with a constant column or parted classes.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::sknimo.DataWarning"),
+    pytest.mark.filterwarnings("ignore::sknimo.SeparationWarning"),
+]
+
+
+@parametrize_with_checks(
+    [
+        NIMORegressor(max_iter=SHORT),
+        NIMORegressor(family="poisson", max_iter=SHORT),
+        NIMORegressor(family="gamma", max_iter=SHORT),
+        NIMOClassifier(max_iter=SHORT),
+    ]
+)
+def test_estimators_pass_every_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        NIMORegressor(),
+        NIMORegressor(family="poisson"),
+        NIMORegressor(family="gamma"),
+        NIMOClassifier(),
+    ]
+)
+def test_estimators_pass_every_check_with_plain_defaults(estimator, check):
+    check(estimator)
