@@ -23,6 +23,8 @@ from sknimo.network import init_params, make_spec, unpack
 
 IDENTITY = {"float64": 1e-10, "float32": 1e-5}  # the bars of the issue
 ROUNDING = 1e-13  # float64: only the order of operations differs
+# Products of other shapes sum in another order, in the precision of the network.
+BLOCK_RTOL = {"float64": 1e-13, "float32": 1e-6}
 N_ROWS = 120
 CONSTANT = 2  # a column without effect, so that terms and features differ
 
@@ -54,7 +56,9 @@ def fit_estimator(family, dtype="float64", random_state=0):
         return est.fit(*draw(family))
 
 
-@pytest.fixture(scope="module", params=[(f, d) for f in FAMILIES for d in IDENTITY])
+@pytest.fixture(
+    scope="module", params=[(f, d) for f in FAMILIES for d in IDENTITY], ids=" ".join
+)
 def fitted(request):
     """Estimator and the tolerance of its identities."""
     family, dtype = request.param
@@ -305,20 +309,20 @@ class TestMembers:
         X, _ = draw("gaussian", seed=5)
         local = local_coef(replace(model, modulated=modulated), X)
         assert np.array_equal(local[:, 1:], np.tile(model.term_coef[1:], (N_ROWS, 1)))
-        assert np.array_equal(local[:, 0], local_coef(model, X)[:, 0])
+        assert local[:, 0] == pytest.approx(local_coef(model, X)[:, 0], rel=ROUNDING)
 
 
 class TestPrediction:
     def test_the_size_of_row_blocks_does_not_change_predictions(
         self, fitted, monkeypatch
     ):
-        est, tol = fitted
+        est, _ = fitted
         X, _ = draw("gaussian", seed=5)
         whole = est.model_.eta(X)
         monkeypatch.setattr(sknimo.model, "BLOCK_BYTES", 7 * 8 * 4 * 32)
         assert len(list(est.model_.blocks(N_ROWS))) > 10
-        scale = np.abs(whole).max()
-        assert est.model_.eta(X) == pytest.approx(whole, abs=1e-3 * tol * scale)
+        bound = BLOCK_RTOL[est.dtype] * np.abs(whole).max()
+        assert est.model_.eta(X) == pytest.approx(whole, abs=bound)
 
     def test_row_blocks_cover_every_row_once(self, model, monkeypatch):
         monkeypatch.setattr(sknimo.model, "BLOCK_BYTES", 1)

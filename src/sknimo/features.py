@@ -23,6 +23,9 @@ import numpy as np
 
 from sknimo.exceptions import DataWarning
 
+# Rounding of a reference below this share of the scale does not show.
+RESIDUE = 1e-12
+
 
 @dataclass(frozen=True, slots=True)
 class Linear:
@@ -34,10 +37,14 @@ class Linear:
         Where the term is zero.
     scale : float
         Standard deviation of the training rows; zero marks a constant column.
+    residue : float
+        What the mean exceeds `reference` by when a float is too coarse to hold it: a
+        mean of 1e8 has no digits below 1e-8, and training would amplify the loss.
     """
 
     reference: float
     scale: float
+    residue: float = 0.0
 
     @property
     def n_terms(self) -> int:
@@ -48,11 +55,18 @@ class Linear:
         """Basis columns, (n, n_terms)."""
         if self.scale == 0:
             return np.empty((len(x), 0))
-        return ((x - self.reference) / self.scale)[:, None]
+        above = x - self.reference
+        if self.residue:
+            above = np.where(above == 0, 0.0, above - self.residue)
+        return (above / self.scale)[:, None]
 
     def unit(self) -> np.ndarray:
         """Slope of each term per unit of x, (n_terms,)."""
         return np.array([1 / self.scale] if self.scale else [])
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x at every row, (n, n_terms)."""
+        return np.broadcast_to(self.unit(), (len(x), self.n_terms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,11 @@ class FeatureMap:
         return np.array([basis.reference for basis in self.bases])
 
     @property
+    def scale(self) -> np.ndarray:
+        """Spread of each feature in training, zero for a constant one, (p,)."""
+        return np.array([basis.scale for basis in self.bases])
+
+    @property
     def unit(self) -> np.ndarray:
         """Slope of each term per unit of its column, (q,)."""
         return np.concatenate([basis.unit() for basis in self.bases] or [np.empty(0)])
@@ -103,6 +122,15 @@ class FeatureMap:
     def inputs(self, table: np.ndarray) -> np.ndarray:
         """Network inputs, (n, r)."""
         return self.terms(table)
+
+    def term_slopes(self, table: np.ndarray) -> np.ndarray:
+        """Derivative of each term in the column of its feature, (n, q)."""
+        columns = [basis.slopes(table[:, j]) for j, basis in enumerate(self.bases)]
+        return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
+
+    def input_slopes(self, table: np.ndarray) -> np.ndarray:
+        """Derivative of each network input in the column of its feature, (n, r)."""
+        return self.term_slopes(table)
 
     def per_feature(self, per_term: np.ndarray) -> np.ndarray:
         """Sum term columns into their features, (..., q) to (..., p)."""
@@ -139,12 +167,14 @@ def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
     mean = float(share @ column)
     mean += float(share @ (column - mean))
     residual = column - mean
+    residue = float(share @ residual)
+    residual -= residue
     largest = float(np.abs(residual).max())
     floor = 16 * np.finfo(float).eps * float(np.abs(column).max())
     if largest <= max(floor, 1e-300):
         return Linear(mean, 0.0)
     scale = largest * float(np.sqrt(share @ (residual / largest) ** 2))
-    return Linear(mean, scale)
+    return Linear(mean, scale, residue if abs(residue) > RESIDUE * scale else 0.0)
 
 
 def read_table(X: Any) -> Any:

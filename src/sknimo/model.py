@@ -67,6 +67,11 @@ class FittedModel:
         return self.coef.double().mean(0).cpu().numpy()
 
     @property
+    def first_layer(self) -> np.ndarray:
+        """First-layer weights of each member, (M, h1, r)."""
+        return unpack(self.spec, self.params).first.double().cpu().numpy()
+
+    @property
     def input_norms(self) -> np.ndarray:
         """Size of each feature's first-layer weights, averaged over members, (p,)."""
         first = unpack(self.spec, self.params).first.double()

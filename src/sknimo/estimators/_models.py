@@ -1,27 +1,310 @@
-"""The public estimators."""
+"""Estimators with fixed penalties, trained by the first-order solver."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import r2_score
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from sknimo.estimators._base import (
     BaseNIMO,
-    Target,
-    check_option,
-    read_labels,
-    read_numeric_target,
-    read_weight,
+    DeviceName,
+    choose_device,
+    is_separated,
+    state_problem,
 )
-from sknimo.families import Family, get_family
+from sknimo.estimators._data import TrainingSet, check_number, check_option
+from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.exceptions import SeparationWarning
+from sknimo.model import FittedModel
+from sknimo.network import CodeName
+from sknimo.penalties import PenaltyName, make_penalty
+from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 
-REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
+DtypeName = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is known for certain about a fit.
+
+    Attributes
+    ----------
+    kkt : float
+        Optimality residual of the coefficients for the final network, relative to the
+        gradient at zero. Rounding level means the zeros are exact and the rest optimal.
+    objective : float
+        Mean half deviance plus coefficient penalty on the training rows, in the units
+        of the fit (a Gaussian target has unit variance there).
+    glm_objective : float
+        The same for the penalised GLM that the fit started from; never smaller.
+    status : str
+        How the training ended.
+    """
+
+    kkt: float
+    objective: float
+    glm_objective: float
+    status: str
+
+
+class FixedPenalties(BaseNIMO):
+    """Parameters and fit of the plain estimators."""
+
+    def __init__(
+        self,
+        *,
+        penalty: str = "lasso",
+        alpha: float = 0.01,
+        delta: float = 0.5,
+        scale_contributions: bool = True,
+        network_alpha: float = 1.0,
+        hidden: tuple[int, int] = (16, 16),
+        noise: float = 0.0,
+        max_iter: int = 500,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        mask: bool = True,
+        position_code: str = "binary",
+        warm_start: bool = False,
+        device: str = "auto",
+        dtype: str = "float64",
+        memory_budget: float = 64e6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.delta = delta
+        self.scale_contributions = scale_contributions
+        self.network_alpha = network_alpha
+        self.hidden = hidden
+        self.noise = noise
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.tol = tol
+        self.patience = patience
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.mask = mask
+        self.position_code = position_code
+        self.warm_start = warm_start
+        self.device = device
+        self.dtype = dtype
+        self.memory_budget = memory_budget
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
+        self._check_params()
+        family = self._family()
+        data = self._read_training_set(X, y, sample_weight, offset, family)
+        problem = state_problem(
+            data,
+            family,
+            hidden=(int(self.hidden[0]), int(self.hidden[1])),
+            position_code=self.position_code,
+            mask=self.mask,
+            device=choose_device(self.device),
+        )
+        random = check_random_state(self.random_state)
+        seeds = tuple(random.randint(2**31 - 1, size=1).tolist())
+        options = self._options(int(random.randint(2**31 - 1)))
+        members = self._members(problem, data, seeds, random)
+        start = self._warm_network(problem)
+        solution = solve(problem, members, options, start)
+        model = assemble_model(data, problem, solution)
+        self._keep(model, solution, data)
+        return self
+
+    def _check_params(self) -> None:
+        """Refuse parameters that make no sense, listing what would."""
+        check_option("penalty", self.penalty, get_args(PenaltyName))
+        check_option("position_code", self.position_code, get_args(CodeName))
+        check_option("device", self.device, get_args(DeviceName))
+        check_option("dtype", self.dtype, get_args(DtypeName))
+        for name in ("alpha", "network_alpha", "noise", "tol", "weight_decay"):
+            check_number(name, getattr(self, name), Real, 0)
+        check_number("learning_rate", self.learning_rate, Real, 1e-12)
+        check_number("max_iter", self.max_iter, Integral, 0)
+        check_number("patience", self.patience, Integral, 1)
+        check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_number("delta", self.delta, Real, 0)
+        check_number("validation_fraction", self.validation_fraction, Real, 0)
+        if not 0 < self.delta <= 1:
+            raise ValueError(f"delta must lie in (0, 1], got {self.delta!r}.")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                "validation_fraction must lie strictly between 0 and 1, got "
+                f"{self.validation_fraction!r}."
+            )
+        hidden: Any = self.hidden
+        widths = list(hidden) if isinstance(hidden, Iterable) else []
+        if len(widths) != 2 or not all(
+            isinstance(size, Integral) and int(size) >= 1 for size in widths
+        ):
+            raise ValueError(
+                f"hidden must hold two positive whole layer widths, got {hidden!r}."
+            )
+
+    def _options(self, noise_seed: int) -> Options:
+        return Options(
+            max_iter=int(self.max_iter),
+            learning_rate=float(self.learning_rate),
+            noise=float(self.noise),
+            noise_seed=noise_seed,
+            tol=float(self.tol),
+            patience=int(self.patience),
+            scale_contributions=bool(self.scale_contributions),
+            weight_decay=float(self.weight_decay),
+            dtype=getattr(torch, self.dtype),
+            memory_budget=int(self.memory_budget),
+            progress=bool(self.verbose),
+        )
+
+    def _members(
+        self,
+        problem: Problem,
+        data: TrainingSet,
+        seeds: tuple[int, ...],
+        random: np.random.RandomState,
+    ) -> Members:
+        weight, validation = data.weight / data.weight.sum(), None
+        if self.early_stopping:
+            held_out = self._hold_out(data, random)
+            validation = np.where(held_out, data.weight, 0.0)
+            weight = np.where(held_out, 0.0, data.weight)
+            validation = validation / validation.sum()
+            weight = weight / weight.sum()
+        return state_members(
+            problem,
+            seeds,
+            weight,
+            validation,
+            penalty=self.penalty,
+            alpha=float(self.alpha),
+            delta=float(self.delta),
+            network_alpha=float(self.network_alpha),
+        )
+
+    def _hold_out(self, data: TrainingSet, random: np.random.RandomState) -> np.ndarray:
+        """Rows that judge early stopping, a random share; training keeps each class."""
+        n_rows = len(data.table)
+        order, n_kept = random.permutation(n_rows), 1
+        if data.classes is not None:
+            last = [np.flatnonzero(data.y[order] == label)[-1] for label in (0, 1)]
+            order, n_kept = np.append(np.delete(order, last), order[last]), 2
+        n_held_out = int(
+            np.clip(round(self.validation_fraction * n_rows), 1, n_rows - n_kept)
+        )
+        held_out = np.zeros(n_rows, dtype=bool)
+        held_out[order[:n_held_out]] = True
+        return held_out
+
+    def _warm_network(self, problem: Problem) -> torch.Tensor | None:
+        """Network of the previous fit, when asked for and still of the right shape."""
+        model: FittedModel | None = getattr(self, "model_", None)
+        if not self.warm_start or model is None or model.spec != problem.spec:
+            return None
+        return model.params.clone()
+
+    def _keep(self, model: FittedModel, solution: Solution, data: TrainingSet) -> None:
+        """Write the fitted attributes."""
+        status = solution.status[0]
+        separated = is_separated(model, data)
+        self._keep_model(model, data)
+        self.n_iter_ = int(solution.n_iter[0])
+        self.history_ = solution.history
+        self.certificate_ = Certificate(
+            kkt=float(solution.kkt[0]),
+            objective=float(solution.objective[0]),
+            glm_objective=float(solution.glm_objective[0]),
+            status=status.value,
+        )
+        solved = bool(solution.inner_converged[0])
+        self.converged_ = status.ok and solved and not separated
+        if separated:
+            warnings.warn(
+                "The classes are separated perfectly: the fit is finite only because "
+                "of the penalties, and the size of its coefficients is arbitrary. "
+                "Increase alpha or network_alpha, or collect more rows.",
+                SeparationWarning,
+                stacklevel=4,
+            )
+        elif not solved:
+            warnings.warn(
+                "The coefficients did not reach their optimum (residual "
+                f"{self.certificate_.kkt:.1e}). Increase alpha or check for collinear "
+                "columns.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif not status.ok:
+            remedy = (
+                f"Raise max_iter (now {self.max_iter})."
+                if status is Status.MAX_ITER
+                else "Lower learning_rate or raise network_alpha."
+            )
+            warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
+
+
+def state_members(
+    problem: Problem,
+    seeds: tuple[int, ...],
+    weight: np.ndarray,
+    validation: np.ndarray | None,
+    *,
+    penalty: str,
+    alpha: float,
+    delta: float,
+    network_alpha: float,
+) -> Members:
+    """Members that share weights and penalties and differ in their start."""
+    n_models, p = len(seeds), problem.spec.n_features
+    device = problem.terms.device
+    strength = torch.full((n_models,), alpha, dtype=torch.float64, device=device)
+
+    def repeat(row: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(row, device=device).repeat(n_models, 1)
+
+    allowed = torch.ones(n_models, p, dtype=torch.bool, device=device)
+    return Members(
+        penalty=make_penalty(penalty, strength, problem.term_feature, p, delta),
+        network_alpha=torch.full_like(strength, network_alpha),
+        seeds=seeds,
+        weight=repeat(weight),
+        validation=None if validation is None else repeat(validation),
+        support=allowed,
+        input_support=allowed.clone(),
+    )
+
+
+def assemble_model(
+    data: TrainingSet, problem: Problem, solution: Solution
+) -> FittedModel:
+    """Fold the target's scaling into the coefficients and move to the CPU."""
+    return FittedModel(
+        features=data.features,
+        family=problem.family,
+        spec=problem.spec,
+        coef=solution.coef.cpu() * data.y_scale,
+        intercept=solution.intercept.cpu() * data.y_scale + data.y_mean,
+        params=solution.params.detach().cpu(),
+        modulated=solution.modulated.cpu(),
+    )
+
 
 _SHARED = {
     "parameters": """penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
@@ -42,7 +325,7 @@ _SHARED = {
         Units of the network's two layers.
     noise : float, default=0.0
         Standard deviation of noise added to the first layer while training. It makes
-        selection in the network stricter, but weights then no longer equal repetition.
+        selection in the network stricter and the fit smoother.
     max_iter : int, default=500
         Steps of the network's optimiser; 0 gives the penalised GLM.
     learning_rate : float, default=0.01
@@ -68,8 +351,9 @@ _SHARED = {
         Where to fit; "auto" takes a GPU when there is one.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
-    memory_budget : float, default=512e6
+    memory_budget : float, default=64e6
         Bytes for the network's activations; rows are processed in chunks to keep it.
+        Small chunks stay in the processor's cache; give a GPU much more.
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
@@ -104,7 +388,7 @@ def _document(cls: type) -> type:
 
 
 @_document
-class NIMORegressor(RegressorMixin, BaseNIMO):
+class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
     `eta = intercept + sum_j (x_j - reference_j) * coef_j * (1 + g_j(x without j))` with
@@ -160,7 +444,7 @@ class NIMORegressor(RegressorMixin, BaseNIMO):
         warm_start: bool = False,
         device: str = "auto",
         dtype: str = "float64",
-        memory_budget: float = 512e6,
+        memory_budget: float = 64e6,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -190,51 +474,9 @@ class NIMORegressor(RegressorMixin, BaseNIMO):
         )
         self.family = family
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.family in ("poisson", "gamma")
-        return tags
-
-    def _family(self) -> Family:
-        check_option("family", self.family, REGRESSION_FAMILIES)
-        return get_family(self.family)
-
-    def _read_target(self, y: Any) -> Target:
-        return Target(read_numeric_target(y))
-
-    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Predict the mean response.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        offset : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        eta = torch.as_tensor(self._eta(X, offset))
-        return self.model_.family.mean(eta).numpy()
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of deviance explained; for the Gaussian family this is R squared."""
-        check_is_fitted(self)
-        target = read_numeric_target(y)
-        if self.model_.family.scaled_target:
-            return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
-        weight = read_weight(sample_weight, len(target))
-        family, truth = self.model_.family, torch.as_tensor(target)
-        loss = family.loss(truth, torch.as_tensor(self._eta(X))).numpy()
-        if np.ptp(target[weight > 0]) == 0:  # nothing to explain, as in r2_score
-            return float(np.allclose(weight * loss, 0))
-        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
-        null_loss = family.loss(truth, null.expand(len(target))).numpy()
-        return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
-
 
 @_document
-class NIMOClassifier(ClassifierMixin, BaseNIMO):
+class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Binary classification whose log-odds coefficients a network bends, row by row.
 
     The log-odds of the second class are `intercept + sum_j (x_j - reference_j) * coef_j
@@ -263,41 +505,3 @@ class NIMOClassifier(ClassifierMixin, BaseNIMO):
     >>> est.predict_proba(data.X).shape
     (200, 2)
     """
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-    def _family(self) -> Family:
-        return get_family("binomial")
-
-    def _read_target(self, y: Any) -> Target:
-        labels = read_labels(y)
-        check_classification_targets(labels)
-        kind = type_of_target(labels, input_name="y", raise_unknown=True)
-        classes = np.unique(labels)
-        if len(classes) > 2:
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{kind} with {len(classes)} classes."
-            )
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds a single class ({classes[0]!r}); two classes are needed."
-            )
-        return Target((labels == classes[1]).astype(np.float64), classes)
-
-    def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Log-odds of the second class, shape (n_samples,)."""
-        return self._eta(X, offset)
-
-    def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Probability of each class, shape (n_samples, 2)."""
-        eta = torch.as_tensor(self._eta(X, offset))
-        return torch.stack([torch.sigmoid(-eta), torch.sigmoid(eta)], dim=1).numpy()
-
-    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Most probable class, shape (n_samples,)."""
-        positive = (self.decision_function(X, offset) > 0).astype(int)
-        return self.classes_[positive]

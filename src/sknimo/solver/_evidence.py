@@ -30,15 +30,20 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.network import NetworkSpec, keep_inputs, restore_inputs, unpack
 from sknimo.solver._problem import Problem
-from sknimo.solver._profile import WEIGHT_FLOOR, Coefficients, Rows, quadratic_model
+from sknimo.solver._profile import WEIGHT_FLOOR, Coefficients, Rows, newton_step
 
 # Families whose dispersion is estimated; the others have it fixed at one.
 ESTIMATED_DISPERSION = ("gaussian", "gamma")
 PRECISION_RANGE = (1e-6, 1e10)
+# Where the dispersion is known, classes can be separated and coefficients run away:
+# their prior standard deviation stays below ten per standard deviation of a feature.
+LEAST_LOGIT_PRECISION = 1e-2
 # An input or feature whose precision passes this is switched off.
 DEAD_INPUT = 1e4
 DEAD_COEF = 1e8
 MAX_DAMPING = 1e8
+# Newton steps that re-solve the coefficients when the loss is not quadratic.
+GLM_INNER_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +255,10 @@ class _Member:
         self.coef = state.coef[self.columns]
         self.intercept = state.intercept
 
+    @property
+    def _estimates_dispersion(self) -> bool:
+        return self.rows.family.name in ESTIMATED_DISPERSION
+
     def _precision(self) -> Tensor:
         """Precision of every parameter, coefficients first, (m,)."""
         return torch.cat(
@@ -271,14 +280,10 @@ class _Member:
     def _solve_linear(self, design: Tensor, at: Coefficients) -> Coefficients:
         """Re-solve the coefficients for a design; one step when it is quadratic."""
         ridge = self.state.coef_precision[self.linear_group] * self.state.dispersion
-        for _ in range(1 if self.rows.family.scaled_target else 4):
-            model = quadratic_model(design.unsqueeze(0), self.rows, at)
-            matrix = model.gram[0] + torch.diag(ridge)
-            coef = torch.linalg.lstsq(matrix, model.moment[0].unsqueeze(-1)).solution
-            step = Coefficients(coef.mT, model.intercept(coef.mT))
-            if not bool(torch.isfinite(step.coef).all()):
-                return at
-            at = step
+        for _ in range(1 if self.rows.family.scaled_target else GLM_INNER_STEPS):
+            at = newton_step(
+                design.unsqueeze(0), self.rows, ridge.unsqueeze(0), at, max_halvings=8
+            )
         return at
 
     def newton_step(self) -> None:
@@ -295,11 +300,7 @@ class _Member:
             move = linear.step(precision, damped, theta)
             params = self.params + move[q:]
             trial_design = self.tangent.design(params)
-            near = Coefficients(
-                (self.coef + move[:q]).unsqueeze(0), at.intercept.clone()
-            )
-            near = near if self.rows.family.scaled_target else at
-            trial = self._solve_linear(trial_design, near)
+            trial = self._solve_linear(trial_design, at)
             after = self._value(trial_design, params, trial)
             if after < before:  # NaN counts as worse
                 self.params, self.coef = params, trial.coef[0]
@@ -326,17 +327,21 @@ class _Member:
         p = len(state.coef_precision)
         counted = _group_sum(determined[:q], self.linear_group, p)
         size = _group_sum(theta[:q].square(), self.linear_group, p)
-        coef_precision = ((counted + 1e-6) / (size + 1e-10)).clamp(*PRECISION_RANGE)
+        least = (
+            PRECISION_RANGE[0] if self._estimates_dispersion else LEAST_LOGIT_PRECISION
+        )
+        coef_precision = (counted + 1e-6) / (size + 1e-10)
+        coef_precision = coef_precision.clamp(least, PRECISION_RANGE[1])
         eta = self.rows.eta(design.unsqueeze(0), at.coef, at.intercept)
         loss = float(self.rows.loss(eta)[0])
         n_rows = float(self.weight.sum())
         used = float(determined.sum()) + 1
         dispersion = 1.0
-        if self.rows.family.name in ESTIMATED_DISPERSION:
+        if self._estimates_dispersion:
             dispersion = max(2 * loss / max(n_rows - used, 0.05 * n_rows), 1e-10)
         prior = float((precision * theta.square()).sum()) / 2
         evidence = -loss / state.dispersion - prior - posterior.half_log_det
-        if self.rows.family.name in ESTIMATED_DISPERSION:
+        if self._estimates_dispersion:
             evidence -= n_rows / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
         self.state = replace(
@@ -497,8 +502,10 @@ class Tangent:
         position[active] = torch.arange(len(active), device=terms.device)
         self.term_slot = position[term_feature]  # (q,)
         owner = torch.tensor(spec.input_feature, dtype=torch.long, device=terms.device)
-        self.input_slot = position[owner] if spec.mask else position.new_full(
-            (len(owner),), len(active)
+        self.input_slot = (
+            position[owner]
+            if spec.mask
+            else position.new_full((len(owner),), len(active))
         )
         n_bits = len(spec.code[0]) if spec.code else 0
         code = torch.tensor(spec.code, dtype=torch.float64, device=terms.device)
@@ -547,7 +554,9 @@ class Tangent:
         wave_ref = layers.out * angle_ref.cos()  # (a, h2)
         d_out = (pull.unsqueeze(1) @ sine).squeeze(1) - pull @ sine_ref
         d_bias2 = wave.sum(1) - pull @ wave_ref
-        outer_ref = (wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)).flatten(1)
+        outer_ref = (wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)).flatten(
+            1
+        )
         d_second = (wave.mT @ layers.hidden).flatten(1) - pull @ outer_ref
         slope = (wave @ layers.second) * (1 - layers.hidden.square())  # (n, a, h1)
         slope_ref = (wave_ref @ layers.second) * (1 - layers.hidden_ref.square())

@@ -60,7 +60,7 @@ def solve(
     """
     device = problem.terms.device
     params = init_params(problem.spec, members.seeds) if start is None else start
-    params = params.to(device=device, dtype=options.dtype)
+    params = params.to(device=device, dtype=options.dtype, copy=True)
     nested = Forward(problem, options).solve_exactly(
         params, members, torch.zeros_like(members.support), None
     )
@@ -102,7 +102,6 @@ class _Live:
     kept: Tensor  # (K, P), params to return
     kept_coefficients: Coefficients
     kept_active: Tensor  # (K, p)
-    kept_validation: Tensor  # (K,)
 
     def take(self, members: Tensor) -> _Live:
         """Keep the members with the given indices."""
@@ -197,7 +196,6 @@ class _Run:
             kept=params.clone(),
             kept_coefficients=at,
             kept_active=mask,
-            kept_validation=infinite,
         )
 
     def step(self, step: int) -> None:
@@ -286,7 +284,6 @@ class _Run:
             ),
         )
         live.kept_active = torch.where(wide, live.active_mask, live.kept_active)
-        live.kept_validation = torch.where(keep, validation, live.kept_validation)
         first = unpack(self.problem.spec, live.params).first
         self.log.add(
             step,
@@ -345,7 +342,7 @@ class _Run:
             final = live.take(torch.arange(len(live.index), device=live.index.device))
             self.final = final
         where = live.index[leaving]
-        for name in ("kept", "kept_active", "kept_validation"):
+        for name in ("kept", "kept_active"):
             getattr(final, name)[where] = getattr(live, name)[leaving]
         final.kept_coefficients.coef[where] = live.kept_coefficients.coef[leaving]
         final.kept_coefficients.intercept[where] = live.kept_coefficients.intercept[
@@ -383,23 +380,29 @@ class _Run:
     def _never_worse(self, exact: InnerSolution) -> Solution:
         """Keep the nested GLM wherever the network did not lower the objective."""
         final, nested = self.final, self.nested
-        worse = ~(exact.objective < nested.objective)
+        # A gain at rounding level is no gain: the simpler model wins.
+        slack = 1e-12 * nested.objective.abs()
+        worse = ~(exact.objective < nested.objective - slack)
         wide = worse.unsqueeze(-1)
         at, glm = exact.coefficients, nested.coefficients
         coef = torch.where(wide, glm.coef, at.coef)
+        intercept = torch.where(worse, glm.intercept, at.intercept)
         norm = self.members.penalty.norm(coef)
+        modulated = final.kept_active & ~wide & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
             if self.status[k] is not Status.DIVERGED:
                 self.status[k] = Status.NESTED
         assert all(status is not None for status in self.status)
         return Solution(
             coef=coef,
-            intercept=torch.where(worse, glm.intercept, at.intercept),
+            intercept=intercept,
             params=final.kept,
-            modulated=final.kept_active & ~wide & (norm > 0),
+            modulated=modulated,
             objective=torch.where(worse, nested.objective, exact.objective),
             glm_objective=nested.objective,
-            validation_loss=final.kept_validation,
+            validation_loss=self._validation_loss(
+                Coefficients(coef, intercept), modulated
+            ),
             glm_coef=glm.coef,
             glm_intercept=glm.intercept,
             kkt=torch.where(worse, nested.kkt, exact.kkt),
@@ -408,6 +411,18 @@ class _Run:
             status=tuple(status for status in self.status if status is not None),
             history=self.log.freeze(self.members.n_models),
         )
+
+    @torch.no_grad()
+    def _validation_loss(self, at: Coefficients, modulated: Tensor) -> Tensor:
+        """Loss of the members as they are returned, (K,); NaN without validation."""
+        members, problem = self.members, self.problem
+        if members.validation is None:
+            return torch.full_like(at.intercept, torch.nan)
+        design = self.forward._full_design(
+            self.final.kept, members, pad_active(modulated), modulated
+        )
+        rows = Rows(problem.y, problem.offset, members.weight, problem.family)
+        return rows.loss(rows.eta(design, at.coef, at.intercept), members.validation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +512,9 @@ class Forward:
         square = (members.weight.unsqueeze(-1) * design.square()).sum(1)
         weight = torch.zeros_like(members.penalty.weight)
         weight.index_add_(1, members.penalty.column_feature, square)
-        return members.penalty.reweighted(weight.sqrt().clamp(min=1e-12))
+        # Size to the power of the penalty: then only `|beta_j| * size` is priced.
+        size = weight.sqrt().clamp(min=1e-12)
+        return members.penalty.reweighted(size**members.penalty.power)
 
     def differentiate(self, live: _Live, noise: Tensor | None) -> Point:
         """Profiled objective and its gradient for the live members."""
@@ -517,7 +534,8 @@ class Forward:
         at = live.coefficients
         quadratic = self.problem.family.scaled_target
         for _ in range(1 if quadratic else GLM_INNER_STEPS):
-            at = newton_step(design, live.rows, penalty, at, RIDGE_FLOOR)
+            ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
+            at = newton_step(design, live.rows, ridge, at)
         eta = live.rows.eta(design, at.coef, at.intercept)
         objective = live.rows.loss(eta) + penalty.value(at.coef)
         upstream = self.upstream(live.members, live.rows, penalty, design, eta, at)
@@ -545,11 +563,12 @@ class Forward:
         """Derivative of the objective in the design, coefficients fixed, (K, n, q)."""
         upstream = -rows.score(eta).unsqueeze(-1) * at.coef.unsqueeze(1)
         if self.options.scale_contributions:
-            # The price of feature j is the norm of its columns: the network moves it.
-            size = (
-                penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** penalty.power
-            )
-            factor = penalty.spread(size / penalty.weight).unsqueeze(1)
+            # The price of feature j is the size of its columns to the power of the
+            # penalty; the network moves it: d size**power = power size**(power - 2) ...
+            power = penalty.power
+            value = penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** power
+            size = penalty.weight ** (1 / power)
+            factor = penalty.spread(value * power * size ** (power - 2)).unsqueeze(1)
             upstream = upstream + factor * members.weight.unsqueeze(-1) * design
         return upstream
 
@@ -558,7 +577,8 @@ class Forward:
         """Noise-free profiled objective, without gradient."""
         design = self._full_design(params, live.members, live.active, live.active_mask)
         penalty = self.penalty_of(live.members, design)
-        at = newton_step(design, live.rows, penalty, live.coefficients, RIDGE_FLOOR)
+        ridge = penalty.ridge(live.coefficients.coef, RIDGE_FLOOR)
+        at = newton_step(design, live.rows, ridge, live.coefficients)
         eta = live.rows.eta(design, at.coef, at.intercept)
         objective = live.rows.loss(eta) + penalty.value(at.coef)
         return Point(at, objective, params.new_zeros(0), eta)
@@ -637,7 +657,7 @@ class _Threads:
     def __init__(self, problem: Problem, members: Members) -> None:
         h1, h2 = problem.spec.hidden
         size = members.n_models * problem.n_rows * problem.spec.n_features * (h1 + h2)
-        self.single = problem.terms.device.type == "cpu" and size < 2**21
+        self.single = problem.terms.device.type == "cpu" and size < 2**23
 
     def __enter__(self) -> None:
         self.before = torch.get_num_threads()

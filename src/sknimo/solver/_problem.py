@@ -183,7 +183,7 @@ class Options:
     scale_contributions: bool = False
     weight_decay: float = 0.0
     dtype: torch.dtype = torch.float64
-    memory_budget: int = 512 * 2**20
+    memory_budget: int = 64 * 10**6
     progress: bool = False
 
 

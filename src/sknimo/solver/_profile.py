@@ -158,13 +158,13 @@ def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
 
 
 def newton_step(
-    design: Tensor, rows: Rows, penalty: CoefPenalty, at: Coefficients, floor: float
+    design: Tensor, rows: Rows, ridge: Tensor, at: Coefficients, max_halvings: int = 4
 ) -> Coefficients:
-    """One damped Newton step on the loss with the penalty majorised by a ridge.
+    """One damped Newton step on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
 
-    For the Gaussian family the step is the exact minimiser of the majorised problem.
+    With the ridge of a penalty's majoriser this is a step of the adaptive ridge. For
+    the Gaussian family the step is the exact minimiser.
     """
-    ridge = penalty.ridge(at.coef, floor)
     model = quadratic_model(design, rows, at)
     coef = _solve_ridge(model.gram, model.moment, ridge)
     step = Coefficients(coef, model.intercept(coef))
@@ -175,7 +175,7 @@ def newton_step(
         eta = rows.eta(design, point.coef, point.intercept)
         return rows.loss(eta) + (ridge * point.coef.square()).sum(-1) / 2
 
-    return _halve_until_lower(value, at, step, max_halvings=4)
+    return _halve_until_lower(value, at, step, max_halvings)
 
 
 def _solve_ridge(gram: Tensor, moment: Tensor, ridge: Tensor) -> Tensor:
@@ -313,7 +313,8 @@ def _graduated_start(
     there. A falling floor of the majoriser drops features one after the other instead.
     """
     for exponent in range(25):
-        at = newton_step(design, rows, penalty, at, 10 ** (-exponent / 6))
+        ridge = penalty.ridge(at.coef, 10 ** (-exponent / 6))
+        at = newton_step(design, rows, ridge, at)
     return at
 
 
@@ -345,6 +346,7 @@ def minimise_quadratic(
         coef = torch.where(done.unsqueeze(-1), coef, trial)
         gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) - moment
         done = done | (_stationarity_gap(penalty, coef, gradient) <= 1e-13 * scale)
+        done = done | ~torch.isfinite(coef).all(-1)  # lost: more rounds do not help
         if bool(done.all()):
             break
     return coef

@@ -1,0 +1,194 @@
+"""Validated training data: weights, offsets, targets and canonical rows.
+
+Every refusal names the row (or the column) and a remedy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_scalar, column_or_1d
+
+from sknimo.families import Family
+from sknimo.features import FeatureMap, is_missing, read_vector
+
+# Tables up to this size are sorted and repeated rows merged.
+MERGE_CELLS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """Validated training data.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, p)
+    y, weight, offset : ndarray of shape (n,)
+        Rows of zero weight have been dropped; the target is centred and scaled where
+        the family allows it.
+    features : FeatureMap
+    y_mean, y_scale : float
+        What was subtracted from and divided out of the target.
+    classes : ndarray of shape (2,) or None
+        Labels of a classification target.
+    """
+
+    table: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+    features: FeatureMap
+    y_mean: float
+    y_scale: float
+    classes: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as numbers, with the labels they stand for if any."""
+
+    values: np.ndarray
+    classes: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRows:
+    """Distinct rows with their total weights."""
+
+    table: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+
+
+def merge_rows(
+    table: np.ndarray, target: np.ndarray, weight: np.ndarray, offset: np.ndarray
+) -> WeightedRows:
+    """Drop rows of zero weight, sort the rest and merge repeated ones.
+
+    The objective depends on the rows only through their weighted distribution. In this
+    canonical form so does every rounding error: integer weights equal repetition and
+    the order of rows does not matter, to the last bit. Beyond `MERGE_CELLS` cells
+    sorting is no longer free, and sums are long enough not to care.
+    """
+    keep = weight > 0
+    table, target = table[keep], target[keep]
+    weight, offset = weight[keep], offset[keep]
+    if table.size > MERGE_CELLS or len(table) == 0:
+        return WeightedRows(table, target, weight, offset)
+    keys = np.column_stack([offset, target, table])
+    order = np.lexsort(keys.T[::-1])
+    keys, weight = keys[order], weight[order]
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    total = np.add.reduceat(weight, np.flatnonzero(first))
+    keys = keys[first]
+    return WeightedRows(
+        np.ascontiguousarray(keys[:, 2:]), keys[:, 1].copy(), total, keys[:, 0].copy()
+    )
+
+
+def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
+    """Refuse a value outside a list, naming the list."""
+    if not isinstance(value, str) or value not in options:
+        known = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+
+
+def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
+    """Refuse what is not a finite number of a kind, or is too small."""
+    check_scalar(value, name, kind, min_val=minimum)
+    if not np.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+
+
+def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """Row weights as floats, never negative and not all zero."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    if isinstance(sample_weight, Real):
+        weight = np.full(n_rows, float(sample_weight))
+    else:
+        weight = read_vector(sample_weight, "sample_weight")
+    if weight.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must be one number per row: expected shape ({n_rows},), "
+            f"got {weight.shape}. Sample weights must be 1D array or scalar."
+        )
+    bad = ~np.isfinite(weight) | (weight < 0)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            f"sample_weight must be finite and not negative, row {row} has "
+            f"{weight[row]}."
+        )
+    if not (weight > 0).any():
+        raise ValueError("sample_weight is zero for every row; nothing to fit.")
+    return weight
+
+
+def read_offset(offset: Any, n_rows: int) -> np.ndarray:
+    """Offset as floats, zero when not given."""
+    if offset is None:
+        return np.zeros(n_rows)
+    values = read_vector(offset, "offset")
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"offset must be one number per row: expected shape ({n_rows},), got "
+            f"{values.shape}."
+        )
+    if not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax())
+        raise ValueError(
+            f"offset must be finite, row {row} has {values[row]}. An exposure of zero "
+            "has no logarithm; drop such rows."
+        )
+    return values
+
+
+def read_numeric_target(y: Any) -> np.ndarray:
+    """A numeric target as a float vector; NaN and infinity are refused by row."""
+    column = column_or_1d(y, warn=True)
+    try:
+        target = read_vector(column, "y")
+    except ValueError as error:
+        raise ValueError(f"{error} Use NIMOClassifier for labels.") from error
+    _refuse_missing(target)
+    return target
+
+
+def read_labels(y: Any) -> np.ndarray:
+    """Class labels as a vector; missing ones are refused by row."""
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "f":
+        _refuse_missing(labels)
+    elif labels.dtype.kind == "O":
+        absent = [is_missing(label) for label in labels]
+        _refuse_missing(np.where(absent, np.nan, 0.0))
+    return labels
+
+
+def _refuse_missing(target: np.ndarray) -> None:
+    """Refuse NaN and infinity in a target, naming the first row."""
+    bad = ~np.isfinite(target)
+    if bad.any():
+        row = int(bad.argmax())
+        kind = "NaN" if np.isnan(target[row]) else "infinity (inf)"
+        raise ValueError(
+            f"Input y contains {kind}, first at row {row}. Drop such rows first."
+        )
+
+
+def check_domain(target: np.ndarray, weight: np.ndarray, family: Family) -> None:
+    """Refuse targets that the family cannot have produced, naming the row."""
+    outside = ~family.in_domain(torch.as_tensor(target)).numpy() & (weight > 0)
+    if outside.any():
+        row = int(outside.argmax())
+        raise ValueError(
+            f"The {family.name} family needs {family.domain} in y; row {row} has "
+            f"{target[row]:g}."
+        )

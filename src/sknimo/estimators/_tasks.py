@@ -1,0 +1,116 @@
+"""What regression and classification add: targets in, predictions out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted
+
+from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._data import (
+    Target,
+    check_option,
+    read_labels,
+    read_numeric_target,
+    read_weight,
+)
+from sknimo.families import Family, get_family
+
+REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
+
+
+class RegressionTask(RegressorMixin, BaseNIMO):
+    """Numeric targets; `family` chooses the distribution."""
+
+    family: str
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.family in ("poisson", "gamma")
+        return tags
+
+    def _family(self) -> Family:
+        check_option("family", self.family, REGRESSION_FAMILIES)
+        return get_family(self.family)
+
+    def _read_target(self, y: Any) -> Target:
+        return Target(read_numeric_target(y))
+
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Predict the mean response.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        eta = torch.as_tensor(self._eta(X, offset))
+        return self.model_.family.mean(eta).numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of deviance explained; for the Gaussian family this is R squared."""
+        check_is_fitted(self)
+        target = read_numeric_target(y)
+        if self.model_.family.scaled_target:
+            return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
+        weight = read_weight(sample_weight, len(target))
+        family, truth = self.model_.family, torch.as_tensor(target)
+        loss = family.loss(truth, torch.as_tensor(self._eta(X))).numpy()
+        if np.ptp(target[weight > 0]) == 0:  # nothing to explain, as in r2_score
+            return float(np.allclose(weight * loss, 0))
+        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
+        null_loss = family.loss(truth, null.expand(len(target))).numpy()
+        return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
+
+
+class ClassificationTask(ClassifierMixin, BaseNIMO):
+    """Two classes; the model predicts the log-odds of the second."""
+
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _family(self) -> Family:
+        return get_family("binomial")
+
+    def _read_target(self, y: Any) -> Target:
+        labels = read_labels(y)
+        check_classification_targets(labels)
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+        classes = np.unique(labels)
+        if len(classes) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{kind} with {len(classes)} classes."
+            )
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds a single class ({classes[0]!r}); two classes are needed."
+            )
+        return Target((labels == classes[1]).astype(np.float64), classes)
+
+    def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Log-odds of the second class, shape (n_samples,)."""
+        return self._eta(X, offset)
+
+    def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Probability of each class, shape (n_samples, 2)."""
+        eta = torch.as_tensor(self._eta(X, offset))
+        return torch.stack([torch.sigmoid(-eta), torch.sigmoid(eta)], dim=1).numpy()
+
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
+        """Most probable class, shape (n_samples,)."""
+        positive = (self.decision_function(X, offset) > 0).astype(int)
+        return self.classes_[positive]

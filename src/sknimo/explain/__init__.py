@@ -1,0 +1,62 @@
+"""Explain a fitted model: effects, contributions, interactions, summary.
+
+Everything here is a function of a `FittedModel` and a numeric table, and returns a
+frozen record; `Explainable` offers the same as methods of an estimator. What a number
+means, and which numbers belong to the fitted function alone, is said in
+`docs/explanations.md`.
+"""
+
+from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
+from sknimo.explain._effects import Effects, effects
+from sknimo.explain._explanation import Explanation, Method, explain
+from sknimo.explain._first_layer import FirstLayer, first_layer
+from sknimo.explain._gauge import fit_gauge
+from sknimo.explain._interactions import (
+    CorrectionCurve,
+    Interactions,
+    PairSurface,
+    correction_curve,
+    interactions,
+    pair_surface,
+)
+from sknimo.explain._local import LocalValues, Roles, find_roles, local_values
+from sknimo.explain._mixin import Explainable
+from sknimo.explain._price import (
+    Price,
+    TrainingFacts,
+    describe_training,
+    price_of_nonlinearity,
+)
+from sknimo.explain._summary import Summary, SummaryRow, summarise
+
+__all__ = [
+    "Attribution",
+    "CorrectionCurve",
+    "Effects",
+    "Explainable",
+    "Explanation",
+    "FirstLayer",
+    "Interactions",
+    "LocalValues",
+    "Method",
+    "PairSurface",
+    "Price",
+    "Roles",
+    "Summary",
+    "SummaryRow",
+    "TrainingFacts",
+    "correction_curve",
+    "describe_training",
+    "effects",
+    "explain",
+    "find_roles",
+    "first_layer",
+    "fit_gauge",
+    "integrated_gradients",
+    "interactions",
+    "local_values",
+    "pair_surface",
+    "price_of_nonlinearity",
+    "shapley",
+    "summarise",
+]

@@ -1,0 +1,293 @@
+"""Explain rows: what each feature adds to each prediction.
+
+Shapes: n rows, p features, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
+from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._local import local_values, mean_slope, ratio_name
+from sknimo.families import Family
+from sknimo.model import FittedModel
+
+Method = Literal["min_energy", "native", "integrated_gradients", "shapley"]
+Quantity = Literal["values", "local_coef", "local_effect", "data"]
+
+NOTES = {
+    "min_energy": "contributions in the minimum-energy gauge",
+    "native": "contributions as the network holds them, one valid split among many",
+}
+# Rows and features that a printed explanation shows before it cuts.
+SHOWN_ROWS, SHOWN_FEATURES = 3, 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """Why each row is predicted as it is.
+
+    `base_value + offset + values.sum(axis=1)` is the linear predictor, exactly. Rows
+    are selected by indexing: `explanation[3]`, `explanation[:10]`, `explanation[mask]`.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n, p)
+        Contribution of each feature to the linear predictor.
+    local_coef : ndarray of shape (n, p)
+        Local coefficient per unit of the feature. Contributions of the methods
+        "min_energy" and "native" are `(data - reference) * local_coef`.
+    local_effect : ndarray of shape (n, p)
+        Full derivative of the linear predictor per unit of the feature, with what the
+        feature does to the coefficients of the others. Not a contribution.
+    base_value : float
+        Linear predictor at the reference.
+    offset : ndarray of shape (n,)
+        Known part of the linear predictor, zero unless one was given.
+    data : ndarray of shape (n, p)
+    reference : ndarray of shape (p,)
+    names : tuple of str
+    family : Family
+    method : str
+        How `values` were shared out.
+    note : str
+        The same in words, with what was enumerated or sampled.
+    error : ndarray of shape (n, p) or None
+        Standard error of `values` where they were sampled.
+    directed : ndarray of shape (p, p) or None
+        How strongly feature k bends the coefficient of feature j, see `interactions`.
+    origin : Origin
+        The data frame library that `X` came from.
+    """
+
+    values: np.ndarray
+    local_coef: np.ndarray
+    local_effect: np.ndarray
+    base_value: float
+    offset: np.ndarray
+    data: np.ndarray
+    reference: np.ndarray
+    names: tuple[str, ...]
+    family: Family
+    method: str
+    note: str
+    error: np.ndarray | None
+    directed: np.ndarray | None
+    origin: Origin
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> Explanation:
+        index = np.arange(len(self))[rows]
+        picked = np.atleast_1d(index)
+        if picked.ndim != 1:
+            raise IndexError("An explanation is indexed by rows alone.")
+        return replace(
+            self,
+            values=self.values[picked],
+            local_coef=self.local_coef[picked],
+            local_effect=self.local_effect[picked],
+            offset=self.offset[picked],
+            data=self.data[picked],
+            error=None if self.error is None else self.error[picked],
+            origin=self.origin.take(picked),
+        )
+
+    @property
+    def eta(self) -> np.ndarray:
+        """Linear predictor, (n,)."""
+        return self.base_value + self.offset + self.values.sum(axis=1)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean response, (n,)."""
+        return self.family.mean(torch.as_tensor(self.eta)).numpy()
+
+    @property
+    def response_effect(self) -> np.ndarray:
+        """Derivative of the mean response per unit of each feature, (n, p)."""
+        return mean_slope(self.family, self.eta)[:, None] * self.local_effect
+
+    @property
+    def ratio_name(self) -> str | None:
+        """What `ratios` are ("odds ratio", "rate ratio"), None where they are not."""
+        return ratio_name(self.family)
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """Factor by which each contribution multiplies odds or mean, (n, p)."""
+        self._check_ratio()
+        return np.exp(self.values)
+
+    @property
+    def local_ratios(self) -> np.ndarray:
+        """Odds or mean ratio for one unit more of each feature, locally, (n, p)."""
+        self._check_ratio()
+        return np.exp(self.local_effect)
+
+    def _check_ratio(self) -> None:
+        if self.ratio_name is None:
+            raise ValueError(
+                f"The {self.family.link} link has no ratios: effects add up on the "
+                "scale of the response itself."
+            )
+
+    @property
+    def importance(self) -> np.ndarray:
+        """Mean absolute contribution of each feature, (p,)."""
+        return np.abs(self.values).mean(axis=0)
+
+    def column(self, feature: int | str) -> int:
+        """Position of a feature given by position or name."""
+        return find_feature(self.names, feature)
+
+    def strongest_modifier(self, feature: int | str) -> int | None:
+        """The other feature that bends a feature's coefficient most, if any."""
+        j = self.column(feature)
+        if self.directed is None or self.directed[j].max() == 0:
+            return None
+        return int(self.directed[j].argmax())
+
+    def to_frame(self, quantity: Quantity = "values") -> Any:
+        """One quantity as a data frame of the library that `X` came from.
+
+        Parameters
+        ----------
+        quantity : {"values", "local_coef", "local_effect", "data"}, default="values"
+
+        Returns
+        -------
+        data frame of shape (n, p)
+            One row per row of `X`, one column per feature.
+        """
+        if quantity not in get_args(Quantity):
+            known = ", ".join(repr(option) for option in get_args(Quantity))
+            raise ValueError(f"quantity must be one of {known}, got {quantity!r}.")
+        array = getattr(self, quantity)
+        columns = {name: array[:, j] for j, name in enumerate(self.names)}
+        return make_frame(columns, self.origin, with_index=True)
+
+    def to_shap(self) -> Any:
+        """The contributions as a `shap.Explanation`, ready for shap's own plots."""
+        try:
+            import shap  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ImportError("to_shap needs shap: pip install shap.") from error
+        return shap.Explanation(
+            values=self.values,
+            base_values=self.base_value + self.offset,
+            data=self.data,
+            feature_names=list(self.names),
+        )
+
+    def __repr__(self) -> str:
+        n_rows, p = self.values.shape
+        head = (
+            f"Explanation of {n_rows} row{'s' * (n_rows != 1)}, {p} features, "
+            f"{self.family.link} link\n{self.note}\n"
+            f"base value {self.base_value:.4g}"
+        )
+        body = [self._describe(i) for i in range(min(n_rows, SHOWN_ROWS))]
+        if n_rows > SHOWN_ROWS:
+            body.append(f"... {n_rows - SHOWN_ROWS} rows more")
+        return "\n".join([head, *body])
+
+    def _describe(self, row: int) -> str:
+        """One row in words, largest contributions first, cut at 80 columns."""
+        order = np.argsort(-np.abs(self.values[row]), kind="stable")[:SHOWN_FEATURES]
+        text = f"eta {self.eta[row]:.4g} ="
+        shown = "".join(
+            f" {self.values[row, j]:+.3g} {self.names[j]}"
+            for j in order
+            if self.values[row, j] != 0
+        )
+        line = text + (shown or " base value")
+        return line if len(line) <= 80 else line[:76] + " ..."
+
+
+def explain(
+    model: FittedModel,
+    table: np.ndarray,
+    *,
+    method: Method = "min_energy",
+    swap: np.ndarray | None = None,
+    directed: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    origin: Origin | None = None,
+    max_exact: int = 12,
+    n_permutations: int = 64,
+    seed: int = 0,
+) -> Explanation:
+    """Explain the rows of a table.
+
+    Parameters
+    ----------
+    model : FittedModel
+    table : ndarray of shape (n, p)
+    method : {"min_energy", "native", "integrated_gradients", "shapley"}
+    swap : ndarray of shape (q, q), optional
+        The gauge from `fit_gauge`. It sets the contributions of "min_energy", and the
+        local coefficients of every method but "native".
+    directed : ndarray of shape (p, p), optional
+        From `bending`; names the strongest modifiers.
+    offset : ndarray of shape (n,), optional
+    origin : Origin, optional
+    max_exact, n_permutations, seed : int
+        See `shapley`.
+    """
+    check_method(method)
+    values = local_values(model, table, None if method == "native" else swap)
+    if method == "integrated_gradients":
+        shares = integrated_gradients(model, table)
+    elif method == "shapley":
+        shares = shapley(
+            model,
+            table,
+            max_exact=max_exact,
+            n_permutations=n_permutations,
+            seed=seed,
+        )
+    else:
+        shares = Attribution(values.contributions, NOTES[method])
+    return Explanation(
+        values=shares.values,
+        local_coef=values.local_coef,
+        local_effect=values.local_effect,
+        base_value=model.base_value,
+        offset=np.zeros(len(table)) if offset is None else offset,
+        data=table,
+        reference=model.features.reference,
+        names=model.features.names,
+        family=model.family,
+        method=method,
+        note=shares.note,
+        error=shares.error,
+        directed=directed,
+        origin=Origin() if origin is None else origin,
+    )
+
+
+def check_method(method: str) -> None:
+    """Refuse an unknown method, naming the known ones."""
+    if method not in get_args(Method):
+        known = ", ".join(repr(option) for option in get_args(Method))
+        raise ValueError(f"method must be one of {known}, got {method!r}.")
+
+
+def find_feature(names: tuple[str, ...], feature: int | str) -> int:
+    """Position of a feature given by position or name."""
+    if isinstance(feature, str):
+        if feature not in names:
+            shown = ", ".join(repr(name) for name in names[:8])
+            raise KeyError(f"No feature {feature!r}; there are {shown}.")
+        return names.index(feature)
+    position = int(feature)
+    if not -len(names) <= position < len(names):
+        raise IndexError(f"There are {len(names)} features, got position {position}.")
+    return position % len(names)

@@ -1,0 +1,69 @@
+"""Data frames in and out, of whatever library the input came from.
+
+No data frame library is imported here: narwhals finds the one in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a table came from, so that results can go back there.
+
+    Attributes
+    ----------
+    backend : object or None
+        Data frame library of the input, None for an array.
+    index : object or None
+        Row labels of the input, where its library has any.
+    """
+
+    backend: Any = None
+    index: Any = None
+
+    def take(self, rows: Any) -> Origin:
+        """The same for some of the rows."""
+        return Origin(self.backend, None if self.index is None else self.index[rows])
+
+
+def find_origin(X: Any) -> Origin:
+    """Read library and row labels off a table."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return Origin()
+    return Origin(frame.implementation, nw.maybe_get_index(frame))
+
+
+def make_frame(
+    columns: Mapping[str, Any], origin: Origin | None = None, with_index: bool = False
+) -> Any:
+    """Build a native data frame; arrays get pandas, or polars without it."""
+    origin = Origin() if origin is None else origin
+    backend = origin.backend
+    if backend is None:
+        known = [name for name in ("pandas", "polars", "pyarrow") if find_spec(name)]
+        if not known:
+            raise ImportError(
+                "A data frame needs pandas, polars or pyarrow; install one of them, "
+                "or use the arrays of this record."
+            )
+        backend = known[0]
+    data = {name: _plain(values) for name, values in columns.items()}
+    frame = nw.from_dict(data, backend=backend)
+    if with_index and origin.index is not None:
+        frame = nw.maybe_set_index(frame, index=origin.index)
+    return frame.to_native()
+
+
+def _plain(values: Any) -> Any:
+    """Strings as a list, numbers as a contiguous array."""
+    array = np.asarray(values)
+    return array.tolist() if array.dtype.kind in "OUb" else np.ascontiguousarray(array)

@@ -1,0 +1,150 @@
+"""The minimum-energy gauge: one split of the interactions among all equal ones.
+
+A term `a x_i x_j` can stand in the channel of feature i or of feature j: the function
+is the same, so contributions and local coefficients as the network happens to hold
+them ("native") are one valid split among many. The gauge picks the split whose
+nonlinear contributions `(x_i - reference_i) * (s_i(x) - coef_i)` are smallest in mean
+square over the training rows; half of a pure product goes to either feature.
+
+A split is written as an antisymmetric matrix over terms: `swap[t, u] phi_t phi_u` moves
+from the channel of term t to that of term u. It is found in two steps.
+
+1. *Anchor.* With all else at the reference, project how feature j bends term t on
+   feature j's own terms, and make the projections of both directions equal. What comes
+   out is the same from whatever split the model started.
+2. *Least squares.* Minimise the energy over the pairs that bend each other in that
+   common split. Pairs that do not bend each other keep nothing of each other, so the
+   gauge never invents an interaction.
+
+Shapes: n rows, p features, q terms, m grid values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sknimo.explain._local import (
+    check_weight,
+    find_roles,
+    local_term_coef,
+    spread_rows,
+    sum_by_owner,
+)
+from sknimo.model import FittedModel
+
+N_ANCHORS = 24
+MAX_GAUGE_ROWS = 1000
+CG_STEPS = 500
+CG_TOL = 1e-14
+
+
+def fit_gauge(
+    model: FittedModel, table: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Find the swap of minimum energy over weighted rows, antisymmetric, (q, q)."""
+    kept = spread_rows(len(table), MAX_GAUGE_ROWS)
+    share = check_weight(weight, len(table))[kept]
+    table, share = table[kept], share / share.sum()
+    owner = model.features.term_feature
+    roles = find_roles(model)
+    # Only terms with a coefficient have a channel that something can move to.
+    has_channel = roles.acts[owner]
+    if has_channel.sum() < 2 or not roles.modifies.any():
+        return np.zeros((len(owner), len(owner)))
+    pairs = has_channel[:, None] & has_channel & (owner[:, None] != owner)
+    local = local_term_coef(model, table)
+    anchor = pairs * _anchored_split(model, table, roles.relevant)
+    bent = _bent_pairs(model, table, local, anchor, roles.relevant)
+    return anchor + _least_squares(model, table, share, local, anchor, pairs & bent)
+
+
+def _anchored_split(
+    model: FittedModel, table: np.ndarray, relevant: np.ndarray
+) -> np.ndarray:
+    """Swap that makes anchored bilinear parts symmetric, (q, q)."""
+    features = model.features
+    owner = features.term_feature
+    wanted = np.flatnonzero(relevant & (np.bincount(owner, minlength=len(relevant))))
+    levels = np.linspace(0, 1, N_ANCHORS)
+    rows = np.tile(features.reference, (len(wanted) * N_ANCHORS, 1))
+    for place, j in enumerate(wanted):
+        block = slice(place * N_ANCHORS, (place + 1) * N_ANCHORS)
+        rows[block, j] = np.quantile(table[:, j], levels)
+    bend = local_term_coef(model, rows) - model.term_coef
+    phi = features.terms(rows)
+    linear = np.zeros((len(owner), len(owner)))
+    for place, j in enumerate(wanted):
+        block = slice(place * N_ANCHORS, (place + 1) * N_ANCHORS)
+        own = np.flatnonzero(owner == j)
+        fit, *_ = np.linalg.lstsq(phi[block][:, own], bend[block], rcond=None)
+        linear[:, own] = fit.T
+    return (linear - linear.T) / 2
+
+
+def _bent_pairs(
+    model: FittedModel,
+    table: np.ndarray,
+    local: np.ndarray,
+    anchor: np.ndarray,
+    relevant: np.ndarray,
+) -> np.ndarray:
+    """Pairs of terms of which one bends the other in the anchored split, (q, q)."""
+    features = model.features
+    owner, p = features.term_feature, features.n_features
+    phi = features.terms(table)
+    eps = float(np.finfo(str(model.params.dtype).removeprefix("torch.")).eps)
+    floor = 1e3 * eps * np.abs(local).max(initial=0.0)
+    depends = np.zeros((p, p), dtype=bool)
+    for k in np.flatnonzero(relevant):
+        without = table.copy()
+        without[:, k] = features.reference[k]
+        change = local - local_term_coef(model, without)
+        change -= (phi * (owner == k)) @ anchor.T
+        moved = (np.abs(change) > floor).any(axis=0) * 1.0
+        depends[:, k] = sum_by_owner(moved, owner, p) > 0
+    either = depends | depends.T
+    return either[owner][:, owner]
+
+
+def _least_squares(
+    model: FittedModel,
+    table: np.ndarray,
+    share: np.ndarray,
+    local: np.ndarray,
+    anchor: np.ndarray,
+    allowed: np.ndarray,
+) -> np.ndarray:
+    """Swap that minimises the energy of nonlinear contributions, by CG, (q, q).
+
+    The normal equations are never formed: with `R` (n, p) the nonlinear contributions,
+    the gradient of the energy is `M - M.T` with `M = (phi * R)' phi`.
+    """
+    features = model.features
+    owner, p = features.term_feature, features.n_features
+    phi = features.terms(table)
+    bend = local - model.term_coef - phi @ anchor.T
+    energy_of = sum_by_owner(phi * bend, owner, p)
+
+    def gather(per_feature: np.ndarray) -> np.ndarray:
+        moment = (phi * per_feature[:, owner] * share[:, None]).T @ phi
+        return (moment - moment.T) * allowed
+
+    def apply(swap: np.ndarray) -> np.ndarray:
+        return gather(sum_by_owner(phi * (phi @ swap.T), owner, p))
+
+    swap = np.zeros_like(anchor)
+    residual = gather(energy_of)
+    direction, square = residual, float((residual**2).sum())
+    stop = CG_TOL**2 * square
+    for _ in range(CG_STEPS):
+        if square <= stop:
+            break
+        image = apply(direction)
+        curvature = float((direction * image).sum())
+        if curvature <= 0:  # a direction that the rows do not see
+            break
+        swap = swap + square / curvature * direction
+        residual = residual - square / curvature * image
+        last, square = square, float((residual**2).sum())
+        direction = residual + square / last * direction
+    return swap

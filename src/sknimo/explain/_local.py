@@ -1,0 +1,273 @@
+"""The fitted function and its derivatives, row by row.
+
+Everything here goes through `FittedModel.local_term_coef` and autograd, in blocks of
+rows and never row by row. Three quantities, never mixed:
+
+* the *local coefficient* `s_j(x)`: contribution = `(x_j - reference_j) * s_j(x)`;
+* the *contribution* itself; contributions and the base value sum to eta;
+* the *local effect* `d eta / d x_j`, which also carries how feature j bends the
+  coefficients of the others.
+
+Shapes: M members, n rows, p features, q terms, r network inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.model import FittedModel
+
+# Second derivatives and directed interactions are averaged over at most this many rows.
+MAX_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalValues:
+    """What the model does at each row, per unit of each feature.
+
+    Attributes
+    ----------
+    contributions, local_coef, local_effect : ndarray of shape (n, p)
+    """
+
+    contributions: np.ndarray
+    local_coef: np.ndarray
+    local_effect: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roles:
+    """What each feature does in the model, read off its exact zeros.
+
+    Attributes
+    ----------
+    acts : ndarray of shape (p,), bool
+        Some member has a coefficient for the feature.
+    modifies : ndarray of shape (p,), bool
+        The network reads the feature to bend the coefficient of another one.
+    """
+
+    acts: np.ndarray
+    modifies: np.ndarray
+
+    @property
+    def relevant(self) -> np.ndarray:
+        """Features that can change a prediction at all, (p,)."""
+        return self.acts | self.modifies
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One of "effect", "modifier", "both" and "neither" per feature."""
+        words = {
+            (True, False): "effect",
+            (False, True): "modifier",
+            (True, True): "both",
+            (False, False): "neither",
+        }
+        pairs = zip(self.acts.tolist(), self.modifies.tolist(), strict=True)
+        return tuple(words[pair] for pair in pairs)
+
+
+def sum_by_owner(columns: np.ndarray, owner: np.ndarray, n_owners: int) -> np.ndarray:
+    """Sum the columns of each owner, (..., q) to (..., n_owners)."""
+    if np.array_equal(owner, np.arange(n_owners)):
+        return np.array(columns)
+    total = np.zeros((*columns.shape[:-1], n_owners))
+    for column, feature in enumerate(owner):
+        total[..., feature] += columns[..., column]
+    return total
+
+
+def split_members(model: FittedModel) -> Iterator[FittedModel]:
+    """Each member as a model of its own."""
+    for m in range(model.n_members):
+        one = slice(m, m + 1)
+        yield replace(
+            model,
+            coef=model.coef[one],
+            intercept=model.intercept[one],
+            params=model.params[one],
+            modulated=model.modulated[one],
+        )
+
+
+def find_roles(model: FittedModel) -> Roles:
+    """Read the roles off the zeros of coefficients, first layer and modulation."""
+    p = model.features.n_features
+    owner = model.features.term_feature
+    acts, modifies = np.zeros(p, dtype=bool), np.zeros(p, dtype=bool)
+    for member in split_members(model):
+        own = sum_by_owner((member.coef[0] != 0).cpu().numpy() * 1.0, owner, p) > 0
+        bent = member.modulated[0].cpu().numpy() & own
+        # A feature cannot bend itself: it needs another one that is bent.
+        others = bent.sum() - bent > 0
+        acts |= own
+        modifies |= (member.input_norms > 0) & others
+    return Roles(acts, modifies)
+
+
+def spread_rows(n_rows: int, max_rows: int | None) -> np.ndarray:
+    """Indices of at most `max_rows` rows, evenly spaced."""
+    if max_rows is None or n_rows <= max_rows:
+        return np.arange(n_rows)
+    return np.linspace(0, n_rows - 1, max_rows).round().astype(int)
+
+
+def check_weight(weight: np.ndarray | None, n_rows: int) -> np.ndarray:
+    """Row weights that sum to one, equal ones when none are given."""
+    weight = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=float)
+    return weight / weight.sum()
+
+
+def block_tensors(model: FittedModel, table: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Terms (n, q) and differentiable network inputs (n, r) of a block of rows."""
+    terms = torch.as_tensor(np.array(model.features.terms(table)))
+    inputs = torch.as_tensor(np.array(model.features.inputs(table)))
+    return terms, inputs.requires_grad_(True)
+
+
+def gradient(value: Tensor, inputs: Tensor, keep: bool = False) -> Tensor:
+    """Derivative of a sum over rows in the inputs, zero where nothing depends."""
+    if not value.requires_grad:
+        return torch.zeros_like(inputs)
+    (slope,) = torch.autograd.grad(
+        value, inputs, retain_graph=keep, materialize_grads=True
+    )
+    return slope
+
+
+def local_values(
+    model: FittedModel, table: np.ndarray, swap: np.ndarray | None = None
+) -> LocalValues:
+    """Contributions, local coefficients and local effects of every row.
+
+    `swap` (q, q), antisymmetric, moves the bilinear term `swap[t, u] phi_t phi_u` from
+    the channel of term t to that of term u; the function stays the same.
+    """
+    features = model.features
+    n_rows, p = len(table), features.n_features
+    owner, input_owner = features.term_feature, features.input_feature
+    contributions, local_coef, local_effect = np.empty((3, n_rows, p))
+    for rows in model.blocks(n_rows):
+        block = table[rows]
+        terms, inputs = block_tensors(model, block)
+        with torch.enable_grad():
+            local = model.local_term_coef(terms, inputs)
+            through = gradient((terms * local).sum(), inputs).numpy()
+        phi, own = terms.numpy(), local.detach().numpy()
+        slopes = features.term_slopes(block)
+        through = through * features.input_slopes(block)
+        local_effect[rows] = sum_by_owner(own * slopes, owner, p)
+        local_effect[rows] += sum_by_owner(through, input_owner, p)
+        if swap is not None:
+            own = own - phi @ swap.T
+        contributions[rows] = sum_by_owner(phi * own, owner, p)
+        local_coef[rows] = sum_by_owner(own * slopes, owner, p)
+    return LocalValues(contributions, local_coef, local_effect)
+
+
+@torch.no_grad()
+def local_term_coef(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """Local coefficient of each term as the network has it, (n, q)."""
+    out = np.empty((len(table), len(model.features.term_feature)))
+    for rows in model.blocks(len(table)):
+        terms, inputs = block_tensors(model, table[rows])
+        out[rows] = model.local_term_coef(terms, inputs).numpy()
+    return out
+
+
+def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """How each feature bends each term's coefficient, d s_t / d x_k, (n, q, p).
+
+    One backward pass per term with a coefficient, each for all rows of a block.
+    """
+    features = model.features
+    p, owner = features.n_features, features.input_feature
+    acts = find_roles(model).acts
+    out = np.zeros((len(table), len(features.term_feature), p))
+    for rows in model.blocks(len(table)):
+        block = table[rows]
+        terms, inputs = block_tensors(model, block)
+        slopes = features.input_slopes(block)
+        with torch.enable_grad():
+            local = model.local_term_coef(terms, inputs)
+            for t, feature in enumerate(features.term_feature):
+                if acts[feature]:
+                    slope = gradient(local[:, t].sum(), inputs, keep=True).numpy()
+                    out[rows, t] = sum_by_owner(slope * slopes, owner, p)
+    return out
+
+
+def mixed_derivatives(
+    model: FittedModel, table: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Mean of `|d2 eta / dx_j dx_k|` over weighted rows, zero diagonal, (p, p).
+
+    Hessian-vector products: one double backward pass per feature that matters, each
+    for all rows of a block at once. Only mixed derivatives are wanted, so the
+    curvature of a feature's own basis never enters.
+    """
+    features = model.features
+    p = features.n_features
+    owner, input_owner = features.term_feature, features.input_feature
+    relevant = np.flatnonzero(find_roles(model).relevant)
+    total = np.zeros((p, p))
+    for rows in model.blocks(len(table)):
+        block = table[rows]
+        terms, inputs = block_tensors(model, block)
+        terms.requires_grad_(True)
+        term_slopes = torch.as_tensor(features.term_slopes(block).copy())
+        input_slopes = torch.as_tensor(features.input_slopes(block).copy())
+        with torch.enable_grad():
+            eta = (terms * model.local_term_coef(terms, inputs)).sum()
+            slope = _pair_gradient(eta, terms, inputs, create_graph=True)
+            for k in relevant:
+                along = (slope[0] * term_slopes)[:, owner == k].sum()
+                along = along + (slope[1] * input_slopes)[:, input_owner == k].sum()
+                second = _pair_gradient(along, terms, inputs, create_graph=False)
+                row = sum_by_owner((second[0] * term_slopes).detach().numpy(), owner, p)
+                row += sum_by_owner(
+                    (second[1] * input_slopes).detach().numpy(), input_owner, p
+                )
+                total[k] += weight[rows] @ np.abs(row)
+    np.fill_diagonal(total, 0.0)
+    return (total + total.T) / 2
+
+
+def _pair_gradient(
+    value: Tensor, terms: Tensor, inputs: Tensor, create_graph: bool
+) -> tuple[Tensor, Tensor]:
+    """Derivative of a sum over rows in terms and inputs, zeros where unused."""
+    if not value.requires_grad:
+        return torch.zeros_like(terms), torch.zeros_like(inputs)
+    first, second = torch.autograd.grad(
+        value,
+        (terms, inputs),
+        retain_graph=True,
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    return first, second
+
+
+def mean_slope(family: Family, eta: np.ndarray) -> np.ndarray:
+    """Derivative of the mean response in eta, same shape."""
+    leaf = torch.as_tensor(np.array(eta, dtype=np.float64)).requires_grad_(True)
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(family.mean(leaf).sum(), leaf)
+    return slope.numpy()
+
+
+def ratio_name(family: Family) -> str | None:
+    """What the exponential of an effect is called, if anything."""
+    if family.link == "logit":
+        return "odds ratio"
+    if family.link != "log":
+        return None
+    return "rate ratio" if family.name == "poisson" else "mean ratio"

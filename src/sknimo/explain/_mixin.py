@@ -1,0 +1,305 @@
+"""The methods that estimators offer: read the input, call a function, return a record.
+
+Numbers happen in the other modules of this package. A class that mixes this in has a
+`FittedModel` as `model_` and reads its own tables and targets; where it also keeps
+`_facts` (from `describe_training`), gauge, modifiers and summary refer to the training
+rows, otherwise to the rows of each call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sknimo.explain._effects import Effects, effects
+from sknimo.explain._explanation import Explanation, Method, check_method, explain
+from sknimo.explain._first_layer import FirstLayer, first_layer
+from sknimo.explain._frames import find_origin
+from sknimo.explain._gauge import fit_gauge
+from sknimo.explain._interactions import (
+    CorrectionCurve,
+    Interactions,
+    PairSurface,
+    bending,
+    correction_curve,
+    interactions,
+    pair_surface,
+)
+from sknimo.explain._local import MAX_ROWS, check_weight, spread_rows
+from sknimo.explain._price import Price, TrainingFacts, price_of_nonlinearity
+from sknimo.explain._summary import Summary, summarise
+from sknimo.model import FittedModel
+
+# Without training facts, modifiers are ranked over this many rows of the call.
+RANKING_ROWS = 200
+
+
+class Explainable:
+    """Explanations of a fitted estimator."""
+
+    model_: FittedModel
+    _facts: TrainingFacts | None = None
+
+    def _check_fitted(self) -> None:
+        """Refuse to explain what has not been fitted."""
+        if not hasattr(self, "model_"):
+            raise AttributeError(
+                f"This {type(self).__name__} is not fitted yet; call fit first."
+            )
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _read_table(self, X: Any, reset: bool) -> np.ndarray: ...
+
+        def _read_target(self, y: Any) -> Any: ...
+
+    def _table(self, X: Any) -> np.ndarray:
+        self._check_fitted()
+        return self._read_table(X, reset=False)
+
+    def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+        """Gauge of the training rows, or of these where none were kept."""
+        facts = self._facts
+        return fit_gauge(self.model_, table, weight) if facts is None else facts.swap
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        method: Method = "min_energy",
+        offset: Any = None,
+        max_exact: int = 12,
+        n_permutations: int = 64,
+        random_state: int = 0,
+    ) -> Explanation:
+        """Explain the prediction of every row.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        method : {"min_energy", "native", "integrated_gradients", "shapley"}, \
+default="min_energy"
+            How contributions are shared out. "min_energy" and "native" multiply the
+            feature by its local coefficient; the first splits products of features in
+            a canonical way, the second as the network happens to hold them. The other
+            two depend on the fitted function alone. All sum exactly.
+        offset : array of shape (n_samples,), optional
+            Known part of the linear predictor.
+        max_exact : int, default=12
+            Shapley values are exact up to this many features with a role.
+        n_permutations : int, default=64
+            Permutations drawn beyond that, in antithetic pairs.
+        random_state : int, default=0
+            Seed of the permutations.
+
+        Returns
+        -------
+        Explanation
+        """
+        check_method(method)
+        table = self._table(X)
+        return explain(
+            self.model_,
+            table,
+            method=method,
+            swap=None if method == "native" else self._swap(table),
+            directed=self._directed(table),
+            offset=_read_column(offset, len(table), "offset"),
+            origin=find_origin(X),
+            max_exact=max_exact,
+            n_permutations=n_permutations,
+            seed=random_state,
+        )
+
+    def _directed(self, table: np.ndarray) -> np.ndarray:
+        """Who bends whom, over the training rows or some of these."""
+        if self._facts is not None:
+            return self._facts.effects.directed
+        some = table[spread_rows(len(table), RANKING_ROWS)]
+        share = check_weight(None, len(some))
+        return bending(self.model_, some, share, self._swap(table))
+
+    def effects(
+        self,
+        X: Any,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        max_rows: int | None = MAX_ROWS,
+    ) -> Effects:
+        """Sum up what each feature does over the rows of `X`.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        sample_weight : array of shape (n_samples,), optional
+        offset : array of shape (n_samples,), optional
+            Matters for effects on the response scale alone.
+        max_rows : int or None, default=1000
+            Rows, evenly spaced, over which "who bends whom" is averaged.
+
+        Returns
+        -------
+        Effects
+            One row per feature; `to_frame()` makes it a data frame.
+        """
+        table = self._table(X)
+        weight = _read_column(sample_weight, len(table), "sample_weight")
+        return effects(
+            self.model_,
+            table,
+            weight=weight,
+            offset=_read_column(offset, len(table), "offset"),
+            swap=self._swap(table, weight),
+            max_rows=max_rows,
+            origin=find_origin(X),
+        )
+
+    def interactions(
+        self, X: Any, *, sample_weight: Any = None, max_rows: int | None = MAX_ROWS
+    ) -> Interactions:
+        """Measure how features act on each other's effects.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        sample_weight : array of shape (n_samples,), optional
+        max_rows : int or None, default=1000
+            Rows, evenly spaced, that are averaged over; None takes all.
+
+        Returns
+        -------
+        Interactions
+            The directed matrix "k bends the coefficient of j" and the symmetric
+            strength of every pair.
+        """
+        table = self._table(X)
+        weight = _read_column(sample_weight, len(table), "sample_weight")
+        return interactions(
+            self.model_,
+            table,
+            weight=weight,
+            swap=self._swap(table, weight),
+            max_rows=max_rows,
+            origin=find_origin(X),
+        )
+
+    def pair_surface(
+        self, j: int | str, k: int | str, *, X: Any = None, n_grid: int = 25
+    ) -> PairSurface:
+        """Evaluate two features together, all else at the reference.
+
+        Parameters
+        ----------
+        j, k : int or str
+            Positions or names.
+        X : array or data frame, optional
+            Rows whose range the grid covers; two standard deviations around the
+            reference without them.
+        n_grid : int, default=25
+            Grid values per feature.
+
+        Returns
+        -------
+        PairSurface
+        """
+        self._check_fitted()
+        table = None if X is None else self._table(X)
+        return pair_surface(self.model_, j, k, n_grid=n_grid, table=table)
+
+    def correction_curve(
+        self,
+        feature: int | str,
+        modifier: int | str,
+        *,
+        X: Any = None,
+        n_grid: int = 50,
+    ) -> CorrectionCurve:
+        """Follow the coefficient of a feature along another, all else at the reference.
+
+        Parameters
+        ----------
+        feature, modifier : int or str
+            Positions or names.
+        X : array or data frame, optional
+            Rows whose range the grid covers, and whose gauge is used where no training
+            rows were summed up.
+        n_grid : int, default=50
+
+        Returns
+        -------
+        CorrectionCurve
+        """
+        self._check_fitted()
+        table = None if X is None else self._table(X)
+        swap = None if self._facts is None else self._facts.swap
+        if swap is None and table is not None:
+            swap = self._swap(table)
+        return correction_curve(
+            self.model_, feature, modifier, swap=swap, n_grid=n_grid, table=table
+        )
+
+    def price_of_nonlinearity(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Price:
+        """Price the network's corrections in deviance.
+
+        Coefficients are solved again on the rows given, so pass the training rows.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Price
+            Deviance of the nested GLM, of the model, and of the model with the
+            correction of each feature switched off.
+        """
+        table = self._table(X)
+        return price_of_nonlinearity(
+            self.model_,
+            table,
+            self._read_target(y).values,
+            weight=_read_column(sample_weight, len(table), "sample_weight"),
+            offset=_read_column(offset, len(table), "offset"),
+            origin=find_origin(X),
+        )
+
+    def first_layer(self) -> FirstLayer:
+        """First-layer weights of the network, the paper's picture of its sparsity."""
+        self._check_fitted()
+        return first_layer(self.model_)
+
+    def summary(self) -> Summary:
+        """Sum up the fit in one table, as text and as HTML.
+
+        Returns
+        -------
+        Summary
+            Prints itself in at most 80 columns; notebooks show it as HTML.
+        """
+        self._check_fitted()
+        return summarise(
+            self.model_,
+            self._facts,
+            title=f"{type(self).__name__}: coefficients at the reference",
+            certificate=getattr(self, "certificate_", None),
+            converged=getattr(self, "converged_", None),
+        )
+
+
+def _read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:
+    """One finite number per row, or None."""
+    if values is None:
+        return None
+    column = np.asarray(values, dtype=np.float64)
+    if column.shape != (n_rows,) or not np.isfinite(column).all():
+        raise ValueError(
+            f"{name} must hold one finite number for each of the {n_rows} rows, got "
+            f"shape {column.shape}."
+        )
+    return column

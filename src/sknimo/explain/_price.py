@@ -1,0 +1,288 @@
+"""The price of linearity: what the deviance says about each correction.
+
+The GLM with the same features is nested in the model (`g = 0`), and with the network
+held fixed the coefficients have an exact optimum. Switching corrections off and solving
+again therefore prices each of them without any training.
+
+Shapes: M members, n rows, p features, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.explain._effects import Effects, effects
+from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._gauge import fit_gauge
+from sknimo.explain._local import (
+    MAX_ROWS,
+    check_weight,
+    local_term_coef,
+    split_members,
+    spread_rows,
+)
+from sknimo.model import FittedModel
+from sknimo.penalties import make_penalty
+from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
+
+# Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
+RIDGE = 1e-8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Price:
+    """Deviances with and without the network's corrections.
+
+    Coefficients are solved again, all but unpenalised, on the rows given: pass the
+    training rows. `deviance` alone belongs to the model as it was fitted.
+
+    Attributes
+    ----------
+    names : tuple of str
+    null_deviance : float
+        Intercept (and offset) alone.
+    glm_deviance : float
+        The nested GLM: same features, no corrections.
+    deviance : float
+        The model as fitted.
+    refit_deviance : float
+        The model with its coefficients solved again.
+    without : ndarray of shape (p,)
+        The same with the correction of one feature switched off.
+    n_rows : int
+    origin : Origin
+    """
+
+    names: tuple[str, ...]
+    null_deviance: float
+    glm_deviance: float
+    deviance: float
+    refit_deviance: float
+    without: np.ndarray
+    n_rows: int
+    origin: Origin
+
+    @property
+    def price(self) -> np.ndarray:
+        """Deviance gained by each correction, (p,); it may be negative."""
+        return self.without - self.refit_deviance
+
+    @property
+    def explained(self) -> float:
+        """Share of the null deviance that the model explains."""
+        return _share(self.deviance, self.null_deviance)
+
+    @property
+    def glm_explained(self) -> float:
+        """Share of the null deviance that the nested GLM explains."""
+        return _share(self.glm_deviance, self.null_deviance)
+
+    @property
+    def share(self) -> np.ndarray:
+        """Price as a share of what the network gains over the GLM, (p,)."""
+        gain = self.glm_deviance - self.refit_deviance
+        return self.price / gain if gain > 0 else np.zeros_like(self.without)
+
+    def to_frame(self) -> Any:
+        """One row per feature: deviance without its correction, and the price."""
+        columns = {
+            "feature": list(self.names),
+            "deviance_without": self.without,
+            "price": self.price,
+            "share": self.share,
+        }
+        return make_frame(columns, self.origin)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Price of nonlinearity over {self.n_rows} rows (deviance)",
+            f"  intercept alone      {self.null_deviance:12.5g}",
+            f"  nested GLM           {self.glm_deviance:12.5g}"
+            f"   explains {self.glm_explained:.3f}",
+            f"  model                {self.deviance:12.5g}"
+            f"   explains {self.explained:.3f}",
+            f"  model, solved again  {self.refit_deviance:12.5g}",
+        ]
+        for j in np.argsort(-self.price, kind="stable"):
+            if self.price[j] != 0:
+                lines.append(
+                    f"  {'without g of ' + self.names[j]:21.21}{self.without[j]:12.5g}"
+                    f"   price {self.price[j]:.4g}"
+                )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingFacts:
+    """What explanations remember of the training rows; no row itself is kept.
+
+    Attributes
+    ----------
+    n_samples : int
+    swap : ndarray of shape (q, q)
+        The minimum-energy gauge over the training rows.
+    effects : Effects
+        Over the training rows.
+    deviance, null_deviance, glm_deviance : float
+        See `Price`.
+    """
+
+    n_samples: int
+    swap: np.ndarray
+    effects: Effects
+    deviance: float
+    null_deviance: float
+    glm_deviance: float
+
+    @property
+    def explained(self) -> float:
+        """Share of the null deviance that the model explains."""
+        return _share(self.deviance, self.null_deviance)
+
+    @property
+    def glm_explained(self) -> float:
+        """Share of the null deviance that the nested GLM explains."""
+        return _share(self.glm_deviance, self.null_deviance)
+
+
+def _share(deviance: float, null_deviance: float) -> float:
+    return 1 - deviance / null_deviance if null_deviance > 0 else 0.0
+
+
+class _Solver:
+    """Exact coefficients of a fixed design on one set of rows."""
+
+    def __init__(
+        self,
+        model: FittedModel,
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        offset: np.ndarray | None,
+    ) -> None:
+        n_rows = len(y)
+        self.model = model
+        self.total = float(n_rows if weight is None else np.sum(weight))
+        self.share = torch.as_tensor(check_weight(weight, n_rows))
+        self.y = torch.as_tensor(np.asarray(y, dtype=np.float64))
+        shift = np.zeros(n_rows) if offset is None else np.asarray(offset, dtype=float)
+        self.offset = torch.as_tensor(shift)
+
+    def solve(self, design: Tensor) -> Tensor:
+        """Average linear predictor of K designs (K, n, q), each solved exactly."""
+        n_models = len(design)
+        weight = self.share.expand(n_models, -1)
+        rows = Rows(self.y, self.offset, weight, self.model.family)
+        owner = torch.as_tensor(self.model.features.term_feature)
+        strength = torch.full((n_models,), RIDGE, dtype=torch.float64)
+        p = self.model.features.n_features
+        penalty = make_penalty("ridge", strength, owner, p)
+        at: Coefficients = solve_coefficients(design, rows, penalty).coefficients
+        return rows.eta(design, at.coef, at.intercept).mean(0)
+
+    def deviance(self, eta: Tensor) -> float:
+        """Twice the weighted sum of half unit deviances."""
+        loss = self.model.family.loss(self.y, eta)
+        return 2 * self.total * float((self.share * loss).sum())
+
+
+def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
+    """`phi * (1 + g)` of each member, zero outside its support, (M, n, q)."""
+    phi = model.features.terms(table)
+    designs = []
+    for member in split_members(model):
+        coef = member.term_coef
+        local = local_term_coef(member, table)
+        factor = np.divide(local, coef, out=np.zeros_like(local), where=coef != 0)
+        designs.append(phi * factor)
+    return torch.as_tensor(np.stack(designs))
+
+
+def _nested_design(model: FittedModel, table: np.ndarray) -> Tensor:
+    """Terms of every feature with a coefficient in some member, (1, n, q)."""
+    support = (model.coef != 0).any(0).cpu().numpy()
+    return torch.as_tensor(model.features.terms(table) * support).unsqueeze(0)
+
+
+def price_of_nonlinearity(
+    model: FittedModel,
+    table: np.ndarray,
+    y: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    origin: Origin | None = None,
+) -> Price:
+    """Price the correction of every feature."""
+    solver = _Solver(model, y, weight, offset)
+    features = model.features
+    phi = torch.as_tensor(features.terms(table))
+    support = model.coef != 0  # (M, q)
+    designs = member_designs(model, table)
+    refit = solver.deviance(solver.solve(designs))
+    without = np.full(features.n_features, refit)
+    bent = (model.modulated & _features_of(model, support)).any(0).numpy()
+    for j in np.flatnonzero(bent):
+        own = torch.as_tensor(features.term_feature == j)
+        straight = (phi * own) * support.unsqueeze(1)
+        design = torch.where(own, straight, designs)
+        without[j] = solver.deviance(solver.solve(design))
+    eta = torch.as_tensor(model.eta(table, offset))
+    return Price(
+        names=features.names,
+        null_deviance=solver.deviance(solver.solve(torch.zeros_like(designs[:1]))),
+        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
+        deviance=solver.deviance(eta),
+        refit_deviance=refit,
+        without=without,
+        n_rows=len(table),
+        origin=Origin() if origin is None else origin,
+    )
+
+
+def _features_of(model: FittedModel, terms: Tensor) -> Tensor:
+    """Whether any term of a feature is marked, (M, q) to (M, p)."""
+    out = torch.zeros_like(model.modulated)
+    for column, feature in enumerate(model.features.term_feature):
+        out[:, feature] |= terms[:, column]
+    return out
+
+
+def describe_training(
+    model: FittedModel,
+    table: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    n_samples: int | None = None,
+) -> TrainingFacts:
+    """Sum up the training rows for later explanations.
+
+    `y` and `offset` are in the units of the family, not standardised. Effects and gauge
+    are averaged over at most a thousand rows, deviances over all.
+    """
+    solver = _Solver(model, y, weight, offset)
+    kept = spread_rows(len(table), MAX_ROWS)
+    share = check_weight(weight, len(table))[kept]
+    swap = fit_gauge(model, table[kept], share)
+    shift = None if offset is None else np.asarray(offset, dtype=float)
+    width = len(model.features.term_feature)
+    empty = torch.zeros(1, len(table), width, dtype=torch.float64)
+    return TrainingFacts(
+        n_samples=len(table) if n_samples is None else n_samples,
+        swap=swap,
+        effects=effects(
+            model,
+            table[kept],
+            weight=share,
+            offset=None if shift is None else shift[kept],
+            swap=swap,
+        ),
+        deviance=solver.deviance(torch.as_tensor(model.eta(table, shift))),
+        null_deviance=solver.deviance(solver.solve(empty)),
+        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
+    )

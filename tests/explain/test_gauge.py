@@ -1,0 +1,167 @@
+"""The minimum-energy gauge is one split, the same from every start."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from sknimo.explain import (
+    correction_curve,
+    effects,
+    explain,
+    find_roles,
+    fit_gauge,
+    interactions,
+    local_values,
+    pair_surface,
+)
+
+# Everything the documentation calls invariant: rounding, squared by normal equations.
+INVARIANT_TOL = 1e-8
+
+
+def acting_pairs(model):
+    acts = np.flatnonzero(find_roles(model).acts)
+    return list(combinations(acts.tolist(), 2))
+
+
+def report(model, table, method="min_energy"):
+    """Every number that the documentation calls invariant."""
+    swap = fit_gauge(model, table)
+    found = explain(model, table, swap=swap, method=method)
+    table_of = effects(model, table, swap=swap)
+    pairs = interactions(model, table, swap=swap)
+    return {
+        "values": found.values,
+        "local_coef": found.local_coef,
+        "local_effect": found.local_effect,
+        "base_value": found.base_value,
+        "coef": table_of.coef,
+        "coef_std": table_of.coef_std,
+        "average_effect": table_of.average_effect,
+        "effect_sd": table_of.effect_sd,
+        "variance_share": table_of.variance_share,
+        "bend": table_of.bend,
+        "response_effect": table_of.response_effect,
+        "directed": pairs.directed,
+        "strength": pairs.strength,
+        "surface": pair_surface(model, 0, 1).surface,
+        "curve": correction_curve(model, 0, 1, swap=swap).local_coef,
+    }
+
+
+@pytest.mark.parametrize("method", ["min_energy", "integrated_gradients", "shapley"])
+def test_reports_of_fitted_models_survive_a_random_swap(fitted, swap_products, method):
+    model, table = fitted.model, fitted.table
+    other = swap_products(model, acting_pairs(model))
+    assert np.abs(other.eta(table) - model.eta(table)).max() <= 1e-12
+    before, after = report(model, table, method), report(other, table, method)
+    gaps = {name: np.abs(before[name] - after[name]).max() for name in before}
+    assert max(gaps.values()) <= INVARIANT_TOL, gaps
+
+
+def test_native_contributions_do_not_survive_the_same_swap(fitted, swap_products):
+    model, table = fitted.model, fitted.table
+    other = swap_products(model, acting_pairs(model))
+    before, after = local_values(model, table), local_values(other, table)
+    assert np.abs(before.contributions - after.contributions).max() > 0.1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reports_of_random_models_survive_a_random_swap(
+    make_model, draw_table, swap_products, seed
+):
+    model = make_model(n_features=5, n_members=2, seed=seed, deaf=(2,), idle=(4,))
+    table = draw_table(model, n_rows=80)
+    other = swap_products(model, acting_pairs(model), seed)
+    before, after = report(model, table), report(other, table)
+    gaps = {name: np.abs(before[name] - after[name]).max() for name in before}
+    assert max(gaps.values()) <= INVARIANT_TOL, gaps
+
+
+def test_gauge_survives_a_swap_between_terms_of_a_wider_basis(
+    make_model, draw_table, swap_products
+):
+    model = make_model(n_features=3, curved=(1,))
+    table = draw_table(model, n_rows=80)
+    # Terms 1 and 2 belong to feature 1; both trade with terms 0 and 3.
+    other = swap_products(model, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    before = explain(model, table, swap=fit_gauge(model, table))
+    after = explain(other, table, swap=fit_gauge(other, table))
+    assert np.abs(before.values - after.values).max() <= INVARIANT_TOL
+    assert np.abs(before.local_coef - after.local_coef).max() <= INVARIANT_TOL
+
+
+def test_a_swap_is_antisymmetric_and_keeps_the_function(fitted):
+    model, table = fitted.model, fitted.table
+    swap = fit_gauge(model, table)
+    assert np.abs(swap + swap.T).max() <= 1e-15
+    total = local_values(model, table, swap).contributions.sum(1)
+    assert np.abs(total + model.base_value - model.eta(table)).max() <= 1e-10
+
+
+def test_gauge_minimises_the_energy_as_least_squares_does(make_model, draw_table):
+    model = make_model(n_features=4)
+    table = draw_table(model, n_rows=60)
+    phi = model.features.terms(table)
+    straight = phi * model.term_coef
+    native = local_values(model, table).contributions - straight
+    pairs = list(combinations(range(4), 2))
+    design = np.zeros((60, 4, len(pairs)))
+    for column, (i, j) in enumerate(pairs):
+        design[:, i, column] = phi[:, i] * phi[:, j]
+        design[:, j, column] = -phi[:, i] * phi[:, j]
+    amount, *_ = np.linalg.lstsq(
+        design.reshape(-1, len(pairs)), native.reshape(-1), rcond=None
+    )
+    expected = native - design @ amount
+    swap = fit_gauge(model, table)
+    found = local_values(model, table, swap).contributions - straight
+    assert found == pytest.approx(expected, abs=1e-10)
+
+
+def test_a_pure_product_is_shared_equally(make_model, draw_table, swap_products):
+    model = make_model(n_features=3, size=0.0)  # the network bends nothing
+    table = draw_table(model)
+    other = swap_products(model, [(0, 1)], seed=3)
+    # Channel 0 holds +a x0 x1 and channel 1 the same with a minus: nothing in total.
+    assert fit_gauge(other, table) == pytest.approx(-other.swap.numpy(), abs=1e-12)
+
+
+def test_gauge_never_invents_an_interaction(make_model, draw_table):
+    model = make_model(n_features=5)
+    # Only feature 4 is read, so no two of the others bend each other.
+    first = model.first_layer
+    from sknimo.network import unpack
+
+    params = model.params.clone()
+    unpack(model.spec, params).first[:, :, :4] = 0
+    model = replace(model, params=params)
+    assert (model.first_layer[:, :, 4] == first[:, :, 4]).all()
+    swap = fit_gauge(model, draw_table(model))
+    assert (swap[:4, :4] == 0).all()
+    assert (swap[4, :4] != 0).all()
+
+
+def test_gauge_of_a_straight_model_is_zero(make_model, draw_table):
+    model = make_model()
+    model.modulated[:] = False
+    assert (fit_gauge(model, draw_table(model)) == 0).all()
+
+
+def test_rows_are_explained_alike_alone_and_together(fitted):
+    est, X = fitted.est, fitted.X
+    together = est.explain(X).values[:3]
+    alone = np.concatenate([est.explain(X.iloc[[i]]).values for i in range(3)])
+    assert np.abs(together - alone).max() <= 1e-12
+
+
+def test_weights_equal_repetition(make_model, draw_table):
+    model = make_model()
+    table = draw_table(model, n_rows=30)
+    counts = np.arange(30) % 3 + 1
+    by_weight = fit_gauge(model, table, counts)
+    # The anchors are quantiles of the rows: only the first step may differ.
+    by_repetition = fit_gauge(model, np.repeat(table, counts, axis=0))
+    assert by_weight == pytest.approx(by_repetition, abs=1e-10)
