@@ -1,6 +1,11 @@
 """NIMO: linear models whose coefficients a network bends, row by row."""
 
-from sknimo.estimators import NIMOClassifier, NIMORegressor
+from sknimo.estimators import (
+    NIMOClassifier,
+    NIMOClassifierCV,
+    NIMORegressor,
+    NIMORegressorCV,
+)
 from sknimo.exceptions import DataWarning, SeparationWarning
 
 __version__ = "0.1.0.dev0"
@@ -8,7 +13,9 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "DataWarning",
     "NIMOClassifier",
+    "NIMOClassifierCV",
     "NIMORegressor",
+    "NIMORegressorCV",
     "SeparationWarning",
     "__version__",
 ]

@@ -73,7 +73,7 @@ def test_docstring_lists_the_options_that_errors_list(cls):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_documented_attributes_are_those_that_fit_writes(cls):
     X, y = make_table()
-    est = cls().set_params(max_iter=5, random_state=0)
+    est = cls(max_iter=5, random_state=0)
     before = set(vars(est))
     est.fit(X, y)
     written = {name for name in set(vars(est)) - before if not name.startswith("_")}

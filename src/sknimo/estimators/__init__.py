@@ -1,5 +1,6 @@
 """The scikit-learn surface."""
 
 from sknimo.estimators._models import NIMOClassifier, NIMORegressor
+from sknimo.estimators._search import NIMOClassifierCV, NIMORegressorCV
 
-__all__ = ["NIMOClassifier", "NIMORegressor"]
+__all__ = ["NIMOClassifier", "NIMOClassifierCV", "NIMORegressor", "NIMORegressorCV"]

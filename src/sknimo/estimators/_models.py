@@ -21,6 +21,7 @@ from sknimo.estimators._base import (
     state_problem,
 )
 from sknimo.estimators._data import TrainingSet, check_number, check_option
+from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning
 from sknimo.model import FittedModel
@@ -378,16 +379,7 @@ _SHARED = {
 }
 
 
-def _document(cls: type) -> type:
-    """Fill the shared parameters and attributes into a class docstring."""
-    text = cls.__doc__ or ""
-    for name, shared in _SHARED.items():
-        text = text.replace(f"<{name}>", shared)
-    cls.__doc__ = text
-    return cls
-
-
-@_document
+@document(_SHARED)
 class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
@@ -475,7 +467,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         self.family = family
 
 
-@_document
+@document(_SHARED)
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Binary classification whose log-odds coefficients a network bends, row by row.
 

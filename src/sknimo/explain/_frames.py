@@ -57,10 +57,10 @@ def make_frame(
             )
         backend = known[0]
     data = {name: _plain(values) for name, values in columns.items()}
-    frame = nw.from_dict(data, backend=backend)
+    native = nw.from_dict(data, backend=backend).to_native()
     if with_index and origin.index is not None:
-        frame = nw.maybe_set_index(frame, index=origin.index)
-    return frame.to_native()
+        native.index = origin.index
+    return native
 
 
 def _plain(values: Any) -> Any:

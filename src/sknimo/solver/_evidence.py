@@ -237,6 +237,9 @@ class _Member:
             problem.spec, state.params.unsqueeze(0), self.live
         )
         self.params = params[0]
+        if len(self.live) == 0 or not bool(state.support.any()):
+            # Without inputs or coefficients there is no network to pay a prior for.
+            self.params = torch.zeros_like(self.params)
         self.inputs = problem.inputs[:, self.live]
         self.active = state.support.nonzero().squeeze(-1)
         self.columns = state.support[problem.term_feature].nonzero().squeeze(-1)
@@ -352,9 +355,7 @@ class _Member:
             log_evidence=evidence,
             n_effective=used,
         )
-        dead_inputs = state.input_support & (
-            params_precision[:p] > DEAD_INPUT * max(1.0, 1.0)
-        )
+        dead_inputs = state.input_support & (params_precision[:p] > DEAD_INPUT)
         dead_coefs = state.support & (coef_precision > DEAD_COEF)
         if bool(dead_inputs.any() or dead_coefs.any()):
             self._switch_off(dead_coefs, dead_inputs)
