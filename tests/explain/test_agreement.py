@@ -5,7 +5,8 @@ Benchmarks for Scientific Research in Explainable Machine Learning", NeurIPS 202
 written anew from their formulas:
 
 * faithfulness (Alvarez-Melis and Jaakkola, arXiv 1806.07538): per row the correlation
-  over features of `|attribution_j|` with `|f(x) - E f(x with j redrawn given the rest)|`;
+  over features of `|attribution_j|` with the change of the prediction when feature j is
+  redrawn given the others;
 * monotonicity (Luss et al., arXiv 1905.12698): per row, add features from the smallest
   attribution to the largest; the share of steps in which the expected prediction moves
   no less than in the step before;
@@ -141,11 +142,10 @@ def faithfulness(task, predict, X, attribution, n_draws=100):
 
 def monotonicity(task, predict, X, attribution, n_draws=100):
     rng = np.random.default_rng(0)
-    start = predict(X).mean()
     scores = []
     for x, share in zip(X, np.abs(attribution), strict=True):
         known = np.zeros(len(x), dtype=bool)
-        path = [start]
+        path = [predict(task.redraw(x, known, n_draws, rng)).mean()]
         for j in np.argsort(share, kind="stable"):
             known[j] = True
             path.append(predict(task.redraw(x, known, n_draws, rng)).mean())

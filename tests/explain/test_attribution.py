@@ -1,4 +1,4 @@
-"""Integrated gradients and Shapley values: axioms, known answers, an independent one."""
+"""Integrated gradients and Shapley values: axioms, known answers, and shap."""
 
 from math import comb
 

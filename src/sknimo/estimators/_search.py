@@ -7,7 +7,7 @@ The search runs in four steps, each of which compares models by their log eviden
    relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
    the network does not earn its keep.
 2. *Select.* Restarts from few to many parameters: wide ones see every feature, narrow
-   ones only what the linear fit kept. Features and inputs that the data do not need
+   ones only the strongest features of the GLM. Features and inputs that the data do not need
    are switched off exactly. The best restart decides the supports.
 3. *Relax.* Fresh restarts with the supports frozen.
 4. *Average* the restarts that explain almost as much as the best.
@@ -50,17 +50,19 @@ from sknimo.exceptions import SeparationWarning
 from sknimo.model import FittedModel
 from sknimo.network import init_params, unpack
 from sknimo.penalties import make_penalty
-from sknimo.solver import Problem
-from sknimo.solver._evidence import (
+from sknimo.solver import (
     ESTIMATED_DISPERSION,
+    Coefficients,
     EvidenceOptions,
     EvidenceState,
+    Problem,
+    Rows,
     fit_evidence,
     remove_inputs,
     restrict,
+    solve_coefficients,
     start_state,
 )
-from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
 
 RuleName = Literal["min", "1se"]
 
@@ -432,9 +434,10 @@ def run_search(
         ),
         runner.options,
     )
-    n_narrow = n_starts // 2 if p > FEW_FEATURES and bool(linear.support.any()) else 0
+    shortlist = linear.support | strongest_features(problem, start)
+    n_narrow = n_starts // 2 if p > FEW_FEATURES and bool(shortlist.any()) else 0
     plan = tasks("wide", usable, usable, n_starts - n_narrow)
-    plan += tasks("narrow", linear.support, linear.support, n_narrow)
+    plan += tasks("narrow", shortlist, shortlist, n_narrow)
     states = runner.run(plan, start)
     plan = plan[: len(states)]
     if not states or max(state.log_evidence for state in states) == -math.inf:
@@ -451,6 +454,16 @@ def run_search(
     states.append(tidied)
     evidence = [state.log_evidence for state in states]
     return SearchResult(plan, states, linear, int(np.argmax(evidence)))
+
+
+def strongest_features(problem: Problem, at: Coefficients) -> Tensor:
+    """Features with the largest coefficients of the GLM, `FEW_FEATURES` at most."""
+    size = at.coef.new_zeros(problem.spec.n_features)
+    size.index_add_(0, problem.term_feature, at.coef[0].square())
+    top = torch.topk(size, min(FEW_FEATURES, len(size)))
+    strongest = torch.zeros_like(size, dtype=torch.bool)
+    strongest[top.indices] = top.values > 0
+    return strongest
 
 
 def choose_members(
@@ -690,8 +703,10 @@ _SHARED = {
         What predictions are made from.
     n_members_ : int
         Averaged restarts; 0 when the GLM was kept.
-    log_evidence_, glm_log_evidence_ : float
-        Log evidence of the best restart and of the linear fit.
+    log_evidence_ : float
+        Log evidence of the best restart.
+    glm_log_evidence_ : float
+        Log evidence of the linear fit.
     alpha_ : float
         Penalty chosen for the nested GLM.
     path_ : GlmPath

@@ -39,8 +39,8 @@ class Effects:
     Attributes
     ----------
     names : tuple of str
-    reference : ndarray
-        Where the coefficients hold.
+    reference, scale : ndarray
+        Where the coefficients hold, and the standard deviation in training.
     coef, coef_std : ndarray
         Effect at the reference on the linear predictor, per unit and per standard
         deviation of the feature.
@@ -76,6 +76,7 @@ class Effects:
 
     names: tuple[str, ...]
     reference: np.ndarray
+    scale: np.ndarray
     coef: np.ndarray
     coef_std: np.ndarray
     average_effect: np.ndarray
@@ -185,6 +186,7 @@ def effects(
     return Effects(
         names=features.names,
         reference=features.reference,
+        scale=features.scale,
         coef=coef,
         coef_std=coef * features.scale,
         average_effect=average,

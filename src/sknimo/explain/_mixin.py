@@ -27,12 +27,14 @@ from sknimo.explain._interactions import (
     pair_surface,
 )
 from sknimo.explain._local import MAX_ROWS, check_weight, spread_rows
-from sknimo.explain._price import Price, TrainingFacts, price_of_nonlinearity
+from sknimo.explain._price import (
+    RANKING_ROWS,
+    Price,
+    TrainingFacts,
+    price_of_nonlinearity,
+)
 from sknimo.explain._summary import Summary, summarise
 from sknimo.model import FittedModel
-
-# Without training facts, modifiers are ranked over this many rows of the call.
-RANKING_ROWS = 200
 
 
 class Explainable:

@@ -1,5 +1,14 @@
-"""Fit K members: eliminate the coefficients, train the network."""
+"""Fit members: eliminate the coefficients, train the network, weigh the evidence."""
 
+from sknimo.solver._evidence import (
+    ESTIMATED_DISPERSION,
+    EvidenceOptions,
+    EvidenceState,
+    fit_evidence,
+    remove_inputs,
+    restrict,
+    start_state,
+)
 from sknimo.solver._outer import profile, solve
 from sknimo.solver._problem import (
     History,
@@ -9,14 +18,25 @@ from sknimo.solver._problem import (
     Solution,
     Status,
 )
+from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
 
 __all__ = [
+    "ESTIMATED_DISPERSION",
+    "Coefficients",
+    "EvidenceOptions",
+    "EvidenceState",
     "History",
     "Members",
     "Options",
     "Problem",
+    "Rows",
     "Solution",
     "Status",
+    "fit_evidence",
     "profile",
+    "remove_inputs",
+    "restrict",
     "solve",
+    "solve_coefficients",
+    "start_state",
 ]

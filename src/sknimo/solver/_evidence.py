@@ -165,11 +165,13 @@ def fit_evidence(
                 if not member.drop_insignificant(options.significance):
                     break
                 pruned_at = len(trace)
-    while member.drop_insignificant(options.significance):
+    while trace and member.drop_insignificant(options.significance):
         for _ in range(options.window):
             member.newton_step()
             member.update_precisions()
-    return replace(member.finished(), n_iter=start.n_iter + step + 1)
+    if not trace:  # too few steps for the precisions to move: judge what there is
+        member.update_precisions()
+    return replace(member.expanded(), n_iter=start.n_iter + step + 1)
 
 
 def remove_inputs(
@@ -257,6 +259,9 @@ class _Member:
         )
         self.coef = state.coef[self.columns]
         self.intercept = state.intercept
+        self.cached: tuple[Tensor, Tensor] | None = None
+        # Marginal variance of each coefficient; its prior's until it has been updated.
+        self.variance = 1 / state.coef_precision[self.linear_group]
 
     @property
     def _estimates_dispersion(self) -> bool:
@@ -289,10 +294,16 @@ class _Member:
             )
         return at
 
+    def _jacobian(self) -> tuple[Tensor, Tensor]:
+        """Design and Jacobian here; a precision update and the next step share them."""
+        if self.cached is None:
+            self.cached = self.tangent.jacobian(self.params, self.coef)
+        return self.cached
+
     def newton_step(self) -> None:
         """One damped Gauss-Newton step on everything, then the coefficients exactly."""
         at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
-        design, jacobian = self.tangent.jacobian(self.params, self.coef)
+        design, jacobian = self._jacobian()
         linear = _linearise(self.rows, design, jacobian, at, self.state.dispersion)
         before = self._value(design, self.params, at)
         precision, theta = self._precision(), self._theta()
@@ -308,6 +319,7 @@ class _Member:
             if after < before:  # NaN counts as worse
                 self.params, self.coef = params, trial.coef[0]
                 self.intercept = trial.intercept[0]
+                self.cached = None
                 self.damping = max(self.damping / 4, 1e-6)
                 return
             self.damping = min(self.damping * 6, MAX_DAMPING)
@@ -316,7 +328,7 @@ class _Member:
         """Move precisions and dispersion towards the maximum of the evidence."""
         state, q = self.state, len(self.coef)
         at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
-        design, jacobian = self.tangent.jacobian(self.params, self.coef)
+        design, jacobian = self._jacobian()
         linear = _linearise(self.rows, design, jacobian, at, state.dispersion)
         precision, theta = self._precision(), self._theta()
         posterior = linear.posterior(precision)
@@ -384,16 +396,16 @@ class _Member:
 
     def _switch_off(self, coefs: Tensor, inputs: Tensor) -> None:
         self.state = restrict(
-            self._expanded(),
+            self.expanded(),
             self.full_problem,
             self.state.input_support & ~inputs,
             self.state.support & ~coefs,
         )
-        keep = (~coefs)[self.linear_group]
-        self.variance = self.variance[keep]
+        kept = self.variance[(~coefs)[self.linear_group]]
         self._compact()
+        self.variance = kept
 
-    def _expanded(self) -> EvidenceState:
+    def expanded(self) -> EvidenceState:
         """The state with parameters on the full set of inputs and columns."""
         state, problem = self.state, self.full_problem
         coef = torch.zeros_like(state.coef)
@@ -404,10 +416,6 @@ class _Member:
         return replace(
             state, params=params[0], coef=coef, intercept=self.intercept.clone()
         )
-
-    def finished(self) -> EvidenceState:
-        """The final state; without inputs or active features there is no network."""
-        return self._expanded()
 
 
 @dataclass(frozen=True, slots=True)
