@@ -1,0 +1,389 @@
+"""Figures hold the numbers of their records, and their labels can be read."""
+
+import warnings
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+from sknimo import NIMORegressor, plots  # noqa: E402
+from sknimo.explain import (  # noqa: E402
+    correction_curve,
+    effects,
+    explain,
+    first_layer,
+    fit_gauge,
+    interactions,
+    pair_surface,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A brief fit with its records."""
+
+    est: NIMORegressor
+    X: np.ndarray
+    explanation: object
+    effects: object
+    interactions: object
+
+    @property
+    def p(self):
+        return self.X.shape[1]
+
+
+def make_case(p):
+    rng = np.random.default_rng(p)
+    X = rng.normal(size=(120, p))
+    weight = np.linspace(2, 0.4, p)
+    y = (X * weight) @ np.ones(p) + X[:, 0] * np.tanh(X[:, 1])
+    est = NIMORegressor(
+        alpha=1e-3, network_alpha=0.1, hidden=(6, 6), max_iter=25, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est.fit(X, y)
+    model = est.model_
+    swap = fit_gauge(model, X)
+    found = interactions(model, X, swap=swap, max_rows=30)
+    explanation = explain(model, X, swap=swap, directed=found.directed)
+    return Case(est, X, explanation, effects(model, X, swap=swap, max_rows=30), found)
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return {p: make_case(p) for p in (5, 13, 50)}
+
+
+@pytest.fixture(params=[5, 13, 50])
+def case(request, cases):
+    return cases[request.param]
+
+
+@pytest.fixture
+def small(cases):
+    return cases[5]
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def row_labels(ax):
+    return [text.get_text() for text in ax.get_yticklabels()]
+
+
+def overlapping(ax, labels):
+    """Pairs of neighbouring tick labels whose boxes share ink."""
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    pairs = zip(boxes[:-1], boxes[1:], strict=True)
+    return [pair for pair in pairs if pair[0].overlaps(pair[1])]
+
+
+def points(ax):
+    """Data of all scatter collections, stacked, (number of points, 2)."""
+    offsets = [found.get_offsets() for found in ax.collections]
+    return np.concatenate([np.asarray(found) for found in offsets if len(found)])
+
+
+def draw_all(case):
+    """Every figure of a case, by name."""
+    est, model = case.est, case.est.model_
+    path = SimpleNamespace(
+        alphas=np.geomspace(1, 1e-2, 6),
+        coef=np.outer(np.arange(6), np.linspace(-1, 1, case.p)),
+        index=3,
+    )
+    return {
+        "coefficients": plots.plot_coefficients(case.effects),
+        "path": plots.plot_path(path),
+        "first_layer": plots.plot_first_layer(first_layer(model)),
+        "nonlinearity": plots.plot_nonlinearity(case.effects),
+        "beeswarm": plots.plot_beeswarm(case.explanation),
+        "waterfall": plots.plot_waterfall(case.explanation),
+        "effect": plots.plot_effect(case.explanation),
+        "correction": plots.plot_correction(correction_curve(model, 0, 1)),
+        "pair_surface": plots.plot_pair_surface(pair_surface(model, 0, 1)),
+        "interactions": plots.plot_interactions(case.interactions),
+        "graph": plots.plot_modification_graph(case.interactions),
+        "agreement": plots.plot_agreement(
+            case.explanation, against=case.explanation.values
+        ),
+        "history": plots.plot_history(est.history_),
+    }
+
+
+def test_every_axis_is_labelled_and_no_labels_overlap(case):
+    for name, ax in draw_all(case).items():
+        if name != "graph":
+            assert ax.get_xlabel(), name
+            assert ax.get_ylabel() or row_labels(ax), name
+        assert overlapping(ax, ax.get_yticklabels()) == [], name
+        assert overlapping(ax, ax.get_xticklabels()) == [], name
+        plt.close(ax.figure)
+
+
+def test_given_axes_are_drawn_on_and_returned(small):
+    model = small.est.model_
+    calls = {
+        plots.plot_coefficients: small.effects,
+        plots.plot_first_layer: first_layer(model),
+        plots.plot_nonlinearity: small.effects,
+        plots.plot_beeswarm: small.explanation,
+        plots.plot_waterfall: small.explanation,
+        plots.plot_effect: small.explanation,
+        plots.plot_correction: correction_curve(model, 0, 1),
+        plots.plot_pair_surface: pair_surface(model, 0, 1),
+        plots.plot_interactions: small.interactions,
+        plots.plot_modification_graph: small.interactions,
+        plots.plot_history: small.est.history_,
+    }
+    for plot, record in calls.items():
+        _, ax = plt.subplots()
+        assert plot(record, ax) is ax
+        assert plot(record, ax=ax) is ax
+
+
+def test_coefficients_stand_beside_truth_and_rivals(case):
+    truth = np.linspace(-1, 1, case.p)
+    ax = plots.plot_coefficients(
+        case.effects, against={"truth": truth, "lasso": 0 * truth}, standardised=False
+    )
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["NIMO", "truth", "lasso"]
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    shown = [case.effects.names.index(name) for name in row_labels(ax)]
+    assert len(shown) == min(case.p, 30)
+    assert lines["NIMO"].get_xdata() == pytest.approx(case.effects.coef[shown])
+    assert lines["truth"].get_xdata() == pytest.approx(truth[shown])
+    assert "per unit" in ax.get_xlabel()
+    title = ax.get_title(loc="left")
+    assert title == ("30 of 50 features" if case.p == 50 else "")
+
+
+def test_a_bare_array_is_the_truth_in_the_same_unit(small):
+    ax = plots.plot_coefficients(small.effects, against=small.effects.coef)
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert (lines["truth"].get_xdata() == lines["NIMO"].get_xdata()).all()
+    order = [small.effects.names.index(name) for name in row_labels(ax)]
+    assert lines["NIMO"].get_xdata() == pytest.approx(small.effects.coef_std[order])
+
+
+def test_path_marks_the_chosen_penalty(case):
+    path = SimpleNamespace(
+        alphas=np.array([1.0, 0.1, 0.01]),
+        coef=np.outer([0, 1, 2], np.linspace(-1, 1, case.p)),
+        index=1,
+    )
+    names = [f"gene {j}" for j in range(case.p)]
+    ax = plots.plot_path(path, names=names)
+    texts = [text.get_text() for text in ax.texts]
+    assert "chosen 0.1" in texts
+    assert {"gene 0", f"gene {case.p - 1}"} <= set(texts)
+    assert len(texts) <= 11
+    assert ax.get_xscale() == "log"
+    assert ax.get_xlim() == (1.0, 0.01)
+    centres = np.array([text.get_position()[1] for text in ax.texts[1:]])
+    gap = 0.05 * np.ptp(ax.get_ylim())
+    assert np.diff(np.sort(centres)).min() >= gap
+
+
+def test_first_layer_shows_every_weight_and_counts_what_is_read(case):
+    record = first_layer(case.est.model_)
+    ax = plots.plot_first_layer(record)
+    drawn = ax.get_images()[0].get_array().filled(0)
+    assert drawn == pytest.approx(record.size[0].T)
+    assert row_labels(ax) == list(record.names)
+    n_read = int((record.norms > 0).sum())
+    assert f"reads {n_read} of {case.p}" in ax.get_title(loc="left")
+
+
+@pytest.mark.parametrize("measure", ["bend", "nonlinearity"])
+def test_nonlinearity_bars_end_at_the_values(case, measure):
+    ax = plots.plot_nonlinearity(case.effects, measure=measure)
+    shown = [case.effects.names.index(name) for name in row_labels(ax)]
+    ends = [bar.get_x() + bar.get_width() for bar in ax.patches]
+    assert ends == pytest.approx(getattr(case.effects, measure)[shown])
+    assert all(case.effects.roles.acts[j] for j in shown)
+
+
+def test_unknown_options_are_refused(small):
+    with pytest.raises(ValueError, match="'bend', 'nonlinearity'"):
+        plots.plot_nonlinearity(small.effects, measure="wiggle")
+    with pytest.raises(ValueError, match="'directed', 'strength'"):
+        plots.plot_interactions(small.interactions, kind="both")
+    with pytest.raises(ValueError, match="against has shape"):
+        plots.plot_agreement(small.explanation, against=np.ones((3, 5)))
+
+
+def test_beeswarm_draws_every_contribution_once(case):
+    found = case.explanation
+    ax = plots.plot_beeswarm(found)
+    labels = row_labels(ax)
+    assert len(labels) == min(case.p, 16)
+    drawn = points(ax)
+    for place, label in enumerate(labels[:15]):
+        j = found.names.index(label)
+        line = drawn[np.abs(drawn[:, 1] - place) < 0.5, 0]
+        assert np.sort(line) == pytest.approx(np.sort(found.values[:, j]))
+    if case.p == 50:
+        assert labels[-1] == "35 others together"
+        shown = [found.names.index(label) for label in labels[:15]]
+        rest = np.delete(found.values, shown, axis=1).sum(1)
+        line = drawn[np.abs(drawn[:, 1] - 15) < 0.5, 0]
+        assert np.sort(line) == pytest.approx(np.sort(rest))
+
+
+def test_beeswarm_thins_long_tables(small, monkeypatch):
+    monkeypatch.setattr(plots, "MAX_POINTS", 30)
+    ax = plots.plot_beeswarm(small.explanation)
+    assert len(points(ax)) == 30 * 5
+
+
+def test_waterfall_goes_from_base_value_to_eta(case):
+    found = case.explanation[7]
+    ax = plots.plot_waterfall(found)
+    bars = ax.patches
+    assert bars[0].get_x() == pytest.approx(found.base_value)
+    assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(found.eta[0])
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(found.values.sum())
+    labels = row_labels(ax)
+    assert labels[0] == "base value" and labels[-1] == "prediction (eta)"
+    biggest = int(np.abs(found.values[0]).argmax())
+    assert labels[1] == f"{found.names[biggest]} = {found.data[0, biggest]:.4g}"
+    texts = [text.get_text() for text in ax.texts]
+    assert f"{found.eta[0]:.4g}" in texts
+    if case.p == 50:
+        assert "38 others together" in labels
+
+
+def test_effect_scatters_contributions_coloured_by_the_modifier(case):
+    found = case.explanation
+    ax = plots.plot_effect(found, feature=0)
+    drawn = points(ax)
+    assert drawn[:, 0] == pytest.approx(found.data[:, 0])
+    assert drawn[:, 1] == pytest.approx(found.values[:, 0])
+    assert ax.get_xlabel() == found.names[0]
+    bar = ax.figure.axes[-1]
+    assert bar.get_ylabel() == found.names[found.strongest_modifier(0)]
+    other = plots.plot_effect(found, feature=0, modifier=3).figure.axes[-1]
+    assert other.get_ylabel() == found.names[3]
+
+
+def test_correction_curve_and_rows_are_drawn(small):
+    curve = correction_curve(small.est.model_, 0, 1)
+    ax = plots.plot_correction(curve, rows=small.explanation)
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    drawn = lines["all else at the reference"]
+    assert drawn.get_ydata() == pytest.approx(curve.local_coef)
+    assert lines["coefficient"].get_ydata()[0] == curve.coef
+    assert points(ax)[:, 1] == pytest.approx(small.explanation.local_coef[:, 0])
+    assert ax.get_xlabel() == curve.modifier
+    assert curve.feature in ax.get_ylabel()
+
+
+def test_pair_surface_is_drawn_with_its_references(small):
+    record = pair_surface(small.est.model_, 0, 1, n_grid=9)
+    ax = plots.plot_pair_surface(record)
+    drawn = ax.collections[0].get_array()
+    assert np.asarray(drawn).reshape(9, 9) == pytest.approx(record.surface.T)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == record.names
+    at = [line.get_xdata()[0] for line in ax.get_lines()]
+    assert record.reference[0] in at
+
+
+@pytest.mark.parametrize("kind", ["directed", "strength"])
+def test_heat_map_shows_the_strongest_features(case, kind):
+    ax = plots.plot_interactions(case.interactions, kind=kind)
+    labels = row_labels(ax)
+    assert len(labels) <= 30
+    assert labels == [text.get_text() for text in ax.get_xticklabels()]
+    shown = [case.interactions.names.index(name) for name in labels]
+    table = getattr(case.interactions, kind)[np.ix_(shown, shown)]
+    assert ax.get_images()[0].get_array().filled(0) == pytest.approx(table)
+    strongest = np.unravel_index(
+        getattr(case.interactions, kind).argmax(), (case.p, case.p)
+    )
+    assert set(strongest) <= set(shown)
+
+
+def test_graph_has_an_arrow_for_each_strong_bend(case):
+    ax = plots.plot_modification_graph(case.interactions, max_edges=6)
+    assert 1 <= len(ax.patches) <= 6
+    names = {text.get_text() for text in ax.texts}
+    j, k = np.unravel_index(case.interactions.directed.argmax(), (case.p, case.p))
+    assert {case.interactions.names[j], case.interactions.names[k]} <= names
+
+
+def test_graph_of_a_straight_model_says_so(small):
+    record = replace(small.interactions, directed=np.zeros((5, 5)))
+    ax = plots.plot_modification_graph(record)
+    assert ax.texts[0].get_text() == "no feature bends another"
+
+
+def test_agreement_states_the_correlation(case):
+    found = case.explanation
+    rng = np.random.default_rng(0)
+    other = found.values + 0.1 * rng.normal(size=found.values.shape)
+    ax = plots.plot_agreement(found, against=other, label="shap")
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    j = int(found.importance.argmax())
+    r = np.corrcoef(other[:, j], found.values[:, j])[0, 1]
+    assert f"{found.names[j]} (r = {r:.3f})" in texts
+    assert ax.get_xlabel() == "contribution, shap"
+    assert (case.p == 5) or f"{case.p - 6} others" in texts
+
+
+def test_agreement_takes_a_shap_explanation(small):
+    ax = plots.plot_agreement(small.explanation, against=small.explanation.to_shap())
+    drawn = points(ax)
+    assert drawn[:, 0] == pytest.approx(drawn[:, 1])
+
+
+def test_history_shows_objective_validation_and_counts():
+    history = SimpleNamespace(
+        step=np.array([0, 10, 20]),
+        objective=np.array([[1.0, 2.0], [0.5, np.nan], [0.4, np.nan]]),
+        validation=np.array([[1.1, 2.1], [0.7, np.nan], [0.8, np.nan]]),
+        n_features=np.array([[5, 5], [4, 5], [3, 5]]),
+        n_inputs=np.array([[5, 5], [5, 5], [2, 5]]),
+    )
+    ax = plots.plot_history(history)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == [
+        "objective",
+        "validation loss",
+        "features with a coefficient",
+        "features the network reads",
+    ]
+    assert ax.get_lines()[0].get_ydata() == pytest.approx([1.0, 0.5, 0.4])
+    assert len(ax.get_lines()) == 4  # two members, objective and validation
+
+
+def test_long_names_are_cut_in_figures(small):
+    names = tuple(f"a very long name of measurement {j}" for j in range(5))
+    record = replace(small.effects, names=names)
+    assert all(
+        len(label) <= 24 for label in row_labels(plots.plot_coefficients(record))
+    )
+
+
+def test_binary_axes_show_their_two_levels(small):
+    data = small.explanation.data.copy()
+    data[:, 0] = data[:, 0] > 0
+    record = replace(small.explanation, data=data)
+    ax = plots.plot_effect(record, feature=0, modifier=1)
+    assert ax.get_xticks().tolist() == [0, 1]
+    ax = plots.plot_effect(record, feature=1, modifier=0)
+    ticks = [text.get_text() for text in ax.figure.axes[-1].get_yticklabels()]
+    assert ticks == ["0", "1"]

@@ -2,9 +2,19 @@
 
 Colours are those of Okabe and Ito and maps that survive colour blindness (cividis,
 shades of blue, purple to orange). Long tables are cut to what can be read, and the
-figure says so.
+figure says so. Needs matplotlib, the extra `plot`.
 
-Needs matplotlib, the extra `plot`.
+>>> import matplotlib
+>>> matplotlib.use("Agg")
+>>> from sknimo import NIMORegressor
+>>> from sknimo.datasets import make_nimo_regression
+>>> from sknimo.explain import explain
+>>> from sknimo.plots import plot_waterfall
+>>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+>>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+>>> ax = plot_waterfall(explain(est.model_, data.X), row=3)
+>>> ax.get_xlabel()
+'prediction'
 """
 
 from __future__ import annotations
@@ -103,7 +113,6 @@ def plot_coefficients(
         {"marker": "o", "color": BLUE},
         {"marker": "D", "mfc": "none", "mec": ORANGE, "mew": 1.6},
         {"marker": "x", "color": GREEN, "mew": 1.8},
-        {"marker": "^", "mfc": "none", "mec": DARK},
         {"marker": "s", "mfc": "none", "mec": PINK, "mew": 1.6},
     )
     for at, (name, coef) in enumerate(series.items()):
@@ -143,9 +152,7 @@ def plot_path(
     ax = _make_axes(ax, 6.5, 11)
     end = int(np.argmin(alphas))
     labelled = _largest(np.abs(coef).max(axis=0), max_labels)
-    for j in range(coef.shape[1]):
-        if j not in labelled:
-            ax.plot(alphas, coef[:, j], color=GREY, lw=0.7, alpha=0.6)
+    ax.plot(alphas, np.delete(coef, labelled, axis=1), color=GREY, lw=0.7, alpha=0.6)
     for place, j in enumerate(labelled):
         color = CYCLE[place % len(CYCLE)]
         dash = ("-", "--", ":")[place // len(CYCLE) % 3]
@@ -169,7 +176,7 @@ def plot_path(
             arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.5},
         )
     ax.set_xlabel("penalty (stronger to the left)")
-    ax.set_ylabel("coefficient per standard deviation")
+    ax.set_ylabel("standardised coefficient")
     _strip(ax)
     return ax
 
@@ -189,15 +196,8 @@ def plot_first_layer(
     size = record.size[member].T  # (p, h)
     p, n_units = size.shape
     ax = _make_axes(ax, 5.5, p, row_height=0.17 if p > 20 else 0.28)
-    top = float(size.max(initial=0.0)) or 1.0
-    mesh = ax.imshow(
-        np.ma.masked_equal(size, 0),
-        aspect="auto",
-        cmap=HEAT,
-        norm=Normalize(0, top),
-        interpolation="nearest",
-    )
-    ax.set_facecolor("white")
+    norm = Normalize(0, float(size.max(initial=0.0)) or 1.0)
+    mesh = ax.imshow(np.ma.masked_equal(size, 0), aspect="auto", cmap=HEAT, norm=norm)
     _name_rows(ax, list(record.names))
     ax.set_xticks(np.arange(0, n_units, max(1, n_units // 8)))
     ax.set_xlabel("unit of the first layer")
@@ -280,7 +280,7 @@ def plot_beeswarm(
         ax.scatter(x, len(order) + _swarm(x), color=GREY, s=9, **DOTS)
         labels.append(f"{len(rest)} others together")
     _name_rows(ax, labels)
-    ax.set_xlabel(_contribution_label(record))
+    ax.set_xlabel(f"contribution to the {_eta_label(record)}")
     bar = _colour_bar(ax, colours, "value of the feature")
     bar.set_ticks([0, 1], labels=["low", "high"])
     return ax
@@ -320,12 +320,11 @@ def plot_waterfall(
     ax.plot([edges[0], edges[-1]], ends, ls="none", marker="D", color=DARK, ms=6)
     span = float(np.ptp(edges)) or abs(start) or 1.0
     texts = [f"{step:+.3g}" for step in steps]
-    ahead = np.maximum(edges[:-1], edges[1:])
     texts = [f"{edges[0]:.4g}", *texts, f"{edges[-1]:.4g}"]
-    for at, (edge, text) in enumerate(
-        zip([edges[0], *ahead, edges[-1]], texts, strict=True)
-    ):
-        ax.text(edge + 0.02 * span, at, text, va="center", fontsize=9)
+    ahead = [edges[0], *np.maximum(edges[:-1], edges[1:]), edges[-1]]
+    beside: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
+    for at, (edge, text) in enumerate(zip(ahead, texts, strict=True)):
+        ax.annotate(text, (edge, at), va="center", fontsize=9, **beside)
     first = "base value" if record.offset[row] == 0 else "base value and offset"
     _name_rows(ax, [first, *labels, "prediction (eta)"], cut=False)
     ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
@@ -380,7 +379,7 @@ def plot_effect(
         ax.set_xticks(levels)
         ax.set_xlim(levels[0] - 0.5 * np.ptp(levels), levels[1] + 0.5 * np.ptp(levels))
     ax.set_xlabel(record.names[j])
-    ax.set_ylabel(_contribution_label(record))
+    ax.set_ylabel(f"contribution to the {_eta_label(record)}")
     _strip(ax)
     return ax
 
@@ -508,7 +507,7 @@ def plot_interactions(
     ax.set_xticks(np.arange(count), names, rotation=90, fontsize=font)
     ax.set_yticks(np.arange(count), names, fontsize=font)
     if count <= 8:
-        half = float(part.max(initial=0.0)) / 2
+        half = 0.4 * float(part.max(initial=0.0))
         for j, k in zip(*np.nonzero(part > 0), strict=True):
             ink = "white" if part[j, k] > half else "black"
             ax.text(k, j, f"{part[j, k]:.2g}", ha="center", va="center", color=ink)
@@ -631,7 +630,7 @@ def plot_agreement(
     high = max(other.max(initial=0.0), record.values.max(initial=0.0))
     ax.plot([low, high], [low, high], color=DARK, lw=0.9, ls=DASHED, zorder=0)
     ax.set_xlabel(f"contribution, {label}")
-    ax.set_ylabel(_contribution_label(record))
+    ax.set_ylabel(f"contribution to the {_eta_label(record)}")
     ax.legend(frameon=False, fontsize=9)
     _strip(ax)
     return ax
@@ -762,10 +761,6 @@ def _colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
 def _eta_label(record: Explanation) -> str:
     words = {"identity": "prediction", "logit": "log-odds", "log": "log of the mean"}
     return words.get(record.family.link, "linear predictor")
-
-
-def _contribution_label(record: Explanation) -> str:
-    return f"contribution to the {_eta_label(record)}"
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

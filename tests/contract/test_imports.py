@@ -49,6 +49,7 @@ ALLOWED = {
         "sknimo.exceptions",
         "sknimo.families",
         "sknimo.model",
+        "sknimo.penalties",
         "sknimo.solver",
     },
     "io": {

@@ -7,9 +7,15 @@ long one, and the run with plain defaults is marked slow.
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import (
+    NIMOClassifier,
+    NIMOClassifierCV,
+    NIMORegressor,
+    NIMORegressorCV,
+)
 
 SHORT = 20  # optimiser steps, two checks of progress
+SHORT_SEARCH = {"n_starts": 1, "max_iter": 12, "cv": 2, "hidden": (4, 4)}
 
 # The checks fit tiny tables, now and then with a constant column or parted classes.
 pytestmark = [
@@ -25,6 +31,10 @@ pytestmark = [
         NIMORegressor(family="poisson", max_iter=SHORT),
         NIMORegressor(family="gamma", max_iter=SHORT),
         NIMOClassifier(max_iter=SHORT),
+        NIMORegressorCV(**SHORT_SEARCH),
+        NIMORegressorCV(family="poisson", **SHORT_SEARCH),
+        NIMORegressorCV(family="gamma", **SHORT_SEARCH),
+        NIMOClassifierCV(**SHORT_SEARCH),
     ]
 )
 def test_estimators_pass_every_check(estimator, check):
@@ -38,6 +48,10 @@ def test_estimators_pass_every_check(estimator, check):
         NIMORegressor(family="poisson"),
         NIMORegressor(family="gamma"),
         NIMOClassifier(),
+        NIMORegressorCV(),
+        NIMORegressorCV(family="poisson"),
+        NIMORegressorCV(family="gamma"),
+        NIMOClassifierCV(),
     ]
 )
 def test_estimators_pass_every_check_with_plain_defaults(estimator, check):

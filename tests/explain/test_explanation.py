@@ -1,5 +1,8 @@
 """The record: selection, frames, shap, ratios, offsets and how it prints."""
 
+import pickle
+from copy import copy
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -7,6 +10,8 @@ import polars as pl
 import pytest
 import shap
 from sklearn.exceptions import NotFittedError
+
+from sknimo.explain import explain
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -56,16 +61,12 @@ def test_frames_are_polars_as_the_input(gaussian):
 
 
 def test_arrays_get_a_frame_too(fitted_models, gaussian):
-    from sknimo.explain import explain
-
     found = explain(gaussian.model, gaussian.table[:3])
     assert isinstance(found.to_frame(), pd.DataFrame)
     assert list(found.to_frame().columns) == list(gaussian.X.columns)
 
 
 def test_without_any_frame_library_the_error_says_what_to_do(gaussian, monkeypatch):
-    from sknimo.explain import explain
-
     monkeypatch.setattr("sknimo.explain._frames.find_spec", lambda name: None)
     found = explain(gaussian.model, gaussian.table[:3])
     with pytest.raises(ImportError, match="pandas, polars or pyarrow"):
@@ -164,6 +165,30 @@ def test_an_unfitted_estimator_explains_nothing(gaussian):
         type(gaussian.est)().explain(gaussian.X)
     with pytest.raises((AttributeError, NotFittedError), match="not fitted yet"):
         type(gaussian.est)().summary()
+
+
+def test_without_training_facts_the_rows_of_the_call_set_the_gauge(fitted):
+    est = copy(fitted.est)
+    est._facts = None
+    alone, kept = est.explain(fitted.X), fitted.est.explain(fitted.X)
+    # The facts were taken from the same rows.
+    assert np.abs(alone.values - kept.values).max() <= 1e-12
+    assert alone.directed == pytest.approx(kept.directed, abs=1e-12)
+    assert est.effects(fitted.X).bend == pytest.approx(
+        fitted.est.effects(fitted.X).bend
+    )
+    curve = est.correction_curve("dose", "age", X=fitted.X).local_coef
+    same = fitted.est.correction_curve("dose", "age", X=fitted.X).local_coef
+    assert curve == pytest.approx(same, abs=1e-12)
+    assert est.summary().rows[0].average_effect is None
+
+
+def test_records_travel_by_pickle(fitted):
+    found = fitted.est.explain(fitted.X)
+    again = pickle.loads(pickle.dumps(found))
+    assert (again.values == found.values).all()
+    assert again.family is found.family
+    assert pickle.loads(pickle.dumps(fitted.est._facts)).deviance > 0
 
 
 def test_reordered_columns_are_refused(gaussian):

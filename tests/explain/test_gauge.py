@@ -16,6 +16,7 @@ from sknimo.explain import (
     local_values,
     pair_surface,
 )
+from sknimo.network import unpack
 
 # Everything the documentation calls invariant: rounding, squared by normal equations.
 INVARIANT_TOL = 1e-8
@@ -133,8 +134,6 @@ def test_gauge_never_invents_an_interaction(make_model, draw_table):
     model = make_model(n_features=5)
     # Only feature 4 is read, so no two of the others bend each other.
     first = model.first_layer
-    from sknimo.network import unpack
-
     params = model.params.clone()
     unpack(model.spec, params).first[:, :, :4] = 0
     model = replace(model, params=params)
@@ -142,6 +141,22 @@ def test_gauge_never_invents_an_interaction(make_model, draw_table):
     swap = fit_gauge(model, draw_table(model))
     assert (swap[:4, :4] == 0).all()
     assert (swap[4, :4] != 0).all()
+
+
+def test_a_swap_between_strangers_is_undone_exactly(
+    make_model, draw_table, swap_products
+):
+    # Features 0 and 1 do not bend each other; a swap makes it look as if they did.
+    model = make_model(n_features=3)
+    params = model.params.clone()
+    unpack(model.spec, params).first[:, :, :2] = 0
+    model = replace(model, params=params)
+    table = draw_table(model)
+    other = swap_products(model, [(0, 1)])
+    before, after = report(model, table), report(other, table)
+    assert before["directed"][0, 1] == after["directed"][0, 1] == 0
+    gaps = {name: np.abs(before[name] - after[name]).max() for name in before}
+    assert max(gaps.values()) <= INVARIANT_TOL, gaps
 
 
 def test_gauge_of_a_straight_model_is_zero(make_model, draw_table):

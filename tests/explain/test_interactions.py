@@ -81,8 +81,9 @@ def test_rows_are_capped_evenly(fitted):
 def test_repr_names_the_strongest_pair(fitted_models):
     fitted = fitted_models["gaussian"]
     found = fitted.est.interactions(fitted.X)
-    first = repr(found).splitlines()[1]
-    assert all(name in first for name in found.strongest()[0])
+    lines = repr(found).splitlines()
+    assert " x ".join(found.strongest()[0]) in lines[2]
+    assert max(map(len, lines)) <= 80
     straight = replace(fitted.model, modulated=fitted.model.modulated & False)
     assert "none" in repr(interactions(straight, fitted.table))
 

@@ -1,5 +1,7 @@
 """Contributions, local effects and derivatives against finite differences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from sknimo.explain._local import (
     mixed_derivatives,
     split_members,
 )
+from sknimo.features import FeatureMap, Linear
+from sknimo.network import init_params, make_spec
 
 SUM_TOL = 1e-10  # float64: only the order of summation differs
 SLOPE_TOL = 1e-6  # five-point differences of a smooth function, step 1e-3 sd
@@ -107,11 +111,6 @@ def test_mixed_derivatives_equal_differences_of_the_local_effect(
 
 
 def test_a_constant_column_has_no_effect(make_model, draw_table):
-    from dataclasses import replace
-
-    from sknimo.features import FeatureMap, Linear
-    from sknimo.network import init_params, make_spec
-
     model = make_model(n_features=3)
     bases = (*model.features.bases[:2], Linear(1.0, 0.0))
     features = FeatureMap(model.features.names, bases)

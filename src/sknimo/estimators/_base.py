@@ -7,6 +7,8 @@ interrupted or failed fit leaves the previous one in place.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +25,7 @@ from sknimo.estimators._data import (
     read_offset,
     read_weight,
 )
+from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
 from sknimo.features import check_finite, fit_features, fit_linear, read_table
 from sknimo.model import FittedModel
@@ -32,11 +35,13 @@ from sknimo.solver import Problem
 DeviceName = Literal["auto", "cpu", "cuda"]
 
 MIN_SAMPLES = 3
+# Below this many rows threads cost more than they bring.
+ONE_THREAD_ROWS = 20_000
 # Linear predictors beyond this, with hardly any deviance left, mean separation.
 SEPARATION_ETA = 30.0
 
 
-class BaseNIMO(BaseEstimator):
+class BaseNIMO(Explainable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     model_: FittedModel
@@ -117,7 +122,7 @@ class BaseNIMO(BaseEstimator):
             mean, scale = spread.reference, spread.scale or 1.0
             target, shift = (target - mean) / scale, shift / scale
         return TrainingSet(
-            table, target, weight, shift, features, mean, scale, read.classes
+            table, target, weight, shift, features, mean, scale, read.classes, n_rows
         )
 
     def _check_n_samples(self, n_samples: int) -> None:
@@ -155,14 +160,39 @@ class BaseNIMO(BaseEstimator):
         self.coef_ = features.per_feature(model.term_coef * features.unit)
         self.intercept_ = model.base_value
         self.reference_ = features.reference
+        # What the summary says of the training rows, which are not kept themselves.
+        with torch_threads(len(data.table)):
+            self._facts = describe_training(
+                model,
+                data.table,
+                data.y * data.y_scale + data.y_mean,
+                data.weight,
+                data.offset * data.y_scale,
+                n_samples=data.n_samples,
+            )
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self)
         table = self._read_table(X, reset=False)
         return self.model_.eta(table, read_offset(offset, len(table)))
 
+    def _check_fitted(self) -> None:
+        check_is_fitted(self)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+@contextmanager
+def torch_threads(n_rows: int) -> Iterator[None]:
+    """Keep small problems on one thread; the number of threads is restored."""
+    before = torch.get_num_threads()
+    if n_rows < ONE_THREAD_ROWS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(name: str) -> torch.device:

@@ -35,6 +35,8 @@ class TrainingSet:
         What was subtracted from and divided out of the target.
     classes : ndarray of shape (2,) or None
         Labels of a classification target.
+    n_samples : int
+        Rows as the user gave them.
     """
 
     table: np.ndarray
@@ -45,6 +47,7 @@ class TrainingSet:
     y_mean: float
     y_scale: float
     classes: np.ndarray | None
+    n_samples: int
 
 
 @dataclass(frozen=True, slots=True)

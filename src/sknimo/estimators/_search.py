@@ -7,8 +7,8 @@ The search runs in four steps, each of which compares models by their log eviden
    relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
    the network does not earn its keep.
 2. *Select.* Restarts from few to many parameters: wide ones see every feature, narrow
-   ones only the strongest features of the GLM. Features and inputs that the data do not need
-   are switched off exactly. The best restart decides the supports.
+   ones only the strongest features of the GLM. What the data do not need is switched
+   off exactly. The best restart, simplified, decides the supports.
 3. *Relax.* Fresh restarts with the supports frozen.
 4. *Average* the restarts that explain almost as much as the best.
 
@@ -21,8 +21,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
@@ -42,6 +41,7 @@ from sknimo.estimators._base import (
     choose_device,
     is_separated,
     state_problem,
+    torch_threads,
 )
 from sknimo.estimators._data import TrainingSet, check_number, check_option
 from sknimo.estimators._docs import document
@@ -58,8 +58,8 @@ from sknimo.solver import (
     Problem,
     Rows,
     fit_evidence,
-    remove_inputs,
     restrict,
+    simplify,
     solve_coefficients,
     start_state,
 )
@@ -67,11 +67,11 @@ from sknimo.solver import (
 RuleName = Literal["min", "1se"]
 
 # Where restarts begin, as a share of the dispersion that the GLM leaves.
-OPTIMISM = (1.0, 0.1, 0.01)
-OPTIMISM_FIXED_DISPERSION = (1.0, 0.3, 0.1)
+OPTIMISM = (1.0, 0.1, 1.0, 0.02)
+OPTIMISM_FIXED_DISPERSION = (0.3, 0.1, 1.0)
 # A restart joins the average when its gain in log evidence over the GLM is at least
 # this share of the best gain; the others have failed.
-MEMBER_SHARE = 0.9
+MEMBER_SHARE = 0.7
 # The network must beat the GLM's log evidence by this much.
 EVIDENCE_MARGIN = 5.0
 # Penalty path of the GLM, and how far each support is relaxed.
@@ -83,7 +83,6 @@ PATH_BYTES = 256e6
 # Up to this many features every restart may see all of them.
 FEW_FEATURES = 12
 OUTPUT_SCALE = 0.1
-ONE_THREAD_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +133,8 @@ class EvidenceSearch(BaseNIMO):
         alphas: Any = None,
         cv: Any = 5,
         rule: str = "min",
-        n_starts: int = 6,
-        n_members: int = 6,
+        n_starts: int = 8,
+        n_members: int = 10,
         relax: bool = True,
         hidden: tuple[int, int] = (16, 16),
         position_code: str = "binary",
@@ -181,7 +180,7 @@ class EvidenceSearch(BaseNIMO):
             mask=True,
             device=choose_device(self.device),
         )
-        with torch_threads(problem):
+        with torch_threads(problem.n_rows):
             return self._search(problem, data)
 
     def _search(self, problem: Problem, data: TrainingSet) -> Self:
@@ -201,18 +200,16 @@ class EvidenceSearch(BaseNIMO):
         search = run_search(
             runner, path.chosen, random, int(self.n_starts), bool(self.relax)
         )
-        members = choose_members(runner, search, int(self.n_members), bool(self.relax))
+        members = choose_members(runner, search, int(self.n_members))
         model = assemble(data, problem, members, path.chosen)
         self._keep(model, data, search, members, path, runner)
         return self
 
     def _evidence_options(self, problem: Problem) -> EvidenceOptions:
-        p = max(problem.spec.n_features, 1)
         known = problem.family.name not in ESTIMATED_DISPERSION
         return EvidenceOptions(
             max_iter=int(self.max_iter),
-            # Bonferroni-like: about one false feature in forty fits, whatever p.
-            significance=4 + 2 * math.log(p),
+            feature_margin=feature_margin(problem.spec.n_features),
             window=12 if known else 6,
         )
 
@@ -265,6 +262,18 @@ class EvidenceSearch(BaseNIMO):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+
+def feature_margin(n_features: int) -> float:
+    """Log evidence that a feature must bring.
+
+    A coefficient with squared Wald statistic t raises the evidence by
+    `(t - 1 - log t) / 2`. The t used here grows with the number of features so that
+    about one fit in thirty would keep a feature that does nothing; one more unit pays
+    for the bilinear terms that can move between features.
+    """
+    threshold = 4 + 2 * math.log(max(n_features, 1))
+    return 1 + (threshold - 1 - math.log(threshold)) / 2
 
 
 def count_weights(weight: np.ndarray) -> np.ndarray:
@@ -323,7 +332,7 @@ def run_task(
     """One restart, on one thread unless the table is large."""
     if time.monotonic() > deadline:
         return None
-    with torch_threads(problem):
+    with torch_threads(problem.n_rows):
         state = start_state(
             problem,
             weight,
@@ -335,18 +344,6 @@ def run_task(
         )
         state = restrict(state, problem, task.input_support, task.support)
         return fit_evidence(problem, weight, state, options)
-
-
-@contextmanager
-def torch_threads(problem: Problem) -> Iterator[None]:
-    """Keep small problems on one thread; the number of threads is restored."""
-    before = torch.get_num_threads()
-    if problem.n_rows < ONE_THREAD_ROWS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def random_network(problem: Problem, seed: int) -> Tensor:
@@ -444,13 +441,16 @@ def run_search(
         return SearchResult([], [], linear, -1)
     leader = int(np.argmax([state.log_evidence for state in states]))
     best = states[leader]
-    tidied = remove_inputs(problem, runner.weight, best, runner.options)
+    tidied = simplify(problem, runner.weight, best, runner.options)
     if relax and bool(tidied.input_support.any()):
         more = tasks("relaxed", tidied.support, tidied.input_support, n_starts)
         relaxed = runner.run(more, start)
         plan = [*plan, *more[: len(relaxed)]]
         states = [*states, *relaxed]
-    plan.append(replace(plan[leader], stage="tidied"))
+        # A better fit tells a feature that does nothing more clearly.
+        best = max([tidied, *relaxed], key=lambda state: state.log_evidence)
+        tidied = simplify(problem, runner.weight, best, runner.options)
+    plan.append(replace(plan[leader], stage="simplified"))
     states.append(tidied)
     evidence = [state.log_evidence for state in states]
     return SearchResult(plan, states, linear, int(np.argmax(evidence)))
@@ -467,49 +467,37 @@ def strongest_features(problem: Problem, at: Coefficients) -> Tensor:
 
 
 def choose_members(
-    runner: Runner, search: SearchResult, n_members: int, relax: bool
+    runner: Runner, search: SearchResult, n_members: int
 ) -> list[EvidenceState]:
     """The restarts to average; none when the network does not beat the GLM.
 
     A restart has failed when it gains less than `MEMBER_SHARE` of the evidence that the
-    best one gains over the linear fit. Features and inputs that fewer than half of the
-    members keep are switched off in all of them.
+    best one gains over the linear fit, before or after it has been restricted to the
+    selected supports.
     """
     floor = search.linear.log_evidence
     gain = search.best.log_evidence - floor
     if search.best_index < 0 or gain < EVIDENCE_MARGIN:
         return []
-    stages = ("relaxed", "tidied") if relax else ("wide", "narrow", "tidied")
-    pool = [
-        state
-        for task, state in zip(search.tasks, search.states, strict=True)
-        if task.stage in stages
-    ]
-    pool = pool or [search.best]
-    top = max(state.log_evidence for state in pool) - floor
-    pool = [s for s in pool if s.log_evidence - floor >= MEMBER_SHARE * top]
+    pool = [s for s in search.states if s.log_evidence - floor >= MEMBER_SHARE * gain]
     pool = sorted(pool, key=lambda state: -state.log_evidence)[:n_members]
-    return agree(runner, pool)
+    agreed = agree(runner, pool, search.states[-1])
+    return [s for s in agreed if s.log_evidence - floor >= MEMBER_SHARE * gain]
 
 
-def agree(runner: Runner, members: list[EvidenceState]) -> list[EvidenceState]:
-    """Restrict members to the features and inputs that at least half of them keep."""
-    half = len(members) / 2
-    support = sum(state.support.double() for state in members) >= half
-    inputs = sum(state.input_support.double() for state in members) >= half
-    brief = replace(runner.options, max_iter=10, burn_in=0, significance=0.0)
+def agree(
+    runner: Runner, members: list[EvidenceState], selected: EvidenceState
+) -> list[EvidenceState]:
+    """Restrict members to the selected features and inputs, refitting if need be."""
+    brief = replace(runner.options, max_iter=12, burn_in=0)
     agreed = []
     for state in members:
-        extra = (state.support & ~support).any() or (
-            state.input_support & ~inputs
-        ).any()
-        if bool(extra):
-            fewer = restrict(
-                state,
-                runner.problem,
-                state.input_support & inputs,
-                state.support & support,
-            )
+        support = state.support & selected.support
+        inputs = state.input_support & selected.input_support
+        if not torch.equal(support, state.support) or not torch.equal(
+            inputs, state.input_support
+        ):
+            fewer = restrict(state, runner.problem, inputs, support)
             state = fit_evidence(runner.problem, runner.weight, fewer, brief)
         agreed.append(state)
     return agreed
@@ -675,9 +663,9 @@ _SHARED = {
     rule : {"min", "1se"}, default="min"
         Take the best penalty of the path, or the strongest that is as good within one
         standard error.
-    n_starts : int, default=6
+    n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
-    n_members : int, default=6
+    n_members : int, default=10
         Largest number of restarts to average; 1 keeps the best alone.
     relax : bool, default=True
         Whether to restart within the selected supports.
@@ -766,8 +754,8 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         alphas: Any = None,
         cv: Any = 5,
         rule: str = "min",
-        n_starts: int = 6,
-        n_members: int = 6,
+        n_starts: int = 8,
+        n_members: int = 10,
         relax: bool = True,
         hidden: tuple[int, int] = (16, 16),
         position_code: str = "binary",

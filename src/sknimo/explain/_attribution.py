@@ -105,6 +105,17 @@ def shapley(
     Features without any role get exactly zero and are left out. Up to `max_exact`
     others every coalition is evaluated; beyond, permutations are drawn in pairs of
     opposite order, which removes the error of all main and pair effects.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import shapley
+    >>> found = shapley(est.model_, data.X[:5], max_exact=2, n_permutations=8)
+    >>> found.note
+    'sampled Shapley values, 8 permutations in antithetic pairs'
     """
     players = np.flatnonzero(find_roles(model).relevant)
     n_players = len(players)

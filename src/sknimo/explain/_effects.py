@@ -27,7 +27,7 @@ from sknimo.explain._local import (
 from sknimo.families import Family
 from sknimo.model import FittedModel
 
-# A feature is named among the modifiers of another from this share of the strongest.
+# A feature is named among modifiers from this share of the strongest one in the model.
 MODIFIER_SHARE = 0.1
 MAX_MODIFIERS = 3
 
@@ -106,11 +106,14 @@ class Effects:
 
     @property
     def modifiers(self) -> tuple[tuple[str, ...], ...]:
-        """The features that bend each coefficient most, strongest first."""
+        """The features that bend each coefficient most, strongest first.
+
+        Faint ones, below a tenth of the strongest in the model, are left out.
+        """
         named = []
+        floor = MODIFIER_SHARE * self.directed.max(initial=0.0)
         for row in self.directed:
             order = np.argsort(-row, kind="stable")[:MAX_MODIFIERS]
-            floor = MODIFIER_SHARE * row.max(initial=0.0)
             named.append(
                 tuple(self.names[k] for k in order if row[k] > 0 and row[k] >= floor)
             )
@@ -167,6 +170,19 @@ def effects(
 
     `swap` is the gauge from `fit_gauge`; `directed` is computed over at most `max_rows`
     rows unless given.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import effects
+    >>> found = effects(est.model_, data.X)
+    >>> found.coef.round(0)
+    array([ 3., -2.,  2.,  0.,  0.])
+    >>> round(float(found.variance_share.sum()), 6)
+    1.0
     """
     features = model.features
     share = check_weight(weight, len(table))

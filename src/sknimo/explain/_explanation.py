@@ -240,6 +240,26 @@ def explain(
     origin : Origin, optional
     max_exact, n_permutations, seed : int
         See `shapley`.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import explain, fit_gauge
+    >>> swap = fit_gauge(est.model_, data.X)
+    >>> found = explain(est.model_, data.X, swap=swap)
+    >>> bool(abs(found.eta - est.predict(data.X)).max() < 1e-10)
+    True
+    >>> explain(est.model_, data.X[:3], method="shapley").note
+    'exact Shapley values, 32 coalitions'
+    >>> found[:2].to_frame().shape
+    (2, 5)
     """
     check_method(method)
     values = local_values(model, table, None if method == "native" else swap)

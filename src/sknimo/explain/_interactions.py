@@ -81,14 +81,17 @@ class Interactions:
 
     def __repr__(self) -> str:
         lines = [f"Interactions of {len(self.names)} features over {self.n_rows} rows"]
-        for first, second in self.strongest():
+        pairs = self.strongest()
+        if not pairs:
+            return f"{lines[0]}\n  none"
+        lines.append(f"{'pair':44}{'strength':>11}{'1st bent':>11}{'2nd bent':>11}")
+        for first, second in pairs:
             j, k = self.names.index(first), self.names.index(second)
             lines.append(
-                f"  {first} x {second}: strength {self.strength[j, k]:.3g}, "
-                f"{second} bends {first} by {self.directed[j, k]:.3g}, "
-                f"{first} bends {second} by {self.directed[k, j]:.3g}"
+                f"{f'{first[:20]} x {second[:20]}':44}{self.strength[j, k]:11.3g}"
+                f"{self.directed[j, k]:11.3g}{self.directed[k, j]:11.3g}"
             )
-        return "\n".join(lines if len(lines) > 1 else [*lines, "  none"])
+        return "\n".join(lines)
 
 
 def check_kind(kind: str) -> None:
@@ -127,7 +130,19 @@ def interactions(
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
-    """Average directed and symmetric interactions over at most `max_rows` rows."""
+    """Average directed and symmetric interactions over at most `max_rows` rows.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import interactions
+    >>> found = interactions(est.model_, data.X)
+    >>> bool((found.strength == found.strength.T).all())
+    True
+    """
     kept = spread_rows(len(table), max_rows)
     share = check_weight(weight, len(table))[kept]
     table, share = table[kept], share / share.sum()
@@ -221,7 +236,18 @@ def pair_surface(
     n_grid: int = 25,
     table: np.ndarray | None = None,
 ) -> PairSurface:
-    """Evaluate two features on a grid, all else at the reference."""
+    """Evaluate two features on a grid, all else at the reference.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import pair_surface
+    >>> pair_surface(est.model_, "x0", "x1", n_grid=7).surface.shape
+    (7, 7)
+    """
     features = model.features
     j = find_feature(features.names, feature_j)
     k = find_feature(features.names, feature_k)

@@ -167,7 +167,8 @@ def local_values(
         local_effect[rows] += sum_by_owner(through, input_owner, p)
         if swap is not None:
             own = own - phi @ swap.T
-        contributions[rows] = sum_by_owner(phi * own, owner, p)
+        # Adding zero turns -0.0 into 0.0, which prints as what it is.
+        contributions[rows] = sum_by_owner(phi * own, owner, p) + 0.0
         local_coef[rows] = sum_by_owner(own * slopes, owner, p)
     return LocalValues(contributions, local_coef, local_effect)
 

@@ -28,7 +28,7 @@ from sknimo.explain._local import (
 )
 from sknimo.model import FittedModel
 from sknimo.penalties import make_penalty
-from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
+from sknimo.solver import Coefficients, Rows, solve_coefficients
 
 # Training facts rank modifiers over this many rows and average effects over more.
 RANKING_ROWS = 200
@@ -219,7 +219,21 @@ def price_of_nonlinearity(
     offset: np.ndarray | None = None,
     origin: Origin | None = None,
 ) -> Price:
-    """Price the correction of every feature."""
+    """Price the correction of every feature.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import price_of_nonlinearity
+    >>> found = price_of_nonlinearity(est.model_, data.X, data.y)
+    >>> found.glm_deviance > found.refit_deviance
+    True
+    >>> found.names[found.price.argmax()]
+    'x0'
+    """
     solver = _Solver(model, y, weight, offset)
     features = model.features
     phi = torch.as_tensor(features.terms(table))
@@ -267,6 +281,20 @@ def describe_training(
     `y` and `offset` are in the units of the family, not standardised. Effects and gauge
     are averaged over at most a thousand rows, who bends whom over two hundred of them,
     deviances over all.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import describe_training, summarise
+    >>> facts = describe_training(est.model_, data.X, data.y)
+    >>> facts.explained > facts.glm_explained
+    True
+    >>> page = str(summarise(est.model_, facts, title="A fit"))
+    >>> max(len(line) for line in page.splitlines()) <= 80
+    True
     """
     solver = _Solver(model, y, weight, offset)
     kept = spread_rows(len(table), MAX_ROWS)

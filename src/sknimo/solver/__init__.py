@@ -5,8 +5,8 @@ from sknimo.solver._evidence import (
     EvidenceOptions,
     EvidenceState,
     fit_evidence,
-    remove_inputs,
     restrict,
+    simplify,
     start_state,
 )
 from sknimo.solver._outer import profile, solve
@@ -34,8 +34,8 @@ __all__ = [
     "Status",
     "fit_evidence",
     "profile",
-    "remove_inputs",
     "restrict",
+    "simplify",
     "solve",
     "solve_coefficients",
     "start_state",

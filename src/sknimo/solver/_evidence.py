@@ -40,7 +40,7 @@ PRECISION_RANGE = (1e-6, 1e10)
 LEAST_LOGIT_PRECISION = 1e-2
 # An input or feature whose precision passes this is switched off.
 DEAD_INPUT = 1e4
-DEAD_COEF = 1e8
+DEAD_COEF = 1e7
 MAX_DAMPING = 1e8
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
 GLM_INNER_STEPS = 3
@@ -59,18 +59,16 @@ class EvidenceOptions:
     tol : float
         Rise of the log evidence per step, averaged over `window`, that still counts.
     window : int
-    significance : float
-        Squared Wald statistic below which a feature loses its coefficient.
-    input_margin : float
-        Log evidence that removing an input may cost.
+    feature_margin, input_margin : float
+        Log evidence that removing one feature's coefficient or one input may cost.
     """
 
     max_iter: int = 80
     burn_in: int = 8
     tol: float = 0.05
     window: int = 6
-    significance: float = 8.0
-    input_margin: float = 2.0
+    feature_margin: float = 4.0
+    input_margin: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,32 +160,73 @@ def fit_evidence(
         if len(trace) - pruned_at > options.window:
             rise = trace[-1] - trace[-1 - options.window]
             if rise < options.tol * options.window:
-                if not member.drop_insignificant(options.significance):
+                if not member.drop_useless():
                     break
                 pruned_at = len(trace)
-    while trace and member.drop_insignificant(options.significance):
-        for _ in range(options.window):
-            member.newton_step()
-            member.update_precisions()
     if not trace:  # too few steps for the precisions to move: judge what there is
         member.update_precisions()
     return replace(member.expanded(), n_iter=start.n_iter + step + 1)
 
 
-def remove_inputs(
+def simplify(
     problem: Problem, weight: Tensor, state: EvidenceState, options: EvidenceOptions
 ) -> EvidenceState:
-    """Try to live without each input, weakest first; keep what costs no evidence."""
+    """Live without features and inputs whose absence costs no more than the margins.
+
+    The weakest go first, several at a time while that succeeds; every trial is refitted
+    briefly and judged by its log evidence.
+    """
+    state = _remove(problem, weight, state, options, inputs=False)
+    return _remove(problem, weight, state, options, inputs=True)
+
+
+def _remove(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    options: EvidenceOptions,
+    inputs: bool,
+) -> EvidenceState:
     brief = replace(options, max_iter=15, burn_in=1)
-    norms = input_norms(problem.spec, state.params)
-    order = [int(j) for j in torch.argsort(norms) if state.input_support[j]]
-    for j in order:
-        fewer = state.input_support.clone()
-        fewer[j] = False
-        trial = fit_evidence(problem, weight, restrict(state, problem, fewer), brief)
-        if trial.log_evidence > state.log_evidence - options.input_margin:
-            state = trial
-    return state
+    margin = options.input_margin if inputs else options.feature_margin
+    needed = torch.zeros_like(state.support)
+    while True:
+        kept = (state.input_support if inputs else state.support) & ~needed
+        if not bool(kept.any()):
+            return state
+        strength = (
+            input_norms(problem.spec, state.params)
+            if inputs
+            else feature_strength(problem, weight, state)
+        )
+        order = [int(j) for j in torch.argsort(strength) if kept[j]]
+        weak = [j for j in order if inputs or float(strength[j]) < 10 * margin]
+        if not weak:
+            return state
+        count = 1 if inputs else max(1, len(weak) // 2)
+        while count:
+            gone = torch.zeros_like(needed)
+            gone[weak[:count]] = True
+            fewer = restrict(
+                state,
+                problem,
+                state.input_support & ~gone if inputs else state.input_support,
+                state.support if inputs else state.support & ~gone,
+            )
+            trial = fit_evidence(problem, weight, fewer, brief)
+            if trial.log_evidence > state.log_evidence - margin * count:
+                state = trial
+                break
+            if count == 1:
+                needed[weak[0]] = True
+            count //= 2
+
+
+def feature_strength(problem: Problem, weight: Tensor, state: EvidenceState) -> Tensor:
+    """Squared Wald statistic of each feature's coefficients, (p,)."""
+    member = _Member(problem, weight, state)
+    member.update_precisions()
+    return member.wald()
 
 
 def restrict(
@@ -372,26 +411,22 @@ class _Member:
         if bool(dead_inputs.any() or dead_coefs.any()):
             self._switch_off(dead_coefs, dead_inputs)
 
-    def drop_insignificant(self, significance: float) -> bool:
-        """Switch off features whose coefficients the data cannot tell from zero."""
-        if len(self.coef) == 0:
-            return False
+    def wald(self) -> Tensor:
+        """Squared Wald statistic per feature, its own prior left out, (p,)."""
         prior = self.state.coef_precision[self.linear_group]
-        # Wald statistic with the feature's own prior taken out of its variance.
         information = (1 / self.variance - prior).clamp(min=1e-300)
-        wald = (self.coef / self.variance).square() / information
-        per_feature = _group_sum(wald, self.linear_group, len(self.state.support))
+        per_column = (self.coef / self.variance).square() / information
+        return _group_sum(per_column, self.linear_group, len(self.state.support))
+
+    def drop_useless(self) -> bool:
+        """Switch off features below one: the evidence rises when they leave."""
         width = _group_sum(
-            torch.ones_like(wald), self.linear_group, len(self.state.support)
+            torch.ones_like(self.coef), self.linear_group, len(self.state.support)
         )
-        weak = self.state.support & (per_feature < significance + 2 * (width - 1))
-        if not bool(weak.any()):
+        useless = self.state.support & (self.wald() < width)
+        if not bool(useless.any()):
             return False
-        # The weakest half at a time: a false feature can hide behind another.
-        limit = per_feature[weak].median()
-        self._switch_off(
-            weak & (per_feature <= limit), torch.zeros_like(self.state.support)
-        )
+        self._switch_off(useless, torch.zeros_like(useless))
         return True
 
     def _switch_off(self, coefs: Tensor, inputs: Tensor) -> None:

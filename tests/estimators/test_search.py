@@ -1,0 +1,1043 @@
+"""The searching estimators: their GLM path, their folds, their members, their answers.
+
+The path and its cross-validation are recomputed here with scikit-learn, fold by fold.
+Where a test compares rows with folds given by the user, `sort_rows` first brings the
+table into the order in which `fit` keeps it, unless that order is what is tested.
+
+Shapes: n rows, p features, T penalties, R relaxations, F folds, M members.
+"""
+
+import pickle
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import (
+    GammaRegressor,
+    Lasso,
+    LassoCV,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    lasso_path,
+)
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneOut,
+    PredefinedSplit,
+    RepeatedKFold,
+    ShuffleSplit,
+    StratifiedKFold,
+)
+from sklearn.utils.validation import check_is_fitted
+
+import sknimo.estimators._search as search_module
+from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
+from sknimo.datasets import make_nimo_classification, make_nimo_regression
+from sknimo.estimators._search import (
+    EVIDENCE_MARGIN,
+    MEMBER_SHARE,
+    RELAXATION,
+    Runner,
+    SearchResult,
+    Task,
+    choose_members,
+    fit_path,
+    largest_alpha,
+)
+from sknimo.solver import Coefficients, EvidenceOptions, start_state
+
+PATH_ATOL = 1e-5  # promised; ours stops at 1e-7, the references at 1e-12
+RELAXED_ATOL = 1e-5  # the relaxed fit keeps a ridge of 1e-8
+LOSS_RTOL = 1e-5  # held-out losses follow the coefficients
+UNITS = 1e-6  # relative to the spread of the predictions
+ROUNDING = 1e-12  # float64: only the order of operations differs
+SETTING_1_MSE = 0.02  # noise floor 0.01; 200 rows and two restarts
+SETTING_1_ACCURACY = 0.85  # Bayes 0.895
+DEVIANCE_SHARE = 0.8  # held-out deviance left by the network over that of the GLM
+
+N_ROWS = 60
+NAMES = ["age", "dose", "size"]
+# The search is not what the path tests are about: one tiny restart of one step.
+CHEAP = {"n_starts": 1, "max_iter": 1, "hidden": (2, 2), "random_state": 0}
+SHORT = {"n_starts": 2, "max_iter": 30, "hidden": (6, 6), "random_state": 0}
+
+EVERY_FAMILY = pytest.mark.parametrize(
+    "family", ["gaussian", "binomial", "poisson", "gamma"]
+)
+OWN_ROWS = pytest.mark.xfail(
+    reason="folds index the sorted and merged rows instead of the user's", strict=True
+)
+
+
+def make(family="gaussian", **options):
+    if family == "binomial":
+        return NIMOClassifierCV(**SHORT | options)
+    return NIMORegressorCV(family, **SHORT | options)
+
+
+def make_data(family="gaussian", n_rows=N_ROWS, seed=0):
+    """`x0` bent by `x1`, and `x2`."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    eta = X[:, 0] * (1 + np.tanh(2 * X[:, 1])) - 0.5 * X[:, 2]
+    if family == "gaussian":
+        return X, eta + 0.1 * rng.normal(size=n_rows)
+    if family == "binomial":
+        return X, (rng.random(n_rows) < 1 / (1 + np.exp(-2 * eta))).astype(int)
+    if family == "poisson":
+        return X, rng.poisson(np.exp(eta / 2)).astype(float)
+    return X, rng.gamma(5.0, np.exp(eta / 2) / 5.0)
+
+
+def make_linear(n_rows=80, n_features=6, noise=1.0, seed=0, dense=False):
+    """A linear truth in unequal units, half of it zero unless `dense`."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features)) + 0.5 * rng.normal(size=(n_rows, 1))
+    coef = rng.uniform(0.2, 0.8, n_features)
+    coef[::2] *= dense
+    y = X @ coef + noise * rng.normal(size=n_rows)
+    return X * np.logspace(-1, 2, n_features) + 3, y
+
+
+def sort_rows(X, y):
+    """The order in which `fit` keeps rows without repeats: by the target."""
+    order = np.argsort(y, kind="stable")
+    assert len(np.unique(y)) == len(y)
+    return X[order], y[order]
+
+
+def standardise(values):
+    return (values - values.mean(axis=0)) / values.std(axis=0)
+
+
+@pytest.fixture
+def data():
+    return make_data()
+
+
+def relative_gap(eta, expected):
+    return np.abs(eta - expected).max() / expected.std()
+
+
+class TestPath:
+    """Without the network: a relaxed lasso path, as scikit-learn would compute it."""
+
+    @pytest.fixture
+    def table(self):
+        """Rows in the order of `fit`, their standardised numbers and three folds."""
+        X, y = sort_rows(*make_linear())
+        folds = list(KFold(3, shuffle=True, random_state=0).split(X))
+        return X, y, standardise(X), standardise(y), folds
+
+    @staticmethod
+    def held_out_losses(Z, t, alphas, folds):
+        """Half mean squared error of every relaxation, penalty and fold, (R, T, F)."""
+        losses = np.empty((len(RELAXATION), len(alphas), len(folds)))
+        for f, (train, test) in enumerate(folds):
+            for k, alpha in enumerate(alphas):
+                lasso = Lasso(alpha=alpha, tol=1e-12, max_iter=100_000)
+                lasso.fit(Z[train], t[train])
+                shrunk = lasso.predict(Z[test])
+                kept = np.abs(lasso.coef_) > 1e-9
+                free = np.full(len(test), t[train].mean())
+                if kept.any():
+                    ols = LinearRegression().fit(Z[train][:, kept], t[train])
+                    free = ols.predict(Z[test][:, kept])
+                for r, share in enumerate(RELAXATION):
+                    predicted = (1 - share) * shrunk + share * free
+                    losses[r, k, f] = np.mean((t[test] - predicted) ** 2) / 2
+        return losses
+
+    def test_penalties_fall_from_the_one_that_empties_the_model(self, table):
+        X, y, Z, t, folds = table
+        path = make(cv=folds, **CHEAP).fit(X, y).path_
+        largest = np.abs(Z.T @ t).max() / len(t)
+        expected = largest * np.geomspace(1, 1e-3, len(path.alphas))
+        assert path.alphas == pytest.approx(expected, rel=1e-10)
+        assert not path.coef[0].any()
+        assert path.coef[1].any()
+
+    def test_coefficients_are_those_of_sklearn_s_lasso_path(self, table):
+        X, y, Z, t, folds = table
+        path = make(cv=folds, **CHEAP).fit(X, y).path_
+        _, coef, _ = lasso_path(Z, t, alphas=path.alphas, tol=1e-12, max_iter=100_000)
+        np.testing.assert_allclose(path.coef, coef.T, rtol=0, atol=PATH_ATOL)
+        assert np.array_equal(path.coef != 0, np.abs(coef.T) > PATH_ATOL)
+
+    def test_weights_enter_the_path(self, table):
+        X, y, *_ = table
+        weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+        est = make(alphas=[0.3, 0.1, 0.02], cv=3, **CHEAP).fit(X, y, weight)
+        mean = np.average(X, axis=0, weights=weight)
+        scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
+        level = np.average(y, weights=weight)
+        spread = np.sqrt(np.average((y - level) ** 2, weights=weight))
+        for alpha, coef in zip(est.path_.alphas, est.path_.coef, strict=True):
+            lasso = Lasso(alpha=alpha, tol=1e-12, max_iter=100_000)
+            lasso.fit((X - mean) / scale, (y - level) / spread, sample_weight=weight)
+            np.testing.assert_allclose(coef, lasso.coef_, rtol=0, atol=PATH_ATOL)
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_the_chosen_point_has_the_smallest_held_out_loss(self, seed):
+        X, y = sort_rows(*make_linear(n_rows=40, seed=seed))
+        Z, t = standardise(X), standardise(y)
+        folds = list(KFold(4, shuffle=True, random_state=seed).split(X))
+        est = make(cv=folds, **CHEAP).fit(X, y)
+        path = est.path_
+        losses = self.held_out_losses(Z, t, path.alphas, folds)
+        sizes = [len(test) for _, test in folds]
+        mean = np.average(losses, axis=2, weights=sizes)
+        r, k = np.unravel_index(mean.argmin(), mean.shape)
+        assert (path.relaxation, path.index) == (RELAXATION[r], k)
+        assert est.alpha_ == path.alphas[k]
+        assert path.cv_loss == pytest.approx(mean[r], rel=LOSS_RTOL)
+        error = losses[r].std(axis=1, ddof=1) / np.sqrt(len(folds))
+        assert path.cv_error == pytest.approx(error, rel=1e-3)
+
+    def test_a_path_that_is_not_relaxed_is_lassocv(self):
+        """Many weak effects: shrinking helps, and the choice is that of LassoCV."""
+        X, y = sort_rows(*make_linear(n_rows=48, n_features=12, noise=2.0, dense=True))
+        folds = list(KFold(4, shuffle=True, random_state=1).split(X))
+        est = make(cv=folds, **CHEAP).fit(X, y)
+        path = est.path_
+        assert path.relaxation == 0
+        Z, t = standardise(X), standardise(y)
+        rival = LassoCV(alphas=path.alphas, cv=folds, tol=1e-12, max_iter=100_000)
+        rival.fit(Z, t)
+        assert est.alpha_ == rival.alpha_
+        expected = rival.mse_path_.mean(axis=1) / 2
+        assert path.cv_loss == pytest.approx(expected, rel=LOSS_RTOL)
+        np.testing.assert_allclose(
+            path.chosen.coef[0], rival.coef_, rtol=0, atol=PATH_ATOL
+        )
+
+    @pytest.mark.parametrize("alpha", [0.02, 0.08])
+    def test_binary_path_is_that_of_sklearn_s_logistic_regression(self, alpha):
+        X, _ = make_linear(n_rows=100)
+        rng = np.random.default_rng(0)
+        Z = standardise(X)
+        labels = (rng.random(100) < 1 / (1 + np.exp(-Z[:, 1] + Z[:, 3]))).astype(int)
+        est = make("binomial", alphas=[alpha, 2 * alpha], cv=2, **CHEAP)
+        path = est.fit(X, labels).path_
+        modern = LogisticRegression().get_params()["penalty"] == "deprecated"
+        kind = {"l1_ratio": 1.0} if modern else {"penalty": "l1"}
+        # Sums the losses that we average; the intercept of saga is not penalised.
+        rival = LogisticRegression(
+            C=1 / (alpha * 100),
+            solver="saga",
+            tol=1e-12,
+            max_iter=100_000,
+            random_state=0,
+            **kind,
+        ).fit(Z, labels)
+        assert path.alphas.tolist() == [2 * alpha, alpha]
+        np.testing.assert_allclose(
+            path.coef[1], rival.coef_[0], rtol=0, atol=PATH_ATOL
+        )
+
+    def test_a_fully_relaxed_path_is_least_squares_on_its_supports(self, make_problem):
+        problem = make_problem(n_rows=50, widths=(1,) * 6)
+        share = torch.full((1, 50), 1 / 50, dtype=torch.float64)
+        grid = np.array([0.3, 0.1, 0.01])
+        path = fit_path(problem, share, grid)
+        free = path.blend(1.0)
+        sizes = []
+        for k in range(len(grid)):
+            kept = path.lasso.coef[k].numpy() != 0
+            sizes.append(kept.sum())
+            ols = LinearRegression().fit(problem.terms.numpy()[:, kept], problem.y)
+            found = free.coef[k].numpy()
+            np.testing.assert_allclose(
+                found[kept], ols.coef_, rtol=0, atol=RELAXED_ATOL
+            )
+            assert not found[~kept].any()
+            intercept = free.intercept[k].item()
+            assert intercept == pytest.approx(ols.intercept_, abs=RELAXED_ATOL)
+        assert 0 < sizes[0] < sizes[-1]
+
+    @pytest.mark.parametrize(
+        ("family", "rival"), [("poisson", PoissonRegressor), ("gamma", GammaRegressor)]
+    )
+    def test_a_fully_relaxed_path_is_the_free_glm_on_its_supports(
+        self, family, rival, make_problem
+    ):
+        problem = make_problem(family, n_rows=80, widths=(1,) * 5)
+        share = torch.full((1, 80), 1 / 80, dtype=torch.float64)
+        path = fit_path(problem, share, np.array([0.1]))
+        kept = path.lasso.coef[0].numpy() != 0
+        assert 0 < kept.sum() < 5
+        glm = rival(alpha=0, solver="newton-cholesky", tol=1e-10)
+        glm.fit(problem.terms.numpy()[:, kept], problem.y)
+        np.testing.assert_allclose(
+            path.blend(1.0).coef[0].numpy()[kept], glm.coef_, rtol=0, atol=RELAXED_ATOL
+        )
+
+    def test_a_blend_moves_from_the_lasso_to_the_free_fit(self, make_problem):
+        problem = make_problem(n_rows=50)
+        share = torch.full((1, 50), 1 / 50, dtype=torch.float64)
+        path = fit_path(problem, share, np.array([0.1]))
+        assert torch.equal(path.blend(0.0).coef, path.lasso.coef)
+        assert torch.equal(path.blend(1.0).coef, path.free.coef)
+        half = (path.lasso.coef + path.free.coef) / 2
+        torch.testing.assert_close(path.blend(0.5).coef, half, rtol=1e-14, atol=0)
+
+    def test_memory_blocks_do_not_change_the_path(self, make_problem, monkeypatch):
+        problem = make_problem(n_rows=50)
+        share = torch.full((1, 50), 1 / 50, dtype=torch.float64)
+        grid = np.geomspace(0.5, 0.01, 7)
+        whole = fit_path(problem, share, grid)
+        monkeypatch.setattr(search_module, "PATH_BYTES", 8 * 4 * 50 * 4 * 2)
+        blocks = fit_path(problem, share, grid)
+        for part in ("lasso", "free"):
+            first, second = getattr(whole, part), getattr(blocks, part)
+            torch.testing.assert_close(first.coef, second.coef, rtol=0, atol=1e-12)
+
+    @pytest.mark.parametrize("widths", [(1, 1, 1, 1), (1, 3, 2)])
+    @EVERY_FAMILY
+    def test_largest_alpha_is_the_smallest_that_empties_the_model(
+        self, family, widths, make_problem
+    ):
+        problem = make_problem(family, n_rows=70, widths=widths, offset=True)
+        weight = np.random.default_rng(0).uniform(0.1, 2.0, 70)
+        share = torch.as_tensor(weight / weight.sum()).unsqueeze(0)
+        largest = largest_alpha(problem, share)
+        path = fit_path(problem, share, largest * np.array([1.0001, 0.99]))
+        assert not path.lasso.coef[0].any()
+        assert path.lasso.coef[1].any()
+
+    def test_given_penalties_are_used_from_the_largest_down(self, table):
+        X, y, *_, folds = table
+        est = make(alphas=[0.01, 0.2, 0.05], cv=folds, **CHEAP).fit(X, y)
+        assert est.path_.alphas.tolist() == [0.2, 0.05, 0.01]
+        assert est.alpha_ == est.path_.alphas[est.path_.index]
+        assert est.path_.coef.shape == (3, 6)
+        assert est.path_.cv_loss.shape == est.path_.cv_error.shape == (3,)
+
+    def test_given_penalties_are_left_alone(self, data):
+        alphas = [0.01, 0.2]
+        est = make(alphas=alphas, **CHEAP).fit(*data)
+        assert est.alphas is alphas
+        assert alphas == [0.01, 0.2]
+
+    def test_one_penalty_is_a_path(self, data):
+        est = make(alphas=0.1, **CHEAP).fit(*data)
+        assert est.alpha_ == 0.1
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_the_one_standard_error_rule_never_keeps_more_features(self, seed):
+        X, y = make_linear(n_rows=50, n_features=8, seed=seed)
+        best, sparse = (make(rule=rule, **CHEAP).fit(X, y) for rule in ("min", "1se"))
+        assert sparse.alpha_ >= best.alpha_
+        assert sparse.path_.relaxation == best.path_.relaxation
+        n_best, n_sparse = (
+            np.count_nonzero(est.path_.chosen.coef) for est in (best, sparse)
+        )
+        assert n_sparse <= n_best
+        loss, error = best.path_.cv_loss, best.path_.cv_error
+        k = best.path_.index
+        assert loss[sparse.path_.index] <= loss[k] + error[k]
+        assert (loss[: sparse.path_.index] > loss[k] + error[k]).all()
+
+    def test_the_one_standard_error_rule_can_be_sparser(self):
+        n_features = [
+            [
+                np.count_nonzero(make(rule=rule, **CHEAP).fit(X, y).path_.chosen.coef)
+                for rule in ("min", "1se")
+            ]
+            for X, y in (make_linear(n_rows=50, n_features=8, seed=s) for s in range(4))
+        ]
+        assert any(sparse < best for best, sparse in n_features)
+
+
+class TestFolds:
+    """`cv` means what it means in scikit-learn, and about the user's rows."""
+
+    FOLDS = 3
+
+    @staticmethod
+    def expected_loss(X, y, folds, alpha):
+        """Half mean squared error of the lasso alone on the folds."""
+        Z, t = standardise(X), standardise(y)
+        losses = []
+        for train, test in folds:
+            lasso = Lasso(alpha=alpha, tol=1e-12).fit(Z[train], t[train])
+            losses.append((t[test] - lasso.predict(Z[test])) ** 2 / 2)
+        return np.concatenate(losses).mean()
+
+    @classmethod
+    def check_folds(cls, cv, X, y, folds, monkeypatch):
+        """The held-out loss is that of these folds; relaxation would blur it."""
+        monkeypatch.setattr(search_module, "RELAXATION", (0.0,))
+        est = make(cv=cv, alphas=[0.1], **CHEAP).fit(X, y)
+        expected = cls.expected_loss(X, y, folds, 0.1)
+        assert est.path_.cv_loss == pytest.approx([expected], rel=LOSS_RTOL)
+
+    @pytest.mark.parametrize(
+        "cv",
+        [
+            2,
+            np.int64(3),
+            KFold(3),
+            KFold(3, shuffle=True, random_state=0),
+            ShuffleSplit(3, random_state=0),
+            RepeatedKFold(n_splits=2, n_repeats=2, random_state=0),
+            LeaveOneOut(),
+            PredefinedSplit(np.arange(N_ROWS) % 4),
+        ],
+        ids=lambda cv: type(cv).__name__,
+    )
+    def test_whole_numbers_and_splitters_are_taken(self, cv, data):
+        est = make(cv=cv, **CHEAP).fit(*data)
+        assert np.isfinite(est.path_.cv_loss).all()
+        assert est.cv is cv
+
+    @pytest.mark.parametrize("cv", [2, StratifiedKFold(3)])
+    def test_classes_can_be_stratified(self, cv):
+        X, y = make_data("binomial")
+        est = make("binomial", cv=cv, **CHEAP).fit(X, np.where(y, "yes", "no"))
+        assert np.isfinite(est.path_.cv_loss).all()
+
+    def test_more_folds_than_rows_leave_one_out(self, data):
+        X, y = data[0][:8], data[1][:8]
+        est = make(cv=100, **CHEAP).fit(X, y)
+        assert np.isfinite(est.path_.cv_loss).all()
+
+    @pytest.mark.parametrize("n_positive", [1, 2])
+    def test_a_rare_class_leaves_everything_finite(self, n_positive):
+        """Some folds are trained on a single class then."""
+        X, _ = make_data("binomial", n_rows=20)
+        labels = (np.arange(20) < n_positive).astype(int)
+        est = make("binomial", cv=5, **CHEAP).fit(X, labels)
+        assert np.isfinite(est.path_.cv_loss).all()
+        assert np.isfinite(est.decision_function(X)).all()
+
+    def test_folds_of_whole_numbers_follow_the_seed(self, data):
+        X, y = data
+        options = CHEAP | {"cv": 3}
+        first, again = (make(**options).fit(X, y).path_ for _ in range(2))
+        other = make(**options | {"random_state": 1}).fit(X, y).path_
+        assert np.array_equal(first.cv_loss, again.cv_loss)
+        assert not np.array_equal(first.cv_loss, other.cv_loss)
+
+    @pytest.mark.parametrize("kind", ["list", "generator", "masks"])
+    def test_given_splits_of_sorted_rows_are_used(self, kind, data, monkeypatch):
+        X, y = sort_rows(*data)
+        folds = list(KFold(self.FOLDS, shuffle=True, random_state=0).split(X))
+        cv = folds
+        if kind == "generator":
+            cv = (fold for fold in folds)
+        elif kind == "masks":
+            inside = np.arange(N_ROWS)
+            cv = [(np.isin(inside, a), np.isin(inside, b)) for a, b in folds]
+        self.check_folds(cv, X, y, folds, monkeypatch)
+
+    @OWN_ROWS
+    def test_given_splits_are_about_the_rows_as_given(self, data, monkeypatch):
+        X, y = data
+        folds = list(KFold(self.FOLDS, shuffle=True, random_state=0).split(X))
+        self.check_folds(folds, X, y, folds, monkeypatch)
+
+    @OWN_ROWS
+    def test_groups_stay_together(self, data, monkeypatch):
+        X, y = data
+        folds = list(GroupKFold(self.FOLDS).split(X, y, np.arange(N_ROWS) // 7))
+        self.check_folds(folds, X, y, folds, monkeypatch)
+
+    @OWN_ROWS
+    def test_a_splitter_sees_the_rows_as_given(self, data, monkeypatch):
+        """Blocks of sorted rows would hold out the largest targets."""
+        X, y = data
+        splitter = KFold(self.FOLDS)
+        self.check_folds(splitter, X, y, list(splitter.split(X)), monkeypatch)
+
+    @pytest.mark.xfail(
+        reason="folds index the sorted and merged rows instead of the user's",
+        raises=IndexError,
+        strict=True,
+    )
+    def test_given_splits_may_name_repeated_rows(self, data, monkeypatch):
+        X, y = np.r_[data[0], data[0]], np.r_[data[1], data[1]]
+        folds = list(KFold(self.FOLDS, shuffle=True, random_state=0).split(X))
+        self.check_folds(folds, X, y, folds, monkeypatch)
+
+    @pytest.mark.xfail(
+        reason="folds index the sorted and merged rows instead of the user's",
+        raises=IndexError,
+        strict=True,
+    )
+    def test_given_splits_may_name_rows_of_zero_weight(self, data):
+        X, y = sort_rows(*data)
+        weight = np.r_[np.zeros(10), np.ones(N_ROWS - 10)]
+        folds = list(KFold(self.FOLDS, shuffle=True, random_state=0).split(X))
+        est = make(cv=folds, **CHEAP).fit(X, y, weight)
+        assert np.isfinite(est.path_.cv_loss).all()
+
+    @pytest.mark.xfail(
+        reason="the standard error of a single fold is not defined", strict=True
+    )
+    @pytest.mark.parametrize("rule", ["min", "1se"])
+    def test_a_single_validation_split_is_enough(self, rule, data):
+        split = ShuffleSplit(1, random_state=0)
+        est = make(cv=split, rule=rule, **CHEAP).fit(*data)
+        assert np.isfinite(est.path_.cv_loss).all()
+
+    @pytest.mark.xfail(reason="cv is not validated", strict=True)
+    @pytest.mark.parametrize("cv", [1, 0, -1, True])
+    def test_fewer_than_two_folds_are_refused(self, cv, data):
+        with pytest.raises(ValueError, match="cv"):
+            make(cv=cv, **CHEAP).fit(*data)
+
+    @pytest.mark.parametrize("cv", [2.5, "five"])
+    def test_what_is_no_splitter_is_refused(self, cv, data):
+        with pytest.raises(ValueError, match="cv"):
+            make(cv=cv, **CHEAP).fit(*data)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("rule", "2se", "rule must be one of 'min', '1se'"),
+            ("device", "tpu", "device must be one of"),
+            ("position_code", "ternary", "must be one of"),
+            ("n_starts", 0, "n_starts"),
+            ("n_members", 0, "n_members"),
+            ("max_iter", 0, "max_iter"),
+            ("max_time", -1.0, "max_time"),
+            ("max_time", np.inf, "max_time"),
+        ],
+    )
+    def test_a_wrong_value_is_refused_by_name(self, name, value, message, data):
+        with pytest.raises(ValueError, match=message):
+            make(**{name: value}).fit(*data)
+
+    @pytest.mark.parametrize("name", ["n_starts", "n_members", "max_iter"])
+    def test_a_fraction_is_no_count(self, name, data):
+        with pytest.raises(TypeError, match=name):
+            make(**{name: 1.5}).fit(*data)
+
+    @pytest.mark.xfail(reason="alphas are not validated", strict=True)
+    @pytest.mark.parametrize("alphas", [[], [-1.0, 0.1], [np.nan, 0.1], [np.inf]])
+    def test_penalties_must_be_positive_numbers(self, alphas, data):
+        with pytest.raises(ValueError, match="alphas"):
+            make(alphas=alphas, **CHEAP).fit(*data)
+
+    @pytest.mark.xfail(reason="hidden is not validated", strict=True)
+    @pytest.mark.parametrize("hidden", [(0, 3), (3,), 3, (2.5, 2), (3, 3, 3)])
+    def test_two_positive_widths_are_needed(self, hidden, data):
+        with pytest.raises(ValueError, match="hidden must hold two positive"):
+            make(hidden=hidden).fit(*data)
+
+
+class TestHardData:
+    @pytest.mark.filterwarnings("ignore::sknimo.DataWarning")
+    def test_a_constant_column_has_no_coefficient(self, data):
+        X, y = data
+        est = make().fit(np.c_[X, np.ones(N_ROWS)], y)
+        assert est.coef_[3] == 0
+
+    @pytest.mark.xfail(
+        reason="restrict indexes by an empty float tensor", raises=IndexError
+    )
+    @pytest.mark.filterwarnings("ignore::sknimo.DataWarning")
+    def test_constant_columns_alone_give_the_mean(self):
+        y = np.arange(10.0)
+        est = make().fit(np.ones((10, 2)), y)
+        assert est.predict(np.ones((10, 2))) == pytest.approx(np.full(10, 4.5))
+
+    @pytest.mark.parametrize("value", [0.0, -3.0, 1e8, 1e-300])
+    def test_a_constant_target_is_predicted_exactly(self, value, data):
+        est = make().fit(data[0], np.full(N_ROWS, value))
+        assert est.n_members_ == 0
+        assert not est.coef_.any()
+        assert est.predict(data[0]) == pytest.approx(np.full(N_ROWS, value), rel=1e-15)
+
+    @pytest.mark.parametrize("family", ["poisson", "gamma"])
+    def test_a_constant_target_is_predicted_by_other_families(self, family, data):
+        est = make(family, n_starts=1).fit(data[0], np.full(N_ROWS, 2.0))
+        assert not est.coef_.any()
+        assert est.predict(data[0]) == pytest.approx(np.full(N_ROWS, 2.0), rel=1e-9)
+
+    def test_counts_that_are_all_zero_stay_finite(self, data):
+        est = make("poisson", n_starts=1).fit(data[0], np.zeros(N_ROWS))
+        assert np.isfinite(est.intercept_)
+        assert est.predict(data[0]) == pytest.approx(np.zeros(N_ROWS), abs=1e-9)
+
+    @EVERY_FAMILY
+    def test_more_features_than_rows_can_be_fitted(self, family):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(15, 30))
+        y = {"binomial": np.arange(15) % 2, "gaussian": X[:, 0]}.get(
+            family, np.exp(X[:, 0])
+        )
+        est = make(family, n_starts=1, max_iter=12, cv=3).fit(X, y)
+        assert np.isfinite(est.coef_).all()
+        assert np.isfinite(est.model_.eta(X)).all()
+
+    def test_duplicated_columns_can_be_fitted(self, data):
+        X, y = data
+        est = make().fit(np.c_[X, X], y)
+        assert np.isfinite(est.coef_).all()
+        assert est.score(np.c_[X, X], y) > 0.9
+
+    def test_three_rows_are_enough(self, data):
+        est = make().fit(data[0][:3], data[1][:3])
+        assert np.isfinite(est.predict(data[0])).all()
+
+    def test_an_outlier_leaves_everything_finite(self, data):
+        X, y = data
+        X[3, 0], y[3] = 1e9, -1e6
+        assert np.isfinite(make().fit(X, y).predict(X)).all()
+
+    @pytest.mark.filterwarnings("ignore::sknimo.SeparationWarning")
+    def test_parted_classes_give_a_finite_fit(self, data):
+        X, _ = data
+        labels = (X[:, 0] > 0).astype(int)
+        est = make("binomial").fit(X, labels)
+        assert np.isfinite(est.decision_function(X)).all()
+        assert est.score(X, labels) == 1.0
+
+    def test_classes_far_apart_are_reported(self):
+        X = np.r_[np.linspace(-9, -8, 20), np.linspace(8, 9, 20)][:, None]
+        labels = (X[:, 0] > 0).astype(int)
+        est = make("binomial", alphas=[1e-8], cv=2)
+        with pytest.warns(SeparationWarning, match="separated perfectly") as caught:
+            est.fit(X, labels)
+        assert caught[0].filename == __file__
+        assert not est.converged_
+
+
+class TestInvariance:
+    @EVERY_FAMILY
+    def test_the_order_of_rows_does_not_matter(self, family):
+        X, y = make_data(family)
+        order = np.random.default_rng(1).permutation(N_ROWS)
+        weight, offset = np.linspace(1, 2, N_ROWS), np.linspace(0, 1, N_ROWS)
+        first = make(family, n_starts=1, max_iter=15)
+        second = clone(first)
+        first.fit(X, y, weight, offset)
+        second.fit(X[order], y[order], weight[order], offset[order])
+        assert np.array_equal(first.model_.eta(X), second.model_.eta(X))
+
+    @EVERY_FAMILY
+    def test_integer_weights_equal_repetition(self, family):
+        """Equal rows are merged before the folds are drawn: the same to the last bit."""
+        X, y = make_data(family)
+        counts = np.arange(N_ROWS) % 3
+        first = make(family, n_starts=1, max_iter=15)
+        second = clone(first)
+        first.fit(X, y, sample_weight=counts)
+        rows = np.repeat(np.arange(N_ROWS), counts)
+        second.fit(X[rows], y[rows])
+        assert np.array_equal(first.model_.eta(X), second.model_.eta(X))
+
+    def test_weights_of_any_size_count_rows_in_total(self, data):
+        """Fractions are scaled to a mean of one: a common factor does not matter."""
+        X, y = data
+        weight = np.random.default_rng(0).uniform(0.5, 1.5, N_ROWS)
+        first, second = (make().fit(X, y, weight * c) for c in (1.0, 1024.0))
+        assert relative_gap(second.predict(X), first.predict(X)) < UNITS
+
+    @pytest.mark.parametrize(
+        "move",
+        [
+            lambda X: X * 1e12,
+            lambda X: X * 1e-12,
+            lambda X: X * [1e6, 1e-6, 1.0] + [0.0, 1.0, 1e3],
+        ],
+    )
+    def test_units_of_x_do_not_matter(self, move, data):
+        X, y = data
+        moved = move(X)
+        expected = make().fit(standardise(moved), y).predict(standardise(moved))
+        assert relative_gap(make().fit(moved, y).predict(moved), expected) < UNITS
+
+    @pytest.mark.parametrize("factor", [1e6, 1e-6, 1e100])
+    def test_units_of_y_do_not_matter(self, factor, data):
+        X, y = data
+        plain, scaled = make().fit(X, y), make().fit(X, y * factor)
+        assert relative_gap(scaled.predict(X) / factor, plain.predict(X)) < UNITS
+        assert scaled.coef_ / factor == pytest.approx(plain.coef_, rel=UNITS)
+
+    def test_the_same_seed_gives_the_same_fit(self, data):
+        X, y = data
+        first, second, other = (
+            make(random_state=seed).fit(X, y).predict(X) for seed in (0, 0, 1)
+        )
+        assert np.array_equal(first, second)
+        assert not np.array_equal(first, other)
+
+    def test_global_state_is_left_alone(self, data):
+        generators = torch.get_rng_state(), np.random.get_state()[1].copy()
+        n_threads = torch.get_num_threads()
+        make().fit(*data)
+        assert torch.equal(torch.get_rng_state(), generators[0])
+        assert np.array_equal(np.random.get_state()[1], generators[1])
+        assert torch.get_num_threads() == n_threads
+
+    @pytest.mark.parametrize("family", ["gaussian", "binomial"])
+    def test_any_number_of_processes_gives_the_same_answer(self, family):
+        X, y = make_data(family)
+        alone, together = (
+            make(family, max_iter=20, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
+        )
+        assert alone.n_members_ == together.n_members_
+        assert np.array_equal(alone.model_.eta(X), together.model_.eta(X))
+        assert alone.cv_results_ == together.cv_results_
+
+
+class TestTime:
+    def test_out_of_time_says_so_and_gives_a_usable_model(self, data):
+        X, y = data
+        est = make(max_time=1e-9)
+        with pytest.warns(ConvergenceWarning, match="max_time=1e-09 s") as caught:
+            est.fit(X, y)
+        assert caught[0].filename == __file__
+        assert not est.converged_
+        assert est.n_members_ == 0
+        assert est.best_index_ == -1
+        assert np.isfinite(est.predict(X)).all()
+        assert est.score(X, y) > 0.3  # the GLM
+
+    def test_restarts_within_the_time_are_kept(self, data, monkeypatch):
+        """The clock passes the deadline while the second restart runs."""
+        X, y = data
+        clock = iter(np.arange(1000.0))
+        monkeypatch.setattr(
+            search_module.time, "monotonic", lambda: next(clock), raising=True
+        )
+        est = make(max_time=2.5, n_starts=4)
+        with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
+            est.fit(X, y)
+        stages = est.cv_results_["stage"]
+        assert 0 < stages.count("wide") < 4
+        assert "relaxed" not in stages
+        assert not est.converged_
+        assert np.isfinite(est.predict(X)).all()
+
+    def test_time_enough_changes_nothing(self, data):
+        X, y = data
+        started = time.monotonic()
+        free = make().fit(X, y)
+        assert free.converged_
+        limit = 100 * (time.monotonic() - started) + 100
+        limited = make(max_time=limit).fit(X, y)
+        assert limited.converged_
+        assert np.array_equal(limited.predict(X), free.predict(X))
+
+
+class TestAnswers:
+    """What the search is for, on small samples of the paper's settings."""
+
+    def test_linear_truth_returns_the_glm(self):
+        data = make_nimo_regression(setting=4, n_samples=200, random_state=0)
+        est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
+        assert est.n_members_ == 0 or not est.model_.modulated.any()
+        assert np.flatnonzero(est.coef_).tolist() == data.active.tolist()
+        test = make_nimo_regression(setting=4, n_samples=1000, random_state=1000)
+        error = np.mean((est.predict(test.X) - test.y) ** 2)
+        assert error < 0.0115  # noise floor 0.01
+
+    def test_the_glm_that_is_kept_is_the_chosen_point_of_the_path(self):
+        X, y = make_linear(n_rows=100, noise=0.5)
+        est = make().fit(X, y)
+        assert est.n_members_ == 0
+        assert est.log_evidence_ - est.glm_log_evidence_ < EVIDENCE_MARGIN
+        chosen = est.path_.chosen.coef[0].numpy()
+        assert est.coef_ == pytest.approx(chosen * y.std() / X.std(axis=0), rel=1e-10)
+        eta = est.intercept_ + (X - est.reference_) @ est.coef_
+        assert est.predict(X) == pytest.approx(eta, rel=1e-10)
+
+    def test_noise_gives_the_mean(self):
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(100, 5)), rng.normal(size=100)
+        est = make().fit(X, y)
+        assert est.n_members_ == 0
+        assert est.score(X, y) < 0.2
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_setting_1_has_the_exact_support_and_a_small_error(self, seed):
+        data = make_nimo_regression(setting=1, n_samples=200, random_state=seed)
+        test = make_nimo_regression(
+            setting=1, n_samples=1000, random_state=1000 + seed
+        )
+        est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
+        assert np.flatnonzero(est.coef_).tolist() == data.active.tolist()
+        reads = np.flatnonzero(est.model_.input_norms).tolist()
+        assert reads == data.modulating.tolist()
+        assert np.mean((est.predict(test.X) - test.y) ** 2) <= SETTING_1_MSE
+
+    def test_classification_setting_1_is_solved(self):
+        data = make_nimo_classification(setting=1, n_samples=300, random_state=1)
+        test = make_nimo_classification(setting=1, n_samples=1000, random_state=1001)
+        est = NIMOClassifierCV(n_starts=3, random_state=0).fit(data.X, data.y)
+        assert est.n_members_ > 0
+        assert est.score(test.X, test.y) >= SETTING_1_ACCURACY
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(5))
+    def test_classification_setting_1_is_solved_by_the_defaults(self, seed):
+        data = make_nimo_classification(setting=1, n_samples=300, random_state=seed)
+        test = make_nimo_classification(
+            setting=1, n_samples=1000, random_state=1000 + seed
+        )
+        est = NIMOClassifierCV(random_state=0).fit(data.X, data.y)
+        assert est.score(test.X, test.y) >= SETTING_1_ACCURACY
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("setting", "limit"), [(2, 0.15), (3, 0.12)])
+    def test_harder_settings_have_the_exact_support(self, setting, limit):
+        """Limits a little above the means that the issue asks for."""
+        data = make_nimo_regression(setting=setting, n_samples=300, random_state=0)
+        test = make_nimo_regression(setting=setting, n_samples=1000, random_state=1000)
+        est = NIMORegressorCV(random_state=0).fit(data.X, data.y)
+        assert np.flatnonzero(est.coef_).tolist() == data.active.tolist()
+        assert np.mean((est.predict(test.X) - test.y) ** 2) <= limit
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    @pytest.mark.parametrize(
+        ("family", "glm"), [("poisson", PoissonRegressor), ("gamma", GammaRegressor)]
+    )
+    def test_one_interaction_is_worth_a_fifth_of_the_glm_s_deviance(
+        self, family, glm, seed
+    ):
+        def draw(n_rows, seed):
+            rng = np.random.default_rng(seed)
+            X = rng.uniform(-2, 2, size=(n_rows, 4))
+            eta = 0.5 + 0.6 * X[:, 0] * (1 + np.tanh(2 * X[:, 1])) - 0.4 * X[:, 2]
+            if family == "poisson":
+                return X, rng.poisson(np.exp(eta)).astype(float)
+            return X, rng.gamma(5.0, np.exp(eta) / 5.0)
+
+        X, y = draw(150, seed)
+        test_X, test_y = draw(1000, 100 + seed)
+        est = NIMORegressorCV(family, n_starts=2, random_state=0).fit(X, y)
+        rival = glm(alpha=0, solver="newton-cholesky").fit(X, y)
+        # Both scores are the share of the deviance that is explained.
+        left = 1 - est.score(test_X, test_y)
+        assert left < DEVIANCE_SHARE * (1 - rival.score(test_X, test_y))
+        assert est.coef_[3] == 0
+
+
+class TestMembers:
+    """Who joins the average, and that the average is one."""
+
+    @pytest.fixture
+    def search(self, make_problem):
+        """A finished search with the given log evidences; the linear fit has zero."""
+
+        def search(evidences):
+            problem = make_problem()
+            weight = torch.ones(problem.n_rows, dtype=torch.float64)
+            everything = torch.ones(4, dtype=torch.bool)
+            at = Coefficients(torch.ones(1, 4).double(), torch.zeros(1).double())
+            params = torch.zeros(problem.spec.n_params, dtype=torch.float64)
+            state = start_state(problem, weight, params, at, everything, everything)
+            states = [
+                replace(state, log_evidence=value, coef=state.coef * (k + 1))
+                for k, value in enumerate(evidences)
+            ]
+            task = Task("relaxed", 0, 1.0, everything, everything)
+            runner = Runner(problem, weight, EvidenceOptions(), None, None, False)
+            best = int(np.argmax(evidences)) if evidences else -1
+            linear = replace(state, log_evidence=0.0)
+            tasks = [task] * len(states)
+            return runner, SearchResult(tasks, states, linear, best)
+
+        return search
+
+    @staticmethod
+    def chosen(members):
+        """Numbers of the restarts, in their order."""
+        return [int(state.coef[0]) - 1 for state in members]
+
+    def test_failed_restarts_are_left_out(self, search):
+        just, not_quite = 100 * MEMBER_SHARE, 100 * MEMBER_SHARE - 1e-6
+        members = choose_members(*search([not_quite, 100.0, just, -50.0, 99.0]), 6)
+        assert self.chosen(members) == [1, 4, 2]
+
+    def test_no_more_than_asked_for_join_the_best_first(self, search):
+        evidences = [100.0, 99.0, 101.0, 98.0]
+        assert self.chosen(choose_members(*search(evidences), 2)) == [2, 0]
+        assert self.chosen(choose_members(*search(evidences), 1)) == [2]
+
+    def test_a_network_that_does_not_earn_its_keep_has_no_members(self, search):
+        below = EVIDENCE_MARGIN - 1e-6
+        assert choose_members(*search([below, -10.0]), 6) == []
+        assert choose_members(*search([]), 6) == []
+        assert len(choose_members(*search([EVIDENCE_MARGIN, -10.0]), 6)) == 1
+
+    @pytest.mark.parametrize("n_members", [1, 2, 6])
+    def test_members_are_restarts_of_nearly_the_best_evidence(self, n_members, data):
+        est = make(n_starts=4, n_members=n_members).fit(*data)
+        gains = np.array(est.cv_results_["log_evidence"]) - est.glm_log_evidence_
+        eligible = (gains >= MEMBER_SHARE * gains.max()).sum()
+        # Restarts can lose their place when they are refitted within the supports.
+        assert 1 <= est.n_members_ <= min(n_members, eligible)
+        assert est.model_.n_members == est.n_members_
+
+    @EVERY_FAMILY
+    def test_the_average_has_the_mean_coefficients_and_the_mean_eta(self, family):
+        X, y = make_data(family, n_rows=120)
+        est = make(family, n_starts=3).fit(X, y)
+        model = est.model_
+        if family != "binomial":
+            assert est.n_members_ > 1
+        singles = [
+            replace(
+                model,
+                coef=model.coef[k : k + 1],
+                intercept=model.intercept[k : k + 1],
+                params=model.params[k : k + 1],
+                modulated=model.modulated[k : k + 1],
+            )
+            for k in range(model.n_members)
+        ]
+        unit = model.features.unit
+        coef = np.mean([single.term_coef * unit for single in singles], axis=0)
+        assert est.coef_ == pytest.approx(coef, rel=ROUNDING)
+        level = np.mean([single.base_value for single in singles])
+        assert est.intercept_ == pytest.approx(level, rel=ROUNDING)
+        eta = np.mean([single.eta(X) for single in singles], axis=0)
+        assert model.eta(X) == pytest.approx(eta, rel=1e-10, abs=1e-10)
+        at_reference = model.eta(est.reference_[None])[0]
+        assert at_reference == pytest.approx(est.intercept_, rel=1e-10)
+
+    def test_members_share_their_supports(self, data):
+        est = make(n_starts=4).fit(*data)
+        first = torch.as_tensor(est.model_.first_layer).abs().amax(1) > 0
+        assert (first == first[0]).all()
+        kept = est.model_.coef != 0
+        assert (kept == kept[0]).all()
+
+    def test_without_relaxation_no_restart_is_relaxed(self, data):
+        est = make(relax=False).fit(*data)
+        assert "relaxed" not in est.cv_results_["stage"]
+        assert est.n_members_ > 0
+        assert "relaxed" in make(relax=True).fit(*data).cv_results_["stage"]
+
+    def test_one_member_is_the_best_restart(self, data):
+        est = make(n_members=1).fit(*data)
+        assert est.n_members_ == est.model_.n_members == 1
+
+
+class TestAttributes:
+    @EVERY_FAMILY
+    def test_attributes_have_the_promised_shapes(self, family):
+        X, y = make_data(family)
+        est = make(family, n_starts=1).fit(pd.DataFrame(X, columns=NAMES), y)
+        assert est.coef_.shape == est.reference_.shape == (3,)
+        assert isinstance(est.intercept_, float)
+        assert isinstance(est.converged_, bool)
+        assert isinstance(est.n_iter_, int)
+        assert isinstance(est.n_members_, int)
+        assert isinstance(est.alpha_, float)
+        assert isinstance(est.log_evidence_, float)
+        assert isinstance(est.glm_log_evidence_, float)
+        assert est.feature_names_in_.tolist() == NAMES
+        assert est.reference_ == pytest.approx(X.mean(axis=0), rel=ROUNDING)
+        assert est.path_.coef.shape == (len(est.path_.alphas), 3)
+
+    def test_results_are_ready_for_a_data_frame(self, data):
+        est = make(n_starts=2).fit(*data)
+        frame = pd.DataFrame(est.cv_results_)
+        assert {"stage", "log_evidence", "n_features", "n_inputs"} <= set(frame)
+        assert len(frame) >= 2
+        assert (frame["n_features"] <= 3).all()
+        assert frame.notna().all(axis=None)
+        assert est.best_index_ == frame["log_evidence"].argmax()
+        assert est.log_evidence_ == frame["log_evidence"].max()
+        assert est.n_iter_ == frame["n_iter"].sum()
+
+    def test_the_network_beats_the_glm_by_the_margin_when_it_is_kept(self, data):
+        est = make().fit(*data)
+        assert est.n_members_ > 0
+        assert est.log_evidence_ >= est.glm_log_evidence_ + EVIDENCE_MARGIN
+        assert est.score(*data) > 0.95
+
+    def test_fit_does_not_change_parameters(self, data):
+        est = make(hidden=[4, 4], cv=KFold(3))
+        before = est.get_params()
+        est.fit(*data)
+        assert est.get_params() == before
+
+
+class TestTools:
+    @pytest.fixture
+    def interrupt(self, monkeypatch):
+        def stop(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        return lambda: monkeypatch.setattr(search_module, "fit_evidence", stop)
+
+    @pytest.mark.parametrize("family", ["gaussian", "binomial"])
+    def test_an_interrupted_fit_leaves_the_previous_one(self, family, interrupt):
+        X, y = make_data(family)
+        est = make(family, n_starts=1, max_iter=10).fit(X, y)
+        before, predicted = dict(vars(est)), est.predict(X)
+        n_threads = torch.get_num_threads()
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            est.fit(X[:, :2], y)
+        assert all(vars(est)[name] is value for name, value in before.items())
+        assert list(vars(est)) == list(before)
+        assert np.array_equal(est.predict(X), predicted)
+        assert torch.get_num_threads() == n_threads
+
+    def test_an_interrupted_first_fit_leaves_an_unfitted_estimator(
+        self, data, interrupt
+    ):
+        est = make()
+        before = dict(vars(est))
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            est.fit(*data)
+        assert vars(est) == before
+        with pytest.raises(NotFittedError):
+            check_is_fitted(est)
+
+    @EVERY_FAMILY
+    def test_a_pickle_predicts_the_same_to_the_last_bit(self, family):
+        X, y = make_data(family)
+        est = make(family, n_starts=1, max_iter=10).fit(X, y)
+        copied = pickle.loads(pickle.dumps(est))
+        assert np.array_equal(copied.predict(X), est.predict(X))
+        assert np.array_equal(copied.model_.eta(X), est.model_.eta(X))
+        assert copied.cv_results_ == est.cv_results_
+        assert np.array_equal(copied.path_.coef, est.path_.coef)
+
+    def test_a_clone_is_unfitted_and_fits_the_same(self, data):
+        X, y = data
+        est = make(cv=3).fit(X, y)
+        copied = clone(est)
+        with pytest.raises(NotFittedError):
+            copied.predict(X)
+        assert np.array_equal(copied.fit(X, y).predict(X), est.predict(X))
+
+    def test_an_offset_is_added_on_the_scale_of_eta(self):
+        X, y = make_data("poisson", n_rows=100)
+        offset = np.linspace(-1, 1, 100)
+        est = make("poisson", n_starts=1).fit(X, y)
+        expected = est.predict(X) * np.exp(offset)
+        assert est.predict(X, offset) == pytest.approx(expected)
+
+    def test_a_constant_offset_moves_the_intercept_alone(self):
+        X, y = make_data("poisson", n_rows=100)
+        plain = make("poisson", n_starts=1, max_iter=12).fit(X, y)
+        moved = clone(plain).fit(X, y, offset=np.full(100, 0.5))
+        assert moved.coef_ == pytest.approx(plain.coef_, rel=UNITS, abs=UNITS)
+        assert moved.intercept_ == pytest.approx(plain.intercept_ - 0.5, rel=UNITS)
+
+    def test_labels_may_be_words(self):
+        X, y = make_data("binomial")
+        plain = make("binomial", n_starts=1).fit(X, y)
+        named = clone(plain).fit(X, np.where(y, "yes", "no"))
+        assert named.classes_.tolist() == ["no", "yes"]
+        assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))

@@ -1,0 +1,875 @@
+"""One member by Gauss-Newton: exact derivatives, exact evidence, steady behaviour.
+
+What is linear has a closed form, and the closed form is the reference here: ridge
+regression for the coefficients, the density of a Gaussian vector for the evidence,
+scikit-learn's automatic relevance determination for the precisions.
+
+Shapes: n rows, q term columns, r inputs, p features, a active features, P weights,
+m = q + P parameters.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+from sklearn.linear_model import ARDRegression, BayesianRidge, Ridge
+
+from sknimo.datasets import make_nimo_regression
+from sknimo.families import FAMILIES, get_family
+from sknimo.network import Modulator, keep_inputs, make_spec, restore_inputs, unpack
+from sknimo.penalties import make_penalty
+from sknimo.solver import (
+    Coefficients,
+    EvidenceOptions,
+    Problem,
+    Rows,
+    fit_evidence,
+    restrict,
+    simplify,
+    solve_coefficients,
+    start_state,
+)
+from sknimo.solver._evidence import Linearised, Tangent, _Member, input_norms
+
+AUTOGRAD_ATOL = 1e-12  # the same sums in another order
+DIFFERENCE_ATOL = 1e-7  # promised; central differences leave about 1e-9
+DIFFERENCE_STEP = 1e-5
+ALGEBRA_RTOL = 1e-9  # dense inverses of matrices with condition numbers up to 1e4
+RIDGE_RTOL = 1e-8  # the tie break of the coefficient solve is at 1e-11
+EVIDENCE_ATOL = 1e-7  # log densities of some dozens of rows
+ARD_RTOL = 0.02  # other hyperpriors and another count of degrees of freedom
+REPEAT_ATOL = 1e-8  # promised; the order of sums differs and many steps amplify it
+
+FEW_STEPS = EvidenceOptions(max_iter=25)
+# Precisions and dispersion stay: the only update comes after the only step.
+FIXED = EvidenceOptions(max_iter=1, burn_in=1)
+# Until nothing moves: no step is ever too small to go on.
+UNTIL_STILL = EvidenceOptions(max_iter=60, burn_in=1, tol=-np.inf)
+
+EVERY_FAMILY = pytest.mark.parametrize("family", list(FAMILIES))
+BOTH_REGIMES = pytest.mark.parametrize(
+    ("n", "m"), [(30, 12), (12, 30), (20, 20)], ids=["m<n", "m>n", "m=n"]
+)
+
+
+def null_coefficients(problem, weight):
+    """Intercept-only GLM."""
+    share = (weight / weight.sum()).unsqueeze(0)
+    rows = Rows(problem.y, problem.offset, share, problem.family)
+    huge = torch.tensor([1e12], dtype=torch.float64)
+    penalty = make_penalty("lasso", huge, problem.term_feature, problem.spec.n_features)
+    return solve_coefficients(problem.terms.unsqueeze(0), rows, penalty).coefficients
+
+
+def ones(problem):
+    return torch.ones(problem.n_rows, dtype=torch.float64)
+
+
+def flags(problem, *features):
+    """The given features on, the others off; all of them when none is given."""
+    chosen = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    chosen[list(features) if features else slice(None)] = True
+    return chosen
+
+
+@pytest.fixture
+def begin(make_params):
+    """A start from the intercept-only GLM; `inputs=False` leaves the network out."""
+
+    def begin(problem, weight=None, seed=0, size=0.05, inputs=True, optimism=1.0):
+        weight = ones(problem) if weight is None else weight
+        everything = flags(problem)
+        reads = everything if inputs else torch.zeros_like(everything)
+        params = make_params(problem.spec, (seed,), size)[0]
+        at = null_coefficients(problem, weight)
+        state = start_state(problem, weight, params, at, everything, reads, optimism)
+        return restrict(state, problem, reads)
+
+    return begin
+
+
+@pytest.fixture
+def fit(begin):
+    """`fit_evidence` from such a start."""
+
+    def fit(problem, weight=None, options=FEW_STEPS, **start):
+        weight = ones(problem) if weight is None else weight
+        return fit_evidence(problem, weight, begin(problem, weight, **start), options)
+
+    return fit
+
+
+def eta_of(problem, state):
+    """Linear predictor of a state on the full network, by the public modulator, (n,)."""
+    modulator = Modulator.build(problem.spec, torch.device("cpu"), torch.float64)
+    everything = torch.arange(problem.spec.n_features).unsqueeze(0)
+    bend = modulator(state.params.unsqueeze(0), problem.inputs, everything)[0]
+    design = problem.terms * (1 + bend[:, problem.term_feature])
+    return problem.offset + state.intercept + design @ state.coef
+
+
+def is_finite(state):
+    numbers = (
+        state.params,
+        state.coef,
+        state.intercept,
+        state.params_precision,
+        state.coef_precision,
+    )
+    scalars = torch.tensor([state.dispersion, state.log_evidence, state.n_effective])
+    return all(bool(part.isfinite().all()) for part in (*numbers, scalars))
+
+
+def objective(problem, weight, state):
+    """`sum w loss / dispersion + sum precision theta**2 / 2`, from the definition."""
+    loss = (weight * problem.family.loss(problem.y, eta_of(problem, state))).sum()
+    owner = torch.tensor(problem.spec.input_feature)
+    weights = unpack(problem.spec, state.params.unsqueeze(0))
+    later = (
+        weights.code_weight,
+        weights.bias,
+        weights.second,
+        weights.second_bias,
+        weights.out,
+    )
+    precision = state.params_precision
+    prior = (state.coef_precision[problem.term_feature] * state.coef.square()).sum()
+    prior = prior + (precision[owner] * weights.first[0].square()).sum()
+    p = problem.spec.n_features
+    for block, values in enumerate(later):
+        prior = prior + precision[p + block] * values.square().sum()
+    return float(loss / state.dispersion + prior / 2)
+
+
+class TestTangent:
+    """Derivatives by hand are those of the modulator, whatever is switched off."""
+
+    CASES = {
+        "plain": {},
+        "columns in groups": {"widths": (2, 1, 3)},
+        "inactive features": {"active": (1, 3)},
+        "groups, inactive features": {"widths": (2, 1, 3, 1), "active": (0, 2)},
+        "inputs off": {"off": (0, 2)},
+        "groups, inputs off": {"widths": (2, 1, 3, 1), "active": (0, 3), "off": (2,)},
+        "no mask": {"mask": False},
+        "no mask, groups, inputs off": {
+            "mask": False,
+            "widths": (2, 1, 3),
+            "active": (0, 1),
+            "off": (1,),
+        },
+        "no code": {"code": "none"},
+        "one feature": {"widths": (1,)},
+    }
+    EVERY_CASE = pytest.mark.parametrize("case", CASES)
+
+    @pytest.fixture
+    def setup(self, make_problem, make_params):
+        """A tangent on compact arrays, and the eta of the full network."""
+
+        def setup(case):
+            options = dict(self.CASES[case])
+            active, off = options.pop("active", None), options.pop("off", ())
+            problem = make_problem(n_rows=15, hidden=(3, 4), **options)
+            spec = problem.spec
+            p = spec.n_features
+            active = torch.tensor(range(p) if active is None else active)
+            params = make_params(spec)
+            live = [j for j, owner in enumerate(spec.input_feature) if owner not in off]
+            small, compact = keep_inputs(spec, params, torch.tensor(live))
+            columns = torch.isin(problem.term_feature, active).nonzero().squeeze(-1)
+            tangent = Tangent(
+                small,
+                problem.inputs[:, live],
+                problem.terms[:, columns],
+                problem.term_feature[columns],
+                active,
+            )
+            modulator = Modulator.build(spec, torch.device("cpu"), torch.float64)
+
+            def design(compact):
+                full = restore_inputs(
+                    spec, small, compact.unsqueeze(0), torch.tensor(live)
+                )
+                everything = torch.arange(p).unsqueeze(0)
+                bend = modulator(full, problem.inputs, everything)[0]
+                bent = problem.terms * (1 + bend[:, problem.term_feature])
+                return bent[:, columns]
+
+            coef = torch.linspace(-1, 2, len(columns), dtype=torch.float64)
+            return tangent, design, compact[0], coef
+
+        return setup
+
+    @EVERY_CASE
+    def test_the_design_is_that_of_the_modulator(self, case, setup):
+        tangent, design, params, _ = setup(case)
+        expected = design(params)
+        torch.testing.assert_close(
+            tangent.design(params), expected, rtol=0, atol=AUTOGRAD_ATOL
+        )
+        assert case == "one feature" or not torch.equal(expected, tangent.terms)
+
+    @EVERY_CASE
+    def test_the_jacobian_is_that_of_autograd(self, case, setup):
+        tangent, design, params, coef = setup(case)
+        found_design, jacobian = tangent.jacobian(params, coef)
+        expected = torch.autograd.functional.jacobian(
+            lambda weights: design(weights) @ coef, params
+        )
+        assert jacobian.shape == (15, len(params))
+        torch.testing.assert_close(
+            found_design, design(params), rtol=0, atol=AUTOGRAD_ATOL
+        )
+        torch.testing.assert_close(jacobian, expected, rtol=0, atol=AUTOGRAD_ATOL)
+
+    @EVERY_CASE
+    def test_the_jacobian_is_that_of_finite_differences(self, case, setup):
+        tangent, _, params, coef = setup(case)
+        steps = DIFFERENCE_STEP * torch.eye(len(params), dtype=torch.float64)
+        slopes = [
+            (tangent.design(params + step) - tangent.design(params - step)) @ coef
+            for step in steps
+        ]
+        expected = torch.stack(slopes, dim=1) / (2 * DIFFERENCE_STEP)
+        torch.testing.assert_close(
+            tangent.jacobian(params, coef)[1], expected, rtol=0, atol=DIFFERENCE_ATOL
+        )
+
+    def test_a_feature_alone_has_nothing_to_be_bent_by(self, setup):
+        tangent, _, params, coef = setup("one feature")
+        assert torch.equal(tangent.design(params), tangent.terms)
+        assert (tangent.jacobian(params, coef)[1].abs() < AUTOGRAD_ATOL).all()
+
+    @pytest.mark.parametrize("nothing", ["features", "inputs"])
+    def test_without_features_or_inputs_the_design_is_the_terms(
+        self, nothing, make_problem, make_params
+    ):
+        problem = make_problem(hidden=(3, 4))
+        spec, params, inputs = problem.spec, make_params(problem.spec), problem.inputs
+        columns = torch.arange(4)
+        if nothing == "inputs":
+            spec, params = keep_inputs(spec, params, columns[:0])
+            inputs = inputs[:, :0]
+        else:
+            columns = columns[:0]
+        terms = problem.terms[:, columns]
+        tangent = Tangent(spec, inputs, terms, columns, columns)
+        design, jacobian = tangent.jacobian(
+            params[0], torch.ones(len(columns)).double()
+        )
+        assert torch.equal(design, terms)
+        assert torch.equal(tangent.design(params[0]), terms)
+        assert jacobian.shape == (60, params.shape[1])
+        assert not jacobian.any()
+
+    def test_a_wide_table_gives_the_same(self, make_problem, make_params):
+        """The modulator takes another product beyond 64 inputs; this one does not."""
+        problem = make_problem(n_rows=9, widths=(1,) * 70, hidden=(3, 4))
+        params = make_params(problem.spec)
+        everything = torch.arange(70)
+        tangent = Tangent(
+            problem.spec, problem.inputs, problem.terms, everything, everything
+        )
+        modulator = Modulator.build(problem.spec, torch.device("cpu"), torch.float64)
+        bend = modulator(params, problem.inputs, everything.unsqueeze(0))[0]
+        torch.testing.assert_close(
+            tangent.design(params[0]),
+            problem.terms * (1 + bend),
+            rtol=0,
+            atol=AUTOGRAD_ATOL,
+        )
+
+
+class TestLinearised:
+    @staticmethod
+    def draw(n, m, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        jacobian = torch.randn(n, m, generator=generator, dtype=torch.float64)
+        residual = torch.randn(n, generator=generator, dtype=torch.float64)
+        theta = torch.randn(m, generator=generator, dtype=torch.float64)
+        precision = torch.logspace(-2, 2, m, dtype=torch.float64)
+        return Linearised(jacobian, residual), precision, theta
+
+    @staticmethod
+    def pad(linear):
+        """Rows of zeros: the same function, but never more columns than rows."""
+        jacobian = torch.nn.functional.pad(linear.jacobian, (0, 0, 0, 50))
+        return Linearised(jacobian, torch.nn.functional.pad(linear.residual, (0, 50)))
+
+    @BOTH_REGIMES
+    def test_the_step_minimises_the_damped_quadratic(self, n, m):
+        linear, precision, theta = self.draw(n, m)
+        damped = precision + 0.7
+        move = linear.step(precision, damped, theta)
+        # Minimum of |r - J d|^2 / 2 + sum precision (theta + d)^2 / 2 + damping d^2 / 2.
+        hessian = linear.jacobian.T @ linear.jacobian + torch.diag(damped)
+        pull = linear.jacobian.T @ linear.residual - precision * theta
+        torch.testing.assert_close(
+            move, torch.linalg.solve(hessian, pull), rtol=ALGEBRA_RTOL, atol=1e-12
+        )
+
+    @BOTH_REGIMES
+    def test_primal_and_dual_steps_agree(self, n, m):
+        linear, precision, theta = self.draw(n, m, seed=1)
+        for damping in (0.0, 1e-6, 10.0):
+            move = linear.step(precision, precision + damping, theta)
+            other = self.pad(linear).step(precision, precision + damping, theta)
+            torch.testing.assert_close(move, other, rtol=ALGEBRA_RTOL, atol=1e-12)
+
+    @BOTH_REGIMES
+    def test_the_posterior_is_that_of_dense_algebra(self, n, m):
+        linear, precision, _ = self.draw(n, m)
+        posterior = linear.posterior(precision)
+        hessian = linear.jacobian.T @ linear.jacobian + torch.diag(precision)
+        torch.testing.assert_close(
+            posterior.variance,
+            torch.linalg.inv(hessian).diagonal(),
+            rtol=ALGEBRA_RTOL,
+            atol=0,
+        )
+        expected = torch.linalg.slogdet(hessian)[1] - precision.log().sum()
+        assert posterior.half_log_det == pytest.approx(
+            expected.item() / 2, rel=ALGEBRA_RTOL
+        )
+
+    @BOTH_REGIMES
+    def test_both_posteriors_agree(self, n, m):
+        linear, precision, _ = self.draw(n, m, seed=1)
+        posterior, other = (
+            case.posterior(precision) for case in (linear, self.pad(linear))
+        )
+        torch.testing.assert_close(
+            posterior.variance, other.variance, rtol=ALGEBRA_RTOL, atol=0
+        )
+        assert posterior.half_log_det == pytest.approx(
+            other.half_log_det, rel=ALGEBRA_RTOL
+        )
+
+
+def draw_linear(n_rows=40, widths=(1, 1, 1), noise=0.5, seed=0):
+    """A Gaussian problem with a linear truth and uncentred columns."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(len(widths)), widths)
+    X = rng.normal(size=(n_rows, len(owner))) + rng.normal(size=len(owner))
+    y = X @ rng.uniform(0.5, 1.5, len(owner)) + 3 + noise * rng.normal(size=n_rows)
+    return Problem(
+        terms=torch.as_tensor(X),
+        term_feature=torch.as_tensor(owner),
+        inputs=torch.as_tensor(X.copy()),
+        y=torch.as_tensor(y),
+        offset=torch.zeros(n_rows, dtype=torch.float64),
+        family=get_family("gaussian"),
+        spec=make_spec(owner.tolist(), len(widths), (3, 3), "binary", True),
+    )
+
+
+class TestLinearModel:
+    """Without inputs the member is Bayesian linear regression, which is solved."""
+
+    PRECISION = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    DISPERSION = 0.3
+
+    @pytest.fixture
+    def fixed(self, begin):
+        """One step with precisions and dispersion as given."""
+
+        def fixed(problem, weight=None):
+            weight = ones(problem) if weight is None else weight
+            start = replace(
+                begin(problem, weight, inputs=False),
+                coef_precision=self.PRECISION,
+                dispersion=self.DISPERSION,
+            )
+            return fit_evidence(problem, weight, start, FIXED)
+
+        return fixed
+
+    @pytest.mark.parametrize("widths", [(1, 1, 1), (2, 1, 3)])
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_coefficients_are_those_of_a_ridge(self, widths, weighted, fixed):
+        problem = draw_linear(widths=widths)
+        weight = ones(problem)
+        if weighted:
+            weight = torch.linspace(0, 3, problem.n_rows, dtype=torch.float64)
+        state = fixed(problem, weight)
+        # A penalty of its own per column is one penalty on rescaled columns.
+        scale = (self.PRECISION * self.DISPERSION)[problem.term_feature].sqrt()
+        ridge = Ridge(alpha=1.0, solver="cholesky")
+        ridge.fit(problem.terms / scale, problem.y, sample_weight=weight)
+        expected = torch.as_tensor(ridge.coef_) / scale
+        torch.testing.assert_close(state.coef, expected, rtol=RIDGE_RTOL, atol=0)
+        assert state.intercept.item() == pytest.approx(ridge.intercept_, rel=RIDGE_RTOL)
+
+    @pytest.mark.parametrize("widths", [(1, 1, 1), (2, 1, 3)])
+    def test_log_evidence_is_a_gaussian_density_up_to_a_constant(self, widths, fixed):
+        """The intercept has a flat prior: only what is orthogonal to it has a density.
+
+        With B (n, n - 1) an orthonormal basis of the contrasts, `B'y` is Gaussian with
+        mean 0 and covariance `dispersion I + B' X A^-1 X' B`. Its log density equals
+
+            -loss / dispersion - prior - log det(I + J A^-1 J') / 2
+            - (n - 1) / 2 log(dispersion) - (n - 1) / 2 log(2 pi),
+
+        J being the whitened columns without their mean. The code leaves the last term
+        out and counts n instead of n - 1 rows in the one before, so that it is larger
+        by `(n - 1) / 2 log(2 pi) - log(dispersion) / 2`.
+        """
+        problem = draw_linear(widths=widths)
+        n = problem.n_rows
+        contrasts = np.linalg.svd(np.ones((1, n)))[2][1:].T
+        terms = contrasts.T @ problem.terms.numpy()
+        variance = 1 / self.PRECISION[problem.term_feature].numpy()
+        covariance = self.DISPERSION * np.eye(n - 1) + (terms * variance) @ terms.T
+        density = multivariate_normal(np.zeros(n - 1), covariance)
+        constant = (n - 1) / 2 * np.log(2 * np.pi) - np.log(self.DISPERSION) / 2
+        expected = density.logpdf(contrasts.T @ problem.y.numpy()) + constant
+        assert fixed(problem).log_evidence == pytest.approx(expected, abs=EVIDENCE_ATOL)
+
+    def test_the_determined_directions_are_the_trace_of_the_hat_matrix(self, fixed):
+        problem = draw_linear()
+        centred = problem.terms - problem.terms.mean(0)
+        gram = centred.T @ centred / self.DISPERSION
+        hat = torch.linalg.solve(gram + torch.diag(self.PRECISION), gram)
+        expected = hat.trace().item() + 1  # and the intercept
+        assert fixed(problem).n_effective == pytest.approx(expected, rel=ALGEBRA_RTOL)
+
+    def test_the_intercept_and_a_shift_of_columns_do_not_change_the_evidence(
+        self, fixed
+    ):
+        problem = draw_linear()
+        moved = replace(problem, terms=problem.terms + 5.0, y=problem.y - 100.0)
+        plain, shifted = fixed(problem), fixed(moved)
+        assert shifted.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
+        torch.testing.assert_close(shifted.coef, plain.coef, rtol=1e-7, atol=0)
+
+    def test_an_offset_is_as_good_as_subtracting_it(self, fixed):
+        problem = draw_linear()
+        offset = torch.linspace(-2, 5, problem.n_rows, dtype=torch.float64)
+        known = fixed(replace(problem, y=problem.y + offset, offset=offset))
+        plain = fixed(problem)
+        assert known.log_evidence == pytest.approx(
+            plain.log_evidence, abs=EVIDENCE_ATOL
+        )
+        torch.testing.assert_close(known.coef, plain.coef, rtol=RIDGE_RTOL, atol=0)
+
+    def test_precisions_settle_where_those_of_sklearn_s_ard_do(self, fit):
+        problem = draw_linear(n_rows=120)
+        state = fit(problem, options=UNTIL_STILL, inputs=False)
+        reference = ARDRegression(max_iter=1000, tol=1e-10)
+        reference.fit(problem.terms.numpy(), problem.y.numpy())
+        assert state.coef.numpy() == pytest.approx(reference.coef_, rel=ARD_RTOL)
+        assert state.coef_precision.numpy() == pytest.approx(
+            reference.lambda_, rel=ARD_RTOL
+        )
+        assert state.dispersion == pytest.approx(1 / reference.alpha_, rel=ARD_RTOL)
+
+    def test_columns_of_one_feature_share_a_precision_as_in_bayesian_ridge(self, fit):
+        problem = draw_linear(n_rows=120, widths=(5,))
+        state = fit(problem, options=UNTIL_STILL, inputs=False)
+        reference = BayesianRidge(max_iter=1000, tol=1e-10)
+        reference.fit(problem.terms.numpy(), problem.y.numpy())
+        assert state.coef.numpy() == pytest.approx(reference.coef_, rel=ARD_RTOL)
+        assert state.coef_precision.item() == pytest.approx(
+            reference.lambda_, rel=ARD_RTOL
+        )
+        assert state.dispersion == pytest.approx(1 / reference.alpha_, rel=ARD_RTOL)
+
+    @EVERY_FAMILY
+    def test_settled_precisions_are_a_fixed_point_of_the_update(
+        self, family, make_problem, fit
+    ):
+        problem = make_problem(family, n_rows=150, widths=(2,))
+        state = fit(problem, options=UNTIL_STILL, inputs=False)
+        again = fit_evidence(
+            problem, ones(problem), state, replace(UNTIL_STILL, max_iter=2)
+        )
+        torch.testing.assert_close(
+            again.coef_precision, state.coef_precision, rtol=1e-5, atol=0
+        )
+        assert again.dispersion == pytest.approx(state.dispersion, rel=1e-6)
+        assert again.log_evidence == pytest.approx(state.log_evidence, abs=1e-6)
+
+
+class TestSteps:
+    @pytest.mark.parametrize("seed", [0, 1])
+    @EVERY_FAMILY
+    def test_a_step_never_raises_the_penalised_objective(
+        self, family, seed, make_problem, begin
+    ):
+        problem = make_problem(family, widths=(1, 2, 1, 1), offset=True, seed=seed)
+        weight = torch.linspace(0.2, 2, problem.n_rows, dtype=torch.float64)
+        member = _Member(problem, weight, begin(problem, weight, seed, size=1.0))
+        values = [objective(problem, weight, member.expanded())]
+        for _ in range(25):
+            member.newton_step()
+            values.append(objective(problem, weight, member.expanded()))
+        slack = 1e-12 * np.abs(values[:-1])
+        assert (np.diff(values) <= slack).all()
+        assert values[-1] < 0.9 * values[0]
+
+    @EVERY_FAMILY
+    def test_steps_end_where_the_gradient_vanishes(self, family, make_problem, begin):
+        problem = make_problem(family, hidden=(2, 2))
+        weight = ones(problem)
+        member = _Member(problem, weight, begin(problem, size=0.5))
+        for _ in range(120):
+            member.newton_step()
+        state = member.expanded()
+        leaves = [
+            part.clone().requires_grad_()
+            for part in (state.params, state.coef, state.intercept)
+        ]
+        params, coef, intercept = leaves
+        moved = replace(state, params=params, coef=coef, intercept=intercept)
+        eta = eta_of(problem, moved)
+        loss = (weight * problem.family.loss(problem.y, eta)).sum() / state.dispersion
+        gradient = torch.autograd.grad(loss, leaves)
+        precision = member._precision()
+        pull = precision * torch.cat([state.coef, state.params])
+        total = torch.cat([gradient[1], gradient[0]]) + pull
+        # Relative to the forces that are in balance there.
+        assert total.norm() < 1e-4 * pull.norm()
+        assert abs(gradient[2].item()) < 1e-6 * problem.n_rows
+
+    def test_a_compact_member_is_the_full_one_with_zero_columns(
+        self, make_problem, begin
+    ):
+        """Switched-off inputs and features are left out, not just multiplied by 0."""
+        problem = make_problem(widths=(1, 2, 1, 1))
+        start = begin(problem, size=0.5)
+        start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 1, 2))
+        member = _Member(problem, ones(problem), start)
+        assert member.inputs.shape[1] == 3
+        assert member.coef.shape == (4,)
+        again = member.expanded()
+        assert torch.equal(again.params, start.params)
+        assert torch.equal(again.coef, start.coef)
+
+
+class TestSwitchingOff:
+    @pytest.mark.parametrize("columns", [(), (0,), (1, 2, 4), (0, 1, 2, 3, 4)])
+    def test_kept_inputs_can_be_restored(self, columns, make_problem, make_params):
+        spec = make_problem(widths=(2, 1, 1, 1)).spec
+        params = make_params(spec, seeds=(0, 1))
+        index = torch.tensor(columns, dtype=torch.long)
+        small, compact = keep_inputs(spec, params, index)
+        restored = restore_inputs(spec, small, compact, index)
+        assert small.input_feature == tuple(spec.input_feature[j] for j in columns)
+        assert compact.shape == (2, small.n_params)
+        before, after = unpack(spec, params), unpack(spec, restored)
+        gone = [j for j in range(5) if j not in columns]
+        assert torch.equal(after.first[:, :, index], before.first[:, :, index])
+        assert not after.first[:, :, gone].any()
+        for name in ("code_weight", "bias", "second", "second_bias", "out"):
+            assert torch.equal(getattr(after, name), getattr(before, name))
+
+    def test_all_inputs_kept_change_nothing(self, make_problem, make_params):
+        spec = make_problem().spec
+        params = make_params(spec)
+        small, compact = keep_inputs(spec, params, torch.arange(4))
+        assert small == spec
+        assert torch.equal(compact, params)
+
+    def test_restrict_clears_exactly_what_is_taken_away(self, make_problem, begin):
+        problem = make_problem(widths=(2, 1, 1, 1))
+        start = replace(begin(problem), coef=torch.arange(1.0, 6.0).double())
+        fewer = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 2))
+        assert fewer.coef.tolist() == [1, 2, 0, 4, 0]
+        before = unpack(problem.spec, start.params.unsqueeze(0))
+        after = unpack(problem.spec, fewer.params.unsqueeze(0))
+        assert not after.first[:, :, [0, 1, 3]].any()
+        assert torch.equal(after.first[:, :, [2, 4]], before.first[:, :, [2, 4]])
+        rest = before.first[0].numel()
+        assert torch.equal(fewer.params[rest:], start.params[rest:])
+        assert fewer.support.tolist() == [True, False, True, False]
+        assert fewer.input_support.tolist() == [False, True, False, True]
+
+    def test_restrict_leaves_the_original_alone(self, make_problem, begin):
+        problem = make_problem()
+        start = begin(problem)
+        before = start.params.clone()
+        nothing = torch.zeros_like(start.support)
+        fewer = restrict(start, problem, nothing, nothing)
+        assert torch.equal(start.params, before)
+        assert start.support.all()
+        assert start.input_support.all()
+        assert input_norms(problem.spec, fewer.params).tolist() == [0] * 4
+
+    def test_restrict_without_a_support_keeps_the_features(self, make_problem, begin):
+        problem = make_problem()
+        start = begin(problem)
+        fewer = restrict(start, problem, flags(problem, 0))
+        assert torch.equal(fewer.support, start.support)
+        assert torch.equal(fewer.coef, start.coef)
+
+    def test_what_is_off_stays_off(self, make_problem, begin):
+        problem = make_problem(widths=(1, 2, 1, 1))
+        start = begin(problem)
+        start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 2))
+        state = fit_evidence(problem, ones(problem), start, FEW_STEPS)
+        assert not (state.support & ~start.support).any()
+        assert not (state.input_support & ~start.input_support).any()
+        assert not state.coef[~state.support[problem.term_feature]].any()
+        norms = input_norms(problem.spec, state.params)
+        assert not norms[~state.input_support].any()
+        assert norms[state.input_support].all()
+
+    def test_input_norms_are_those_of_each_feature_s_columns(
+        self, make_problem, make_params
+    ):
+        spec = make_problem(widths=(2, 1, 1, 1)).spec
+        params = make_params(spec)
+        first = unpack(spec, params).first[0]
+        expected = [first[:, :2].norm(), *first[:, 2:].norm(dim=0)]
+        torch.testing.assert_close(
+            input_norms(spec, params[0]), torch.stack(expected), rtol=1e-14, atol=0
+        )
+
+
+class TestFit:
+    @EVERY_FAMILY
+    def test_the_same_start_gives_the_same_fit(self, family, make_problem, fit):
+        problem = make_problem(family, widths=(1, 2, 1, 1))
+        first, second = fit(problem), fit(problem)
+        assert torch.equal(first.params, second.params)
+        assert torch.equal(first.coef, second.coef)
+        assert first.log_evidence == second.log_evidence
+        assert is_finite(first)
+
+    def test_a_fit_leaves_its_start_alone(self, make_problem, begin):
+        problem = make_problem()
+        start = begin(problem)
+        params, coef = start.params.clone(), start.coef.clone()
+        fit_evidence(problem, ones(problem), start, FEW_STEPS)
+        assert torch.equal(start.params, params)
+        assert torch.equal(start.coef, coef)
+
+    def test_an_easy_problem_ends_with_the_true_supports(self, fit):
+        data = make_nimo_regression(setting=1, n_samples=150, random_state=0)
+        X = (data.X - data.X.mean(0)) / data.X.std(0)
+        problem = Problem(
+            terms=torch.as_tensor(X),
+            term_feature=torch.arange(5),
+            inputs=torch.as_tensor(X.copy()),
+            y=torch.as_tensor((data.y - data.y.mean()) / data.y.std()),
+            offset=torch.zeros(150, dtype=torch.float64),
+            family=get_family("gaussian"),
+            spec=make_spec(list(range(5)), 5, (8, 8), "binary", True),
+        )
+        options = EvidenceOptions(max_iter=100)
+        starts = [
+            fit(problem, options=options, seed=seed, optimism=0.1) for seed in (0, 1)
+        ]
+        best = max(starts, key=lambda state: state.log_evidence)
+        best = simplify(problem, ones(problem), best, options)
+        assert best.support.nonzero().flatten().tolist() == data.active.tolist()
+        reads = best.input_support.nonzero().flatten().tolist()
+        assert reads == data.modulating.tolist()
+        linear = fit(problem, options=options, inputs=False)
+        assert best.log_evidence > linear.log_evidence + 100
+
+    def test_noise_that_a_coefficient_cannot_explain_is_dropped(self, fit):
+        rng = np.random.default_rng(0)
+        problem = draw_linear(n_rows=200, widths=(1,) * 6)
+        noise = torch.as_tensor(rng.normal(size=200))
+        state = fit(replace(problem, y=noise), options=UNTIL_STILL, inputs=False)
+        state = simplify(
+            replace(problem, y=noise), ones(problem), state, EvidenceOptions()
+        )
+        assert not state.support.any()
+        assert not state.coef.any()
+
+    @EVERY_FAMILY
+    def test_a_fit_counts_its_steps(self, family, make_problem, fit):
+        problem = make_problem(family)
+        assert fit(problem, options=EvidenceOptions(max_iter=5)).n_iter == 5
+        assert 9 <= fit(problem, options=FEW_STEPS).n_iter <= 25
+
+    @pytest.mark.parametrize("family", ["binomial", "poisson"])
+    def test_a_known_dispersion_stays_one(self, family, make_problem, fit):
+        problem = make_problem(family)
+        assert fit(problem, optimism=0.1).dispersion == 1.0
+
+
+class TestHardCases:
+    """Nothing the data can be makes a NaN."""
+
+    CASES = ("constant y", "more features than rows", "duplicated columns", "two rows")
+
+    @pytest.fixture
+    def hard(self, make_problem, draw_response):
+        def hard(case, family):
+            if case == "more features than rows":
+                return make_problem(family, n_rows=12, widths=(1,) * 20, hidden=(3, 3))
+            problem = make_problem(family, n_rows=30, hidden=(3, 3))
+            if case == "constant y":
+                level = {"gaussian": 0.0, "binomial": 1.0}.get(family, 2.0)
+                return replace(problem, y=torch.full_like(problem.y, level))
+            if case == "two rows":
+                return replace(
+                    problem,
+                    terms=problem.terms[:2],
+                    inputs=problem.inputs[:2],
+                    y=problem.y[:2],
+                    offset=problem.offset[:2],
+                )
+            copied = torch.tensor([0, 0, 1, 1])
+            return replace(
+                problem,
+                terms=problem.terms[:, copied],
+                inputs=problem.inputs[:, copied],
+            )
+
+        return hard
+
+    @pytest.mark.parametrize("optimism", [1.0, 0.01])
+    @pytest.mark.parametrize("case", CASES)
+    @EVERY_FAMILY
+    def test_every_number_is_finite(self, family, case, optimism, hard, fit):
+        problem = hard(case, family)
+        state = fit(problem, optimism=optimism)
+        assert is_finite(state)
+        assert eta_of(problem, state).isfinite().all()
+        assert is_finite(simplify(problem, ones(problem), state, FEW_STEPS))
+
+    @pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
+    def test_a_constant_target_needs_no_feature(self, family, hard, fit):
+        problem = hard("constant y", family)
+        state = fit(problem, options=EvidenceOptions(max_iter=60))
+        eta = eta_of(problem, state)
+        mean = problem.family.mean(eta)
+        torch.testing.assert_close(mean, problem.y, rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("inputs", [False, True])
+    def test_parted_classes_stay_finite(self, inputs, make_problem, fit):
+        problem = make_problem("binomial", n_rows=40)
+        parted = replace(problem, y=(problem.terms[:, 0] > 0).double())
+        state = fit(parted, options=EvidenceOptions(max_iter=60), inputs=inputs)
+        assert is_finite(state)
+        eta = eta_of(parted, state)
+        assert ((eta > 0) == (parted.y > 0.5)).all()
+        assert eta.abs().max() < 1e3
+
+    @EVERY_FAMILY
+    def test_rows_of_zero_weight_equal_deletion(
+        self, family, make_problem, repeat_rows, fit
+    ):
+        problem = make_problem(family, n_rows=40, widths=(1, 2, 1), hidden=(3, 3))
+        counts = torch.ones(40, dtype=torch.long)
+        counts[::3] = 0
+        spoilt = problem.terms.clone()
+        spoilt[::3] *= 30.0  # whatever they hold
+        weighted = fit(replace(problem, terms=spoilt), counts.double())
+        shorter = fit(repeat_rows(problem, counts))
+        assert is_finite(weighted)
+        self.check_equal(weighted, shorter)
+
+    @EVERY_FAMILY
+    def test_integer_weights_equal_repetition(
+        self, family, make_problem, repeat_rows, fit
+    ):
+        problem = make_problem(family, n_rows=40, widths=(1, 2, 1), hidden=(3, 3))
+        counts = torch.arange(40) % 3 + 1
+        weighted = fit(problem, counts.double())
+        repeated = fit(repeat_rows(problem, counts))
+        self.check_equal(weighted, repeated)
+
+    @staticmethod
+    def check_equal(first, second):
+        assert torch.equal(first.support, second.support)
+        assert torch.equal(first.input_support, second.input_support)
+        for name in ("params", "coef", "intercept"):
+            torch.testing.assert_close(
+                getattr(first, name), getattr(second, name), rtol=0, atol=REPEAT_ATOL
+            )
+        assert first.log_evidence == pytest.approx(second.log_evidence, rel=REPEAT_ATOL)
+        assert first.dispersion == pytest.approx(second.dispersion, rel=REPEAT_ATOL)
+
+
+class TestSimplify:
+    """A needed input stays, an idle one goes; the same for features."""
+
+    @pytest.fixture
+    def fitted(self, begin):
+        """`y = x0 (1 + tanh(2 x1)) + noise`; features 2 and 3 are idle."""
+        rng = np.random.default_rng(3)
+        terms = rng.normal(size=(150, 4))
+        terms = (terms - terms.mean(0)) / terms.std(0)
+        y = terms[:, 0] * (1 + np.tanh(2 * terms[:, 1])) + 0.1 * rng.normal(size=150)
+        problem = Problem(
+            terms=torch.as_tensor(terms),
+            term_feature=torch.arange(4),
+            inputs=torch.as_tensor(terms.copy()),
+            y=torch.as_tensor(y),
+            offset=torch.zeros(150, dtype=torch.float64),
+            family=get_family("gaussian"),
+            spec=make_spec(list(range(4)), 4, (5, 5), "binary", True),
+        )
+        # Too few updates for the idle ones to die by themselves.
+        options = EvidenceOptions(max_iter=11)
+        start = begin(problem, optimism=0.1)
+        return problem, fit_evidence(problem, ones(problem), start, options)
+
+    def test_idle_inputs_go_and_the_needed_one_stays(self, fitted):
+        problem, state = fitted
+        assert state.input_support[2:].any()  # something to remove
+        simple = simplify(problem, ones(problem), state, EvidenceOptions())
+        assert simple.input_support.tolist() == [False, True, False, False]
+        norms = input_norms(problem.spec, simple.params)
+        assert not norms[[0, 2, 3]].any()
+
+    def test_idle_features_go_and_the_needed_one_stays(self, fitted):
+        problem, state = fitted
+        simple = simplify(problem, ones(problem), state, EvidenceOptions())
+        assert simple.support.tolist() == [True, False, False, False]
+        assert not simple.coef[1:].any()
+
+    def test_nothing_costs_more_evidence_than_the_margins_allow(self, fitted):
+        problem, state = fitted
+        options = EvidenceOptions()
+        simple = simplify(problem, ones(problem), state, options)
+        n_gone = int(state.support.sum() - simple.support.sum())
+        n_inputs_gone = int(state.input_support.sum() - simple.input_support.sum())
+        allowed = options.feature_margin * n_gone + options.input_margin * n_inputs_gone
+        assert simple.log_evidence > state.log_evidence - allowed
+
+    def test_an_infinite_margin_removes_everything(self, fitted):
+        problem, state = fitted
+        options = EvidenceOptions(feature_margin=np.inf, input_margin=np.inf)
+        simple = simplify(problem, ones(problem), state, options)
+        assert not simple.support.any()
+        assert not simple.input_support.any()
+        mean = problem.y.mean().item()
+        assert simple.intercept.item() == pytest.approx(mean, rel=1e-6)
+
+    def test_a_state_without_network_is_left_alone(self, fitted):
+        problem, state = fitted
+        bare = restrict(state, problem, torch.zeros(4, dtype=torch.bool))
+        linear = fit_evidence(problem, ones(problem), bare, EvidenceOptions())
+        simple = simplify(problem, ones(problem), linear, EvidenceOptions())
+        assert not simple.input_support.any()
+        assert simple.support[0]
+
+
+def test_start_state_is_the_glm(make_problem, make_params):
+    """The start keeps the coefficients given; its dispersion is what the GLM leaves."""
+    problem = make_problem(widths=(1, 2, 1))
+    weight = torch.linspace(0.5, 2, problem.n_rows, dtype=torch.float64)
+    at = Coefficients(
+        torch.tensor([[0.5, 0.2, -0.1, 0.3]], dtype=torch.float64),
+        torch.tensor([0.1], dtype=torch.float64),
+    )
+    support = torch.tensor([True, False, True])
+    params = make_params(problem.spec)[0]
+    everything = flags(problem)
+    start = start_state(problem, weight, params, at, support, everything, 0.5)
+    residual = problem.y - 0.1 - problem.terms @ at.coef[0]
+    spread = (weight * residual.square()).sum() / weight.sum()
+    assert start.dispersion == pytest.approx(0.5 * spread.item(), rel=1e-12)
+    assert start.coef.tolist() == [0.5, 0.0, 0.0, 0.3]
+    assert start.intercept.item() == 0.1
+    assert torch.equal(start.params, params)
+    assert start.log_evidence == -np.inf
