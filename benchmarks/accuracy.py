@@ -28,7 +28,7 @@ from statistics import mean, median, stdev
 from time import perf_counter
 
 import numpy as np
-from rivals import RIVALS, USUAL_RIVALS, Fitted, MissingRival, Rival, start_workers
+from rivals import RIVALS, USUAL_RIVALS, Fitted, MissingRivalError, Rival, start_workers
 from tasks import EVERY_TASK, Figure, Task, expand_names, is_simulated, load_task
 
 SUPPORTS = ("coef", "inputs", "features")
@@ -144,7 +144,7 @@ def usable_rivals(names: Iterable[str]) -> list[Rival]:
             raise SystemExit(f"{name} is not a rival; choose from {', '.join(RIVALS)}.")
         try:
             RIVALS[name].load()
-        except MissingRival as error:
+        except MissingRivalError as error:
             print(f"left out: {error}", file=sys.stderr)
             continue
         usable.append(RIVALS[name])

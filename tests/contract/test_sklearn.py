@@ -15,7 +15,13 @@ from sknimo import (
 )
 
 SHORT = 20  # optimiser steps, two checks of progress
-SHORT_SEARCH = {"n_starts": 1, "max_iter": 12, "cv": 2, "hidden": (4, 4)}
+SHORT_SEARCH = {
+    "alphas": (0.1, 0.01),
+    "cv": 2,
+    "n_starts": 1,
+    "max_iter": 10,
+    "hidden": (2, 2),
+}
 
 # The checks fit tiny tables, now and then with a constant column or parted classes.
 pytestmark = [
@@ -32,8 +38,6 @@ pytestmark = [
         NIMORegressor(family="gamma", max_iter=SHORT),
         NIMOClassifier(max_iter=SHORT),
         NIMORegressorCV(**SHORT_SEARCH),
-        NIMORegressorCV(family="poisson", **SHORT_SEARCH),
-        NIMORegressorCV(family="gamma", **SHORT_SEARCH),
         NIMOClassifierCV(**SHORT_SEARCH),
     ]
 )

@@ -68,7 +68,7 @@ RuleName = Literal["min", "1se"]
 
 # Where restarts begin, as a share of the dispersion that the GLM leaves.
 OPTIMISM = (1.0, 0.1, 1.0, 0.02)
-OPTIMISM_FIXED_DISPERSION = (0.3, 0.1, 1.0)
+OPTIMISM_FIXED_DISPERSION = (0.1, 0.3, 0.03, 1.0)
 # A restart joins the average when its gain in log evidence over the GLM is at least
 # this share of the best gain; the others have failed.
 MEMBER_SHARE = 0.7
@@ -572,7 +572,13 @@ def glm_path(
             loss[r, :, f] = rows.loss(eta).cpu().numpy()
     mean = np.average(loss, axis=2, weights=held_out)
     error = loss.std(axis=2, ddof=1) / math.sqrt(len(folds))
-    r, t = divmod(int(np.nanargmin(mean)), len(grid))
+    r, t = 0, int(np.nanargmin(mean[0]))
+    for other in range(1, len(RELAXATION)):
+        best = int(np.nanargmin(mean[other]))
+        gain = loss[r, t] - loss[other, best]
+        # Relaxing must win by more than the folds disagree.
+        if gain.mean() > gain.std(ddof=1) / math.sqrt(len(folds)):
+            r, t = other, best
     if rule == "1se":  # the strongest penalty that is as good within its error
         t = int(np.flatnonzero(mean[r] <= mean[r, t] + error[r, t])[0])
     at = full.blend(RELAXATION[r])

@@ -187,7 +187,8 @@ def _remove(
     options: EvidenceOptions,
     inputs: bool,
 ) -> EvidenceState:
-    brief = replace(options, max_iter=15, burn_in=1)
+    # A bilinear term needs time to move to another feature.
+    brief = replace(options, max_iter=15 if inputs else 40, burn_in=1)
     margin = options.input_margin if inputs else options.feature_margin
     needed = torch.zeros_like(state.support)
     while True:
@@ -200,7 +201,7 @@ def _remove(
             else feature_strength(problem, weight, state)
         )
         order = [int(j) for j in torch.argsort(strength) if kept[j]]
-        weak = [j for j in order if inputs or float(strength[j]) < 10 * margin]
+        weak = [j for j in order if inputs or float(strength[j]) < 4 * margin]
         if not weak:
             return state
         count = 1 if inputs else max(1, len(weak) // 2)
