@@ -19,7 +19,8 @@ SHORT_SEARCH = {
     "alphas": (0.1, 0.01),
     "cv": 2,
     "n_starts": 1,
-    "max_iter": 10,
+    "relax": False,
+    "max_iter": 9,  # the first after which precisions move
     "hidden": (2, 2),
 }
 

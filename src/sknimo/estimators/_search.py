@@ -82,6 +82,8 @@ RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
 # Up to this many features every restart may see all of them.
 FEW_FEATURES = 12
+# Log evidence that a feature must bring to an unshrunken linear model.
+LINEAR_MARGIN = 1.0
 OUTPUT_SCALE = 0.1
 
 
@@ -201,7 +203,11 @@ class EvidenceSearch(BaseNIMO):
             runner, path.chosen, random, int(self.n_starts), bool(self.relax)
         )
         members = choose_members(runner, search, int(self.n_members))
-        model = assemble(data, problem, members, path.chosen)
+        glm = path.chosen
+        if not members and path.relaxation > 0:
+            # Shrinkage hurts here: the unshrunken fit selects more exactly.
+            glm = linear_model(runner, search.linear)
+        model = assemble(data, problem, members, glm)
         self._keep(model, data, search, members, path, runner)
         return self
 
@@ -501,6 +507,13 @@ def agree(
             state = fit_evidence(runner.problem, runner.weight, fewer, brief)
         agreed.append(state)
     return agreed
+
+
+def linear_model(runner: Runner, linear: EvidenceState) -> Coefficients:
+    """Coefficients of the linear evidence fit without features that bring nothing."""
+    gentle = replace(runner.options, feature_margin=LINEAR_MARGIN)
+    state = simplify(runner.problem, runner.weight, linear, gentle)
+    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
 
 
 def assemble(
