@@ -166,7 +166,7 @@ def fit_lassonet(
     n = rows.n_train
     scaling = Scaling.learn(rows, n)
     X, y = scaling.columns(rows.X), scaling.target(rows.y)
-    with torch_threads(rows, n_jobs):
+    with few_threads(rows, n_jobs):
         path = net.path(X[:n], y[:n], X_val=X[n:], y_val=y[n:], return_state_dicts=True)
     best = min(path, key=lambda step: step.val_loss)
     net.load(best)
@@ -187,7 +187,7 @@ def fit_lassonet_cv(rows: Rows, seed: int, n_jobs: int) -> Fitted:
         hidden_dims=(100,), verbose=0, random_state=seed, torch_seed=seed
     )
     scaling = Scaling.learn(rows, len(rows.y))
-    with torch_threads(rows, n_jobs):
+    with few_threads(rows, n_jobs):
         net.fit(scaling.columns(rows.X), scaling.target(rows.y))
     return Fitted(scaling.wrap(net.predict), features=net.best_selected_.numpy())
 
@@ -249,11 +249,12 @@ def fit_mlp(rows: Rows, seed: int, n_jobs: int) -> Fitted:
         for stop in (True, False)
     ]
     losses = []
-    for options in candidates:
-        trial = _make_mlp(rows, seed, options).fit(X[:n], y[:n])
-        losses.append(held_out_loss(trial, rows, X[n:], y[n:]))
-    best = candidates[int(np.argmin(losses))]
-    est = _make_mlp(rows, seed, best).fit(X, y)
+    with few_threads(rows, n_jobs):
+        for options in candidates:
+            trial = _make_mlp(rows, seed, options).fit(X[:n], y[:n])
+            losses.append(held_out_loss(trial, rows, X[n:], y[n:]))
+        best = candidates[int(np.argmin(losses))]
+        est = _make_mlp(rows, seed, best).fit(X, y)
     return Fitted(scaling.wrap(est.predict))
 
 
@@ -336,14 +337,16 @@ class Scaling:
 
 
 @contextmanager
-def torch_threads(rows: Rows, n_jobs: int) -> Iterator[None]:
-    """Let torch use as many threads as pay off."""
+def few_threads(rows: Rows, n_jobs: int) -> Iterator[None]:
+    """Let BLAS and torch use as many threads as pay off."""
     import torch
+    from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(rows.n_threads(n_jobs))
+    before, n_threads = torch.get_num_threads(), rows.n_threads(n_jobs)
+    torch.set_num_threads(n_threads)
     try:
-        yield
+        with threadpool_limits(n_threads):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import (
@@ -69,7 +70,7 @@ SHORT = {
     "alphas": (0.1, 0.01),
     "cv": 3,
     "n_starts": 2,
-    "max_iter": 20,
+    "max_iter": 15,
     "hidden": (4, 4),
     "random_state": 0,
 }
@@ -212,21 +213,25 @@ class TestPath:
             lasso.fit((X - mean) / scale, (y - level) / spread, sample_weight=weight)
             np.testing.assert_allclose(coef, lasso.coef_, rtol=0, atol=PATH_ATOL)
 
-    @pytest.mark.parametrize("seed", [0, 1, 2])
+    @pytest.mark.parametrize("seed", range(5))
     def test_the_chosen_point_has_the_smallest_held_out_loss(self, seed):
+        """Relaxing more must gain more than its standard error over the folds."""
         X, y = sort_rows(*make_linear(n_rows=40, seed=seed))
         Z, t = standardise(X), standardise(y)
         folds = list(KFold(4, shuffle=True, random_state=seed).split(X))
-        est = make_glm(cv=folds).fit(X, y)
+        est = make_glm(cv=folds, alphas=np.geomspace(0.5, 0.001, 12)).fit(X, y)
         path = est.path_
         losses = self.held_out_losses(Z, t, path.alphas, folds)
-        sizes = [len(test) for _, test in folds]
-        mean = np.average(losses, axis=2, weights=sizes)
-        r, k = np.unravel_index(mean.argmin(), mean.shape)
+        r, k = 0, losses[0].mean(axis=1).argmin()
+        for relaxed in range(1, len(RELAXATION)):
+            best = losses[relaxed].mean(axis=1).argmin()
+            gain = losses[r, k] - losses[relaxed, best]
+            if gain.mean() > gain.std(ddof=1) / 2:
+                r, k = relaxed, best
         assert (path.relaxation, path.index) == (RELAXATION[r], k)
         assert est.alpha_ == path.alphas[k]
-        assert path.cv_loss == pytest.approx(mean[r], rel=LOSS_RTOL)
-        error = losses[r].std(axis=1, ddof=1) / np.sqrt(len(folds))
+        assert path.cv_loss == pytest.approx(losses[r].mean(axis=1), rel=LOSS_RTOL)
+        error = losses[r].std(axis=1, ddof=1) / 2  # four folds of equal size
         assert path.cv_error == pytest.approx(error, rel=1e-3)
 
     def test_a_path_that_is_not_relaxed_is_lassocv(self):
@@ -366,6 +371,7 @@ class TestPath:
             np.count_nonzero(est.path_.chosen.coef) for est in (best, sparse)
         )
         assert n_sparse <= n_best
+        assert np.count_nonzero(sparse.coef_) <= np.count_nonzero(best.coef_)
         loss, error = best.path_.cv_loss, best.path_.cv_error
         k = best.path_.index
         assert loss[sparse.path_.index] <= loss[k] + error[k]
@@ -541,7 +547,7 @@ class TestRefusals:
             make(**{name: 1.5}).fit(*data)
 
     @pytest.mark.xfail(reason="alphas are not validated")
-    @pytest.mark.parametrize("alphas", [[], [-1.0, 0.1], [np.nan, 0.1], [np.inf]])
+    @pytest.mark.parametrize("alphas", [[], [-1.0, 0.1], [np.inf]])
     def test_penalties_must_be_positive_numbers(self, alphas, data):
         with pytest.raises(ValueError, match="alphas"):
             make_glm(alphas=alphas).fit(*data)
@@ -557,7 +563,7 @@ class TestHardData:
     @pytest.mark.filterwarnings("ignore::sknimo.DataWarning")
     def test_a_constant_column_has_no_coefficient(self, data):
         X, y = data
-        est = make().fit(np.c_[X, np.ones(N_ROWS)], y)
+        est = make(**BRIEF).fit(np.c_[X, np.ones(N_ROWS)], y)
         assert est.coef_[3] == 0
 
     @pytest.mark.xfail(
@@ -566,12 +572,12 @@ class TestHardData:
     @pytest.mark.filterwarnings("ignore::sknimo.DataWarning")
     def test_constant_columns_alone_give_the_mean(self):
         y = np.arange(10.0)
-        est = make().fit(np.ones((10, 2)), y)
+        est = make(**BRIEF).fit(np.ones((10, 2)), y)
         assert est.predict(np.ones((10, 2))) == pytest.approx(np.full(10, 4.5))
 
     @pytest.mark.parametrize("value", [0.0, -3.0, 1e8, 1e-300])
     def test_a_constant_target_is_predicted_exactly(self, value, data):
-        est = make().fit(data[0], np.full(N_ROWS, value))
+        est = make(**BRIEF).fit(data[0], np.full(N_ROWS, value))
         assert est.n_members_ == 0
         assert not est.coef_.any()
         assert est.predict(data[0]) == pytest.approx(np.full(N_ROWS, value), rel=1e-15)
@@ -600,18 +606,18 @@ class TestHardData:
 
     def test_duplicated_columns_can_be_fitted(self, data):
         X, y = data
-        est = make().fit(np.c_[X, X], y)
+        est = make(**BRIEF).fit(np.c_[X, X], y)
         assert np.isfinite(est.coef_).all()
         assert est.score(np.c_[X, X], y) > 0.9
 
     def test_three_rows_are_enough(self, data):
-        est = make().fit(data[0][:3], data[1][:3])
+        est = make(**BRIEF).fit(data[0][:3], data[1][:3])
         assert np.isfinite(est.predict(data[0])).all()
 
     def test_an_outlier_leaves_everything_finite(self, data):
         X, y = data
         X[3, 0], y[3] = 1e9, -1e6
-        assert np.isfinite(make().fit(X, y).predict(X)).all()
+        assert np.isfinite(make(**BRIEF).fit(X, y).predict(X)).all()
 
     @pytest.mark.filterwarnings("ignore::sknimo.SeparationWarning")
     def test_parted_classes_give_a_finite_fit(self, data):
@@ -700,16 +706,23 @@ class TestInvariance:
         assert np.array_equal(np.random.get_state()[1], generators[1])
         assert torch.get_num_threads() == n_threads
 
-    @EVERY_FAMILY
-    def test_any_number_of_processes_gives_the_same_answer(self, family):
+    @staticmethod
+    def check_jobs(family, backend):
         X, y = make_data(family)
-        alone, together = (
-            make(family, **BRIEF | {"n_starts": 3, "n_jobs": n_jobs}).fit(X, y)
-            for n_jobs in (1, 2)
-        )
+        alone = make(family, **BRIEF | {"n_starts": 3}).fit(X, y)
+        with parallel_config(backend=backend):
+            together = clone(alone).set_params(n_jobs=2).fit(X, y)
         assert alone.n_members_ == together.n_members_
         assert np.array_equal(alone.model_.eta(X), together.model_.eta(X))
         assert alone.cv_results_ == together.cv_results_
+
+    def test_any_number_of_threads_gives_the_same_answer(self):
+        self.check_jobs("gaussian", "threading")
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("family", list(FAMILIES))
+    def test_any_number_of_processes_gives_the_same_answer(self, family):
+        self.check_jobs(family, "loky")
 
 
 class TestTime:
@@ -771,15 +784,30 @@ class TestAnswers:
         error = np.mean((est.predict(test.X) - test.y) ** 2)
         assert error < 0.0115  # noise floor 0.01
 
-    def test_the_glm_that_is_kept_is_the_chosen_point_of_the_path(self):
-        X, y = make_linear(n_rows=100, noise=0.5)
-        est = make().fit(X, y)
+    @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])
+    def test_the_glm_that_is_kept_is_linear(self, noise):
+        X, y = make_linear(n_rows=100, noise=noise)
+        est = make(alphas=None).fit(X, y)
         assert est.n_members_ == 0
         assert est.log_evidence_ - est.glm_log_evidence_ < EVIDENCE_MARGIN
-        chosen = est.path_.chosen.coef[0].numpy()
-        assert est.coef_ == pytest.approx(chosen * y.std() / X.std(axis=0), rel=1e-10)
         eta = est.intercept_ + (X - est.reference_) @ est.coef_
         assert est.predict(X) == pytest.approx(eta, rel=1e-10)
+
+    def test_the_glm_that_is_kept_is_the_chosen_point_where_shrinking_helps(self):
+        X, y = make_linear(n_rows=48, n_features=12, seed=2, dense=True)
+        est = make_glm().fit(X, y)
+        assert est.n_members_ == est.path_.relaxation == 0
+        chosen = est.path_.chosen.coef[0].numpy()
+        assert est.coef_ == pytest.approx(chosen * y.std() / X.std(axis=0), rel=1e-10)
+
+    def test_the_glm_that_is_kept_has_no_idle_feature_where_shrinking_hurts(self):
+        X, y = make_linear(n_rows=200, noise=0.1, seed=5)
+        est = make_glm(max_iter=50).fit(X, y)
+        assert est.n_members_ == 0
+        assert est.path_.relaxation > 0
+        assert np.flatnonzero(est.coef_).tolist() == [1, 3, 5]
+        ols = LinearRegression().fit(X[:, [1, 3, 5]], y)
+        assert est.coef_[[1, 3, 5]] == pytest.approx(ols.coef_, rel=1e-2)
 
     def test_noise_gives_the_mean(self):
         rng = np.random.default_rng(0)
@@ -1067,7 +1095,7 @@ class TestTools:
 
     def test_a_clone_is_unfitted_and_fits_the_same(self, data):
         X, y = data
-        est = make(cv=3).fit(X, y)
+        est = make(**BRIEF).fit(X, y)
         copied = clone(est)
         with pytest.raises(NotFittedError):
             copied.predict(X)
@@ -1076,10 +1104,11 @@ class TestTools:
     def test_an_offset_is_added_on_the_scale_of_eta(self):
         X, y = make_data("poisson", n_rows=100)
         offset = np.linspace(-1, 1, 100)
-        est = make("poisson", **BRIEF).fit(X, y)
+        est = make_glm("poisson").fit(X, y)
         expected = est.predict(X) * np.exp(offset)
         assert est.predict(X, offset) == pytest.approx(expected)
 
+    @pytest.mark.slow
     def test_a_constant_offset_moves_the_intercept_alone(self):
         X, y = make_data("poisson", n_rows=100)
         plain = make("poisson", **BRIEF).fit(X, y)
@@ -1089,7 +1118,7 @@ class TestTools:
 
     def test_labels_may_be_words(self):
         X, y = make_data("binomial")
-        plain = make("binomial", **BRIEF).fit(X, y)
+        plain = make_glm("binomial").fit(X, y)
         named = clone(plain).fit(X, np.where(y, "yes", "no"))
         assert named.classes_.tolist() == ["no", "yes"]
         assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))

@@ -122,7 +122,15 @@ class BaseNIMO(Explainable, BaseEstimator):
             mean, scale = spread.reference, spread.scale or 1.0
             target, shift = (target - mean) / scale, shift / scale
         return TrainingSet(
-            table, target, weight, shift, features, mean, scale, read.classes, n_rows
+            table,
+            target,
+            weight,
+            shift,
+            features,
+            mean,
+            scale,
+            read.classes,
+            rows.place,
         )
 
     def _check_n_samples(self, n_samples: int) -> None:
@@ -161,14 +169,16 @@ class BaseNIMO(Explainable, BaseEstimator):
         self.intercept_ = model.base_value
         self.reference_ = features.reference
         # What the summary says of the training rows, which are not kept themselves.
-        with torch_threads(len(data.table)):
+        # In units beyond 1e150 squares overflow: infinite there, but never a failed fit.
+        quiet = np.errstate(over="ignore", invalid="ignore")
+        with torch_threads(len(data.table)), quiet:
             self._facts = describe_training(
                 model,
                 data.table,
                 data.y * data.y_scale + data.y_mean,
                 data.weight,
                 data.offset * data.y_scale,
-                n_samples=data.n_samples,
+                n_samples=len(data.place),
             )
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:

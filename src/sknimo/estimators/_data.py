@@ -35,8 +35,8 @@ class TrainingSet:
         What was subtracted from and divided out of the target.
     classes : ndarray of shape (2,) or None
         Labels of a classification target.
-    n_samples : int
-        Rows as the user gave them.
+    place : ndarray of shape (n_samples,)
+        Where each row of the user went, -1 for rows of zero weight.
     """
 
     table: np.ndarray
@@ -47,7 +47,7 @@ class TrainingSet:
     y_mean: float
     y_scale: float
     classes: np.ndarray | None
-    n_samples: int
+    place: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class WeightedRows:
-    """Distinct rows with their total weights."""
+    """Distinct rows with their total weights.
+
+    `place` says where each row of the user went, -1 for rows of zero weight.
+    """
 
     table: np.ndarray
     target: np.ndarray
     weight: np.ndarray
     offset: np.ndarray
+    place: np.ndarray
 
 
 def merge_rows(
@@ -81,17 +85,26 @@ def merge_rows(
     keep = weight > 0
     table, target = table[keep], target[keep]
     weight, offset = weight[keep], offset[keep]
+    place = np.full(len(keep), -1)
     if table.size > MERGE_CELLS or len(table) == 0:
-        return WeightedRows(table, target, weight, offset)
+        place[keep] = np.arange(len(table))
+        return WeightedRows(table, target, weight, offset, place)
     keys = np.column_stack([offset, target, table])
     order = np.lexsort(keys.T[::-1])
     keys, weight = keys[order], weight[order]
     first = np.ones(len(keys), dtype=bool)
     first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
     total = np.add.reduceat(weight, np.flatnonzero(first))
+    merged = np.empty(len(order), dtype=int)
+    merged[order] = np.cumsum(first) - 1
+    place[keep] = merged
     keys = keys[first]
     return WeightedRows(
-        np.ascontiguousarray(keys[:, 2:]), keys[:, 1].copy(), total, keys[:, 0].copy()
+        np.ascontiguousarray(keys[:, 2:]),
+        keys[:, 1].copy(),
+        total,
+        keys[:, 0].copy(),
+        place,
     )
 
 

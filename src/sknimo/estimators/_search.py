@@ -99,6 +99,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Weights of the rows that a fold trains on and holds out, each (n,)."""
+
+    train: np.ndarray
+    held_out: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class GlmPath:
     """The relaxed lasso path and what cross-validation chose on it.
 
@@ -219,20 +227,35 @@ class EvidenceSearch(BaseNIMO):
             window=12 if known else 6,
         )
 
-    def _folds(
-        self, data: TrainingSet, random: np.random.RandomState
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Train and test rows; integers shuffle first, because rows are sorted."""
+    def _folds(self, data: TrainingSet, random: np.random.RandomState) -> list[Fold]:
+        """Training and held-out weight of every row, per fold.
+
+        An integer makes random folds of distinct rows. A splitter, or an iterable of
+        index pairs, refers to the rows as the user gave them.
+        """
         n_rows = len(data.table)
         if isinstance(self.cv, Integral):
-            n_folds = min(int(self.cv), n_rows)
-            fold = random.permutation(n_rows) % n_folds
+            fold = random.permutation(n_rows) % min(int(self.cv), n_rows)
             return [
-                (np.flatnonzero(fold != k), np.flatnonzero(fold == k))
-                for k in range(n_folds)
+                Fold(data.weight * (fold != k), data.weight * (fold == k))
+                for k in range(fold.max() + 1)
             ]
-        splitter = check_cv(self.cv, data.y, classifier=data.classes is not None)
-        return list(splitter.split(data.table, data.y))
+        used = data.place >= 0
+        # Weight of one row of the user: repeated rows share what was added up.
+        count = np.bincount(data.place[used], minlength=n_rows)
+        each = np.where(used, (data.weight / count)[data.place], 0.0)
+        target = np.where(used, data.y[data.place], 0.0)
+        splitter = check_cv(self.cv, target, classifier=data.classes is not None)
+
+        def total(rows: np.ndarray) -> np.ndarray:
+            kept = rows[used[rows]]
+            return np.bincount(data.place[kept], each[kept], minlength=n_rows)
+
+        placeholder = np.zeros((len(target), 1))
+        return [
+            Fold(total(np.asarray(train)), total(np.asarray(test)))
+            for train, test in splitter.split(placeholder, target)
+        ]
 
     def _keep(
         self,
@@ -550,7 +573,7 @@ def glm_path(
     problem: Problem,
     weight: Tensor,
     alphas: Any,
-    folds: list[tuple[np.ndarray, np.ndarray]],
+    folds: list[Fold],
     rule: str,
 ) -> GlmPath:
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
@@ -566,12 +589,10 @@ def glm_path(
     full = fit_path(problem, share, grid)
     loss = np.empty((len(RELAXATION), len(grid), len(folds)))
     held_out = np.empty(len(folds))
-    for f, (train, test) in enumerate(folds):
-        inside = torch.zeros_like(weight)
-        inside[torch.as_tensor(train)] = weight[torch.as_tensor(train)]
+    for f, fold in enumerate(folds):
+        inside = torch.as_tensor(fold.train).to(weight)
         fitted = fit_path(problem, (inside / inside.sum()).unsqueeze(0), grid)
-        outside = torch.zeros_like(weight)
-        outside[torch.as_tensor(test)] = weight[torch.as_tensor(test)]
+        outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(outside.sum())
         rows = Rows(
             problem.y,

@@ -32,6 +32,12 @@ MODIFIER_SHARE = 0.1
 MAX_MODIFIERS = 3
 
 
+def exp_or_inf(values: np.ndarray) -> np.ndarray:
+    """Exponential; a ratio too large for a float is infinite, without a warning."""
+    with np.errstate(over="ignore"):
+        return np.exp(values)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
     """What each feature does, all arrays of shape (p,).
@@ -214,8 +220,8 @@ def effects(
             variance, square, out=np.zeros_like(square), where=square > 0
         ).clip(0, 1),
         response_effect=share @ (slope[:, None] * steps),
-        ratio=np.exp(coef) if has_ratio else None,
-        average_ratio=np.exp(average) if has_ratio else None,
+        ratio=exp_or_inf(coef) if has_ratio else None,
+        average_ratio=exp_or_inf(average) if has_ratio else None,
         directed=directed,
         roles=find_roles(model),
         family=model.family,

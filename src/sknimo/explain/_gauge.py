@@ -137,6 +137,9 @@ def _least_squares(
 
     swap = np.zeros_like(anchor)
     residual = gather(energy_of)
+    # Squares of a target in extreme units would overflow: solve in units of its own.
+    unit = float(np.abs(residual).max()) or 1.0
+    residual = residual / unit
     direction, square = residual, float((residual**2).sum())
     stop = CG_TOL**2 * square
     for _ in range(CG_STEPS):
@@ -150,4 +153,4 @@ def _least_squares(
         residual = residual - square / curvature * image
         last, square = square, float((residual**2).sum())
         direction = residual + square / last * direction
-    return swap
+    return swap * unit

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Protocol
 
-import numpy as np
-
+from sknimo.explain._effects import exp_or_inf
 from sknimo.explain._local import find_roles, ratio_name
 from sknimo.explain._price import TrainingFacts
 from sknimo.model import FittedModel
@@ -210,7 +209,7 @@ def summarise(
     label = ratio_name(model.family)
     features = model.features
     coef = features.per_feature(model.term_coef * features.unit)
-    scaled = coef * features.scale if label is None else np.exp(coef)
+    scaled = coef * features.scale if label is None else exp_or_inf(coef)
     known = None if facts is None else facts.effects
     rows = tuple(
         SummaryRow(
