@@ -1,4 +1,4 @@
-"""Every public estimator passes all of scikit-learn's checks, but for what is named.
+"""Every public estimator passes all of scikit-learn's checks; none may fail.
 
 The checks are about behaviour, not about training: a short run shows the same as a
 long one, and the run with plain defaults is marked slow.
@@ -40,7 +40,7 @@ pytestmark = [
         NIMOClassifier(max_iter=SHORT),
         NIMORegressorCV(**SHORT_SEARCH),
         NIMOClassifierCV(**SHORT_SEARCH),
-    ],
+    ]
 )
 def test_estimators_pass_every_check(estimator, check):
     check(estimator)
@@ -57,7 +57,7 @@ def test_estimators_pass_every_check(estimator, check):
         NIMORegressorCV(family="poisson"),
         NIMORegressorCV(family="gamma"),
         NIMOClassifierCV(),
-    ],
+    ]
 )
 def test_estimators_pass_every_check_with_plain_defaults(estimator, check):
     check(estimator)

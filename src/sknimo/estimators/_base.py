@@ -106,6 +106,7 @@ class BaseNIMO(Explainable, BaseEstimator):
         weight = read_weight(sample_weight, n_rows)
         shift = read_offset(offset, n_rows)
         check_domain(target, weight, family)
+        given_weight = weight
         rows = merge_rows(table, target, weight, shift)
         table, target = rows.table, rows.target
         weight, shift = rows.weight, rows.offset
@@ -131,6 +132,7 @@ class BaseNIMO(Explainable, BaseEstimator):
             scale,
             read.classes,
             rows.place,
+            given_weight,
         )
 
     def _check_n_samples(self, n_samples: int) -> None:
@@ -169,7 +171,7 @@ class BaseNIMO(Explainable, BaseEstimator):
         self.intercept_ = model.base_value
         self.reference_ = features.reference
         # What the summary says of the training rows, which are not kept themselves.
-        # In units beyond 1e150 squares overflow: infinite there, but never a failed fit.
+        # In units beyond 1e150 squares overflow: infinite there, but no failed fit.
         quiet = np.errstate(over="ignore", invalid="ignore")
         with torch_threads(len(data.table)), quiet:
             self._facts = describe_training(

@@ -5,8 +5,9 @@ Every refusal names the row (or the column) and a remedy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class TrainingSet:
         Labels of a classification target.
     place : ndarray of shape (n_samples,)
         Where each row of the user went, -1 for rows of zero weight.
+    given_weight : ndarray of shape (n_samples,)
+        Weights of those rows.
     """
 
     table: np.ndarray
@@ -48,6 +51,7 @@ class TrainingSet:
     y_scale: float
     classes: np.ndarray | None
     place: np.ndarray
+    given_weight: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,15 @@ def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
     check_scalar(value, name, kind, min_val=minimum)
     if not np.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value!r}.")
+
+
+def check_widths(hidden: Any) -> None:
+    """Refuse layer widths that are not two positive whole numbers."""
+    widths = list(hidden) if isinstance(hidden, Iterable) else []
+    if len(widths) != 2 or not all(
+        isinstance(size, Integral) and int(size) >= 1 for size in widths
+    ):
+        raise ValueError(f"hidden must hold two positive layer widths, got {hidden!r}.")
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
@@ -20,7 +19,12 @@ from sknimo.estimators._base import (
     is_separated,
     state_problem,
 )
-from sknimo.estimators._data import TrainingSet, check_number, check_option
+from sknimo.estimators._data import (
+    TrainingSet,
+    check_number,
+    check_option,
+    check_widths,
+)
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning
@@ -151,14 +155,7 @@ class FixedPenalties(BaseNIMO):
                 "validation_fraction must lie strictly between 0 and 1, got "
                 f"{self.validation_fraction!r}."
             )
-        hidden: Any = self.hidden
-        widths = list(hidden) if isinstance(hidden, Iterable) else []
-        if len(widths) != 2 or not all(
-            isinstance(size, Integral) and int(size) >= 1 for size in widths
-        ):
-            raise ValueError(
-                f"hidden must hold two positive whole layer widths, got {hidden!r}."
-            )
+        check_widths(self.hidden)
 
     def _options(self, noise_seed: int) -> Options:
         return Options(

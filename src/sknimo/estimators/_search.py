@@ -43,7 +43,12 @@ from sknimo.estimators._base import (
     state_problem,
     torch_threads,
 )
-from sknimo.estimators._data import TrainingSet, check_number, check_option
+from sknimo.estimators._data import (
+    TrainingSet,
+    check_number,
+    check_option,
+    check_widths,
+)
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning
@@ -175,6 +180,17 @@ class EvidenceSearch(BaseNIMO):
         check_option("device", self.device, get_args(DeviceName))
         for name in ("n_starts", "n_members", "max_iter"):
             check_number(name, getattr(self, name), Integral, 1)
+        check_widths(self.hidden)
+        if isinstance(self.cv, Integral) and (int(self.cv) < 2 or self.cv is True):
+            raise ValueError(
+                f"cv must be at least 2 folds or a splitter, got {self.cv}."
+            )
+        if self.alphas is not None:
+            alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
+            if not (alphas.size and np.isfinite(alphas).all() and (alphas > 0).all()):
+                raise ValueError(
+                    f"alphas must be positive numbers, got {self.alphas!r}."
+                )
         if self.max_time is not None:
             check_number("max_time", self.max_time, Real, 0)
 
@@ -241,21 +257,24 @@ class EvidenceSearch(BaseNIMO):
                 for k in range(fold.max() + 1)
             ]
         used = data.place >= 0
-        # Weight of one row of the user: repeated rows share what was added up.
-        count = np.bincount(data.place[used], minlength=n_rows)
-        each = np.where(used, (data.weight / count)[data.place], 0.0)
         target = np.where(used, data.y[data.place], 0.0)
         splitter = check_cv(self.cv, target, classifier=data.classes is not None)
 
-        def total(rows: np.ndarray) -> np.ndarray:
-            kept = rows[used[rows]]
-            return np.bincount(data.place[kept], each[kept], minlength=n_rows)
+        def total(rows: Any) -> np.ndarray:
+            index = np.arange(len(used))[np.asarray(rows)]  # positions or a mask
+            kept = index[used[index]]
+            weight = data.given_weight[kept]
+            return np.bincount(data.place[kept], weight, minlength=n_rows)
 
         placeholder = np.zeros((len(target), 1))
-        return [
-            Fold(total(np.asarray(train)), total(np.asarray(test)))
+        folds = [
+            Fold(total(train), total(test))
             for train, test in splitter.split(placeholder, target)
         ]
+        folds = [f for f in folds if f.train.any() and f.held_out.any()]
+        if not folds:
+            raise ValueError("cv leaves no fold with rows to train on and to hold out.")
+        return folds
 
     def _keep(
         self,
@@ -282,14 +301,14 @@ class EvidenceSearch(BaseNIMO):
                 "The classes are separated perfectly: the fit is finite only because "
                 "of its priors, and the size of its coefficients is arbitrary.",
                 SeparationWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if runner.out_of_time:
             warnings.warn(
                 f"max_time={self.max_time} s was reached after "
                 f"{len(search.states)} restarts; the best so far was kept.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -605,13 +624,13 @@ def glm_path(
             eta = rows.eta(problem.terms, at.coef, at.intercept)
             loss[r, :, f] = rows.loss(eta).cpu().numpy()
     mean = np.average(loss, axis=2, weights=held_out)
-    error = loss.std(axis=2, ddof=1) / math.sqrt(len(folds))
+    error = standard_error(loss)
     r, t = 0, int(np.nanargmin(mean[0]))
     for other in range(1, len(RELAXATION)):
         best = int(np.nanargmin(mean[other]))
         gain = loss[r, t] - loss[other, best]
         # Relaxing must win by more than the folds disagree.
-        if gain.mean() > gain.std(ddof=1) / math.sqrt(len(folds)):
+        if gain.mean() > standard_error(gain):
             r, t = other, best
     if rule == "1se":  # the strongest penalty that is as good within its error
         t = int(np.flatnonzero(mean[r] <= mean[r, t] + error[r, t])[0])
@@ -626,6 +645,12 @@ def glm_path(
         cv_error=error[r],
         chosen=at.take(index),
     )
+
+
+def standard_error(values: np.ndarray) -> Any:
+    """Standard error of the mean over the last axis; zero for a single value."""
+    count = values.shape[-1]
+    return values.std(axis=-1, ddof=1 if count > 1 else 0) / math.sqrt(count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,9 @@ def restrict(
     """The same member with fewer features and inputs, everything else as it is."""
     support = state.support if support is None else support
     params = state.params.clone().unsqueeze(0)
-    owner = torch.tensor(problem.spec.input_feature, device=params.device)
+    owner = torch.tensor(
+        problem.spec.input_feature, dtype=torch.long, device=params.device
+    )
     unpack(problem.spec, params).first.mul_(input_support[owner].to(params))
     return replace(
         state,
