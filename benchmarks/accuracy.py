@@ -3,7 +3,7 @@
     python benchmarks/accuracy.py [--tasks setting0..setting4,class1,boston]
                                   [--rivals sknimo,lasso] [--seeds 10] [--first-seed 0]
                                   [--n-jobs 2] [--data DIR] [--csv out.csv] [--quick]
-    python benchmarks/accuracy.py --table out.csv
+    python benchmarks/accuracy.py --table out.csv [--seeds 10] [--first-seed 0]
 
 Figures are mean squared errors for regression and shares of correct labels for
 classification, on rows that no method has seen; see `tasks.py` for the data and
@@ -11,8 +11,8 @@ classification, on rows that no method has seen; see `tasks.py` for the data and
 or threads where the method can use them.
 
 Rows that the CSV file holds already are not fitted again, so a run that was stopped can
-be resumed; `--again` fits them anew, and the newest row counts. `--table` prints a CSV
-file as Markdown.
+be resumed; `--again` fits them anew, and the newest row counts. `--table` prints the
+given seeds of a CSV file as Markdown.
 """
 
 from __future__ import annotations
@@ -116,8 +116,11 @@ def run(options: argparse.Namespace) -> dict[tuple, Result]:
     done = read_results(options.csv) if options.csv and not options.again else {}
     rivals = usable_rivals(options.rivals.split(","))
     results, failures = {}, 0
+    names = expand_names(options.tasks)
+    for name in names:  # a table that is missing should be noticed before the long run
+        load_task(name, options.first_seed, options.data)
     start_workers(options.n_jobs)
-    for name in expand_names(options.tasks):
+    for name in names:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             task = load_task(name, seed, options.data, options.quick)
             for rival in rivals:
@@ -175,6 +178,15 @@ def show(value: float) -> str:
     return f"{value:.{n_decimals}f}"
 
 
+def choose(results: Iterable[Result], seeds: range) -> list[Result]:
+    """Results with these seeds, without those of quick runs beside full ones."""
+    results = [result for result in results if result.seed in seeds]
+    most: dict[str, int] = {}
+    for result in results:
+        most[result.task] = max(result.n_fit, most.get(result.task, 0))
+    return [result for result in results if result.n_fit == most[result.task]]
+
+
 Groups = dict[tuple[str, str], list[Result]]
 
 
@@ -230,7 +242,7 @@ def print_markdown(groups: Groups) -> None:
     simulated = [task for task in figures if is_simulated(task)]
     for support in SUPPORTS:
         print_block(
-            f"Exact support, {support}: seeds",
+            f"Exact support of {support}, share of seeds",
             simulated,
             groups,
             lambda results, support=support: share_exact(results, support),
@@ -249,13 +261,18 @@ def print_block(
     most = max((len(results) for results in groups.values()), default=0)
     rows = []
     for rival in rivals:
-        cells = [groups.get((task, rival), []) for task in tasks]
-        texts = [cell(results) if results else "" for results in cells]
+        texts = []
+        for task in tasks:
+            results = groups.get((task, rival), [])
+            text = cell(results) if results else ""
+            if text and len(results) < most and "/" not in text:
+                text += f", {len(results)} seeds"
+            texts.append(text)
         if any(texts):
             rows.append([rival, *texts])
     if not rows:
         return
-    print(f"\n{title} ({most} seeds unless a cell says otherwise)\n")
+    print(f"\n{title}; {most} seeds unless a cell says otherwise.\n")
     print("| " + " | ".join(["method", *tasks]) + " |")
     print("|---" * (1 + len(tasks)) + "|")
     for row in rows:
@@ -296,7 +313,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     options = parse_options()
     if options.table:
-        print_markdown(group(read_results(options.table).values()))
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        print_markdown(group(choose(read_results(options.table).values(), seeds)))
     else:
         print_summary(group(run(options).values()))
 

@@ -132,7 +132,9 @@ def check_widths(hidden: Any) -> None:
     if len(widths) != 2 or not all(
         isinstance(size, Integral) and int(size) >= 1 for size in widths
     ):
-        raise ValueError(f"hidden must hold two positive layer widths, got {hidden!r}.")
+        raise ValueError(
+            f"hidden must hold two positive whole layer widths, got {hidden!r}."
+        )
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:

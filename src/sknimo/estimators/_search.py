@@ -181,9 +181,9 @@ class EvidenceSearch(BaseNIMO):
         for name in ("n_starts", "n_members", "max_iter"):
             check_number(name, getattr(self, name), Integral, 1)
         check_widths(self.hidden)
-        if isinstance(self.cv, Integral) and (int(self.cv) < 2 or self.cv is True):
+        if isinstance(self.cv, Integral) and int(self.cv) < 2:
             raise ValueError(
-                f"cv must be at least 2 folds or a splitter, got {self.cv}."
+                f"cv must be 2 folds or more, or a splitter; got {self.cv}."
             )
         if self.alphas is not None:
             alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
