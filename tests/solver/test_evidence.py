@@ -707,7 +707,12 @@ class TestFit:
 class TestHardCases:
     """Nothing the data can be makes a NaN."""
 
-    CASES = ("constant y", "more features than rows", "duplicated columns", "two rows")
+    CASES = (
+        "constant y",
+        "more features than rows",
+        "duplicated columns",
+        pytest.param("two rows", marks=pytest.mark.slow),
+    )
 
     @pytest.fixture
     def hard(self, make_problem, draw_response):
