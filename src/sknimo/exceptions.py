@@ -7,3 +7,7 @@ class DataWarning(UserWarning):
 
 class SeparationWarning(UserWarning):
     """The classes are separated perfectly, so the size of coefficients is arbitrary."""
+
+
+class ModelFileError(ValueError):
+    """A file is no saved model of this library, or a damaged or newer one."""

@@ -59,7 +59,10 @@ ALLOWED = {
         "safetensors",
         "torch",
         "sknimo.exceptions",
+        "sknimo.families",
+        "sknimo.features",
         "sknimo.model",
+        "sknimo.network",
     },
     "estimators": {
         "joblib",

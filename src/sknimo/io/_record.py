@@ -1,0 +1,282 @@
+"""A fitted model as plain values and arrays, and back.
+
+The record is what files, exports and reports are made from:
+
+    family      name of the response family
+    spec        hidden: two integers; mask: bool; input_feature: the feature that owns
+                each network input; code: position codes, array (p, b)
+    features    per feature, its name, the basis of its terms and the basis of its
+                network inputs
+    low, high   range of each column in training, arrays (p,)
+    coef        array (M, q); intercept (M,); params (M, P), cut into blocks by
+                `NetworkSpec.shapes`; modulated (M, p), bool
+
+A basis is a mapping with its `kind` and its fields by name. `KINDS` lists every kind.
+
+Shapes: M members, p features, q terms, r inputs, b bits, P weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from sknimo.families import FAMILIES
+from sknimo.features import (
+    Basis,
+    Clipped,
+    FeatureMap,
+    Levels,
+    Linear,
+    OrMissing,
+    Polynomial,
+    RankGauss,
+    Spline,
+)
+from sknimo.io._checks import Node
+from sknimo.model import FittedModel
+from sknimo.network import NetworkSpec
+
+MAX_HIDDEN = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How one field of a basis is written and read."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Node], Any]
+
+
+def _plain_labels(values: tuple[Any, ...]) -> list[Any]:
+    return [v.item() if isinstance(v, np.generic) else v for v in values]
+
+
+NUMBER = Field(float, lambda node: node.number())
+SPREAD = Field(float, lambda node: node.number(low=0.0))
+POSITIVE = Field(float, lambda node: node.positive())
+CODE = Field(int, lambda node: node.integer(low=0))
+LABELS = Field(_plain_labels, lambda node: tuple(v.label() for v in node.items()))
+VECTOR = Field(np.array, lambda node: node.array((None,)))
+MATRIX = Field(np.array, lambda node: node.array((None, None)))
+INNER = Field(lambda basis: basis_record(basis), lambda node: basis_from_record(node))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of basis: its class, its fields, and what must hold between them."""
+
+    cls: type[Any]
+    fields: dict[str, Field]
+    holds: Callable[[Any], bool] = lambda basis: True
+    rule: str = ""
+
+
+def _rises(points: np.ndarray) -> bool:
+    return bool((np.diff(points) > 0).all())
+
+
+def _wraps(basis: Any, cls: type[Any]) -> bool:
+    """Whether a basis is or contains one of this class."""
+    while not isinstance(basis, cls):
+        if not isinstance(basis, OrMissing | Clipped):
+            return False
+        basis = basis.basis
+    return True
+
+
+KINDS: dict[str, Kind] = {
+    "linear": Kind(Linear, {"reference": NUMBER, "scale": SPREAD, "residue": NUMBER}),
+    "polynomial": Kind(
+        Polynomial, {"reference": NUMBER, "scale": POSITIVE, "spread": POSITIVE}
+    ),
+    "spline": Kind(
+        Spline,
+        {
+            "reference": NUMBER,
+            "scale": POSITIVE,
+            "knots": VECTOR,
+            "transform": MATRIX,
+        },
+        lambda b: (
+            len(b.knots) >= 3
+            and _rises(b.knots)
+            and len(b.transform) == len(b.knots) - 1
+            and b.transform.shape[1] >= 1
+        ),
+        "a spline with three or more increasing knots and a transform that fits them",
+    ),
+    "levels": Kind(
+        Levels,
+        {"values": LABELS, "baseline": CODE, "scale": SPREAD},
+        lambda b: (
+            b.baseline < len(b.values) == len(set(b.values))
+            and (b.scale > 0) == (len(b.values) > 1)
+        ),
+        "distinct levels, one of them the baseline, with a scale if there are several",
+    ),
+    "or_missing": Kind(
+        OrMissing,
+        {"basis": INNER, "indicator_scale": POSITIVE},
+        lambda b: not _wraps(b.basis, OrMissing),
+        "a basis that does not allow for missing values itself",
+    ),
+    "rank_gauss": Kind(
+        RankGauss,
+        {"reference": NUMBER, "points": VECTOR, "scores": VECTOR},
+        lambda b: len(b.points) == len(b.scores) > 0 and _rises(b.points),
+        "increasing points, each with a score",
+    ),
+    "clipped": Kind(
+        Clipped,
+        {"basis": INNER, "low": NUMBER, "high": NUMBER},
+        lambda b: b.low <= b.high and not _wraps(b.basis, Clipped),
+        "a range around a basis that is not clipped itself",
+    ),
+}
+_KIND_OF = {kind.cls: name for name, kind in KINDS.items()}
+
+
+def basis_record(basis: Basis) -> dict[str, Any]:
+    """A basis as its kind and fields."""
+    name = _KIND_OF[type(basis)]
+    fields = KINDS[name].fields
+    values = {key: field.write(getattr(basis, key)) for key, field in fields.items()}
+    return {"kind": name, **values}
+
+
+def basis_from_record(node: Node) -> Any:
+    """Undo `basis_record`, refusing what no fit can have produced."""
+    if type(node.value) is not dict or "kind" not in node.value:
+        raise node.refuse("a mapping with a kind")
+    kind = KINDS[Node(node.value["kind"], f"{node.place}.kind").text(KINDS)]
+    found = node.fields("kind", *kind.fields)[1:]
+    readers = kind.fields.values()
+    values = [field.read(at) for field, at in zip(readers, found, strict=True)]
+    basis = kind.cls(**dict(zip(kind.fields, values, strict=True)))
+    if not kind.holds(basis):
+        raise node.refuse(kind.rule)
+    return basis
+
+
+def model_record(model: FittedModel) -> dict[str, Any]:
+    """Describe a fitted model in plain values and arrays.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.io import model_from_record, model_record
+    >>> record = model_record(est.model_)
+    >>> record["features"][0]["name"], record["features"][0]["basis"]["kind"]
+    ('x0', 'linear')
+    >>> bool((model_from_record(record).eta(data.X) == est.model_.eta(data.X)).all())
+    True
+    """
+    features, spec = model.features, model.spec
+    columns = zip(features.names, features.bases, features.input_bases, strict=True)
+    return {
+        "family": model.family.name,
+        "spec": {
+            "hidden": list(spec.hidden),
+            "mask": spec.mask,
+            "input_feature": list(spec.input_feature),
+            "code": np.array(spec.code, dtype=np.float64).reshape(len(spec.code), -1),
+        },
+        "features": [
+            {
+                "name": name,
+                "basis": basis_record(basis),
+                "input": basis_record(input_basis),
+            }
+            for name, basis, input_basis in columns
+        ],
+        "low": np.array(features.low, dtype=np.float64),
+        "high": np.array(features.high, dtype=np.float64),
+        "coef": model.coef.double().numpy().copy(),
+        "intercept": model.intercept.double().numpy().copy(),
+        "params": model.params.numpy().copy(),
+        "modulated": model.modulated.numpy().copy(),
+    }
+
+
+def model_from_record(record: dict[str, Any]) -> FittedModel:
+    """Undo `model_record`; anything amiss is a `ModelFileError`."""
+    node = Node(record, "model")
+    family, spec, columns, low, high, coef, intercept, params, modulated = node.fields(
+        "family",
+        "spec",
+        "features",
+        "low",
+        "high",
+        "coef",
+        "intercept",
+        "params",
+        "modulated",
+    )
+    features = _read_features(columns, low, high)
+    p, q = features.n_features, len(features.term_feature)
+    network = _read_spec(spec, features)
+    members = intercept.array((None,))
+    if len(members) == 0:
+        raise intercept.refuse("one number per member")
+    size = len(members)
+    weights = params.value
+    dtype = np.float32 if getattr(weights, "dtype", None) == np.float32 else np.float64
+    return FittedModel(
+        features=features,
+        family=FAMILIES[family.text(FAMILIES)],
+        spec=network,
+        coef=_tensor(coef.array((size, q))),
+        intercept=_tensor(members),
+        params=_tensor(params.array((size, network.n_params), dtype)),
+        modulated=_tensor(modulated.array((size, p), np.bool_)),
+    )
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.array(array, order="C"))
+
+
+def _read_features(columns: Node, low: Node, high: Node) -> FeatureMap:
+    names, bases, input_bases = [], [], []
+    for column in columns.items():
+        name, basis, input_basis = column.fields("name", "basis", "input")
+        names.append(name.text())
+        bases.append(basis_from_record(basis))
+        input_bases.append(basis_from_record(input_basis))
+        if bases[-1].reference != input_bases[-1].reference:
+            raise column.refuse("a feature with one reference")
+    if not names or len(set(names)) < len(names):
+        raise columns.refuse("one or more features with names of their own")
+    p = (len(names),)
+    return FeatureMap(
+        tuple(names),
+        tuple(bases),
+        tuple(input_bases),
+        low.array(p, finite=False).copy(),
+        high.array(p, finite=False).copy(),
+    )
+
+
+def _read_spec(node: Node, features: FeatureMap) -> NetworkSpec:
+    hidden, mask, owner, code = node.fields("hidden", "mask", "input_feature", "code")
+    widths = [width.integer(1, MAX_HIDDEN) for width in hidden.items()]
+    if len(widths) != 2:
+        raise hidden.refuse("two integers")
+    owners = tuple(feature.integer(low=0) for feature in owner.items())
+    if owners != tuple(features.input_feature.tolist()):
+        raise owner.refuse("the owners of the inputs that the features have")
+    codes = code.array((features.n_features, None))
+    return NetworkSpec(
+        input_feature=owners,
+        code=tuple(tuple(row) for row in codes.tolist()),
+        hidden=(widths[0], widths[1]),
+        mask=mask.flag(),
+    )
