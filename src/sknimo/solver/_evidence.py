@@ -398,8 +398,8 @@ class _Member:
             dispersion = max(2 * loss / max(n_rows - used, 0.05 * n_rows), 1e-10)
         prior = float((precision * theta.square()).sum()) / 2
         evidence = -loss / state.dispersion - prior - posterior.half_log_det
-        if self._estimates_dispersion:
-            evidence -= n_rows / 2 * math.log(state.dispersion)
+        if self._estimates_dispersion:  # the intercept takes one row's worth
+            evidence -= (n_rows - 1) / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
         self.state = replace(
             state,
