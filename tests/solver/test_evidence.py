@@ -43,8 +43,6 @@ ARD_RTOL = 0.02  # other hyperpriors and another count of degrees of freedom
 REPEAT_ATOL = 1e-8  # promised; the order of sums differs and many steps amplify it
 
 FEW_STEPS = EvidenceOptions(max_iter=25)
-# Precisions and dispersion stay: the only update comes after the only step.
-FIXED = EvidenceOptions(max_iter=1, burn_in=1)
 # Until nothing moves: no step is ever too small to go on.
 UNTIL_STILL = EvidenceOptions(max_iter=60, burn_in=1, tol=-np.inf)
 
@@ -384,7 +382,7 @@ class TestLinearModel:
 
     @pytest.fixture
     def fixed(self, begin):
-        """One step with precisions and dispersion as given."""
+        """One step, judged once, with precisions and dispersion as given."""
 
         def fixed(problem, weight=None):
             weight = ones(problem) if weight is None else weight
@@ -393,7 +391,10 @@ class TestLinearModel:
                 coef_precision=self.PRECISION,
                 dispersion=self.DISPERSION,
             )
-            return fit_evidence(problem, weight, start, FIXED)
+            member = _Member(problem, weight, start)
+            member.newton_step()
+            member.update_precisions()
+            return member.expanded()
 
         return fixed
 
@@ -696,6 +697,29 @@ class TestFit:
         problem = make_problem(family)
         assert fit(problem, options=EvidenceOptions(max_iter=5)).n_iter == 5
         assert 9 <= fit(problem, options=FEW_STEPS).n_iter <= 25
+
+    @pytest.mark.parametrize("max_iter", [1, 8, 9, 10])
+    @EVERY_FAMILY
+    def test_short_fits_are_judged_at_the_dispersion_they_end_with(
+        self, family, max_iter, make_problem, begin
+    ):
+        """Not at the optimism they began with, however few the steps."""
+        problem = make_problem(family)
+        weight = ones(problem)
+        options = EvidenceOptions(max_iter=max_iter)
+        state = fit_evidence(problem, weight, begin(problem, optimism=0.02), options)
+        member = _Member(problem, weight, state)
+        member.update_precisions()
+        # Precisions that still move change it by units, optimism by hundreds.
+        assert member.state.log_evidence == pytest.approx(state.log_evidence, abs=30)
+
+    def test_an_evidence_that_is_no_number_loses(self, make_problem, begin):
+        problem = make_problem()
+        start = begin(problem)
+        broken = replace(start, intercept=torch.tensor(torch.nan).double())
+        member = _Member(problem, ones(problem), broken)
+        member.update_precisions()
+        assert member.state.log_evidence == -np.inf
 
     @pytest.mark.parametrize("family", ["binomial", "poisson"])
     def test_a_known_dispersion_stays_one(self, family, make_problem, fit):

@@ -163,7 +163,9 @@ def fit_evidence(
                 if not member.drop_useless():
                     break
                 pruned_at = len(trace)
-    if not trace:  # too few steps for the precisions to move: judge what there is
+    # An update judges the precisions and the dispersion before it. Two of them at
+    # least: a start's optimism about the dispersion must not enter the verdict.
+    for _ in range(2 - len(trace)):
         member.update_precisions()
     return replace(member.expanded(), n_iter=start.n_iter + step + 1)
 
@@ -406,7 +408,8 @@ class _Member:
             params_precision=params_precision,
             coef_precision=coef_precision,
             dispersion=dispersion,
-            log_evidence=evidence,
+            # What is not a number has failed and must lose every comparison.
+            log_evidence=evidence if math.isfinite(evidence) else -math.inf,
             n_effective=used,
         )
         dead_inputs = state.input_support & (params_precision[:p] > DEAD_INPUT)
