@@ -17,17 +17,29 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sknimo.estimators._curves import choose_curves
 from sknimo.estimators._data import (
     Target,
     TrainingSet,
     check_domain,
+    check_option,
     merge_rows,
     read_offset,
     read_weight,
 )
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
-from sknimo.features import check_finite, fit_features, fit_linear, read_table
+from sknimo.features import (
+    FeatureMap,
+    FeatureOptions,
+    Table,
+    check_finite,
+    drop_unused_levels,
+    encode_table,
+    fit_features,
+    fit_linear,
+    read_table,
+)
 from sknimo.model import FittedModel
 from sknimo.network import make_spec
 from sknimo.solver import Problem
@@ -46,6 +58,30 @@ class BaseNIMO(Explainable, BaseEstimator):
 
     model_: FittedModel
 
+    def __init__(
+        self,
+        *,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
+    ) -> None:
+        self.basis = basis
+        self.categorical = categorical
+        self.reference = reference
+        self.missing = missing
+        self.handle_unknown = handle_unknown
+        self.input_scaling = input_scaling
+        self.clip_inputs = clip_inputs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "indicator"
+        return tags
+
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
     ) -> Self:
@@ -54,7 +90,8 @@ class BaseNIMO(Explainable, BaseEstimator):
         Parameters
         ----------
         X : array or data frame of shape (n_samples, n_features)
-            Numeric table. Columns are standardised inside.
+            Numeric columns are standardised inside; text, categorical and enum columns
+            of a data frame are categories.
         y : array of shape (n_samples,)
             Target.
         sample_weight : array of shape (n_samples,), optional
@@ -93,11 +130,13 @@ class BaseNIMO(Explainable, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        table = self._read_table(X, reset=True)
-        self._check_n_samples(len(table))
+        check_option("missing", self.missing, ("error", "indicator"))
+        check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
+        read_X = self._read_training_table(X)
+        n_rows = len(read_X.values)
+        self._check_n_samples(n_rows)
         read = self._read_target(y)
         target = read.values
-        n_rows = len(table)
         if len(target) != n_rows:
             raise ValueError(
                 f"X has {n_rows} rows but y has {len(target)}: inconsistent numbers "
@@ -107,7 +146,8 @@ class BaseNIMO(Explainable, BaseEstimator):
         shift = read_offset(offset, n_rows)
         check_domain(target, weight, family)
         given_weight = weight
-        rows = merge_rows(table, target, weight, shift)
+        read_X = drop_unused_levels(read_X, weight)
+        rows = merge_rows(read_X.values, target, weight, shift)
         table, target = rows.table, rows.target
         weight, shift = rows.weight, rows.offset
         self._check_n_samples(len(table))
@@ -115,13 +155,13 @@ class BaseNIMO(Explainable, BaseEstimator):
             raise ValueError(
                 "Rows with positive weight hold a single class; two classes are needed."
             )
-        features = fit_features(table, self._names(table.shape[1]), weight)
         mean, scale = 0.0, 1.0
         if family.scaled_target:
             spread = fit_linear(target - shift, weight)
             # A constant target has no scale: every coefficient is zero.
             mean, scale = spread.reference, spread.scale or 1.0
             target, shift = (target - mean) / scale, shift / scale
+        features = self._fit_features(read_X, table, target, weight, shift, family)
         return TrainingSet(
             table,
             target,
@@ -134,6 +174,27 @@ class BaseNIMO(Explainable, BaseEstimator):
             rows.place,
             given_weight,
         )
+
+    def _fit_features(
+        self,
+        read: Table,
+        table: np.ndarray,
+        target: np.ndarray,
+        weight: np.ndarray,
+        offset: np.ndarray,
+        family: Family,
+    ) -> FeatureMap:
+        """Bases, references and scales; curves by evidence where asked for."""
+        names = self._names(table.shape[1])
+        options = FeatureOptions(
+            self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
+        )
+        levels = read.levels or (None,) * table.shape[1]
+        with torch_threads(len(table)):
+            options = choose_curves(
+                table, names, weight, levels, options, target, offset, family
+            )
+        return fit_features(table, names, weight, levels, options)
 
     def _check_n_samples(self, n_samples: int) -> None:
         if n_samples < MIN_SAMPLES:
@@ -148,17 +209,36 @@ class BaseNIMO(Explainable, BaseEstimator):
             return [f"x{j}" for j in range(n_features)]
         return [str(name) for name in names]
 
-    def _read_table(self, X: Any, reset: bool) -> np.ndarray:
-        """Validate a table and remember (or check) its names."""
-        values = read_table(X)
-        if values is not X:  # a data frame: names come from it, numbers from us
-            validate_data(self, X, reset=reset, skip_check_array=True)
+    def _read_training_table(self, X: Any) -> Table:
+        """Learn names, levels and numbers of a training table."""
+        missing = self.missing == "indicator"
+        read = read_table(X, self.categorical, missing)
+        if read.values is not X:  # names come from the frame, numbers from us
+            validate_data(self, X, reset=True, skip_check_array=True)
+            table = check_array(read.values, dtype=np.float64, ensure_all_finite=False)
+        else:
+            table = validate_data(
+                self, X, reset=True, dtype=np.float64, ensure_all_finite=False
+            )
+        check_finite(table, self._names(table.shape[1]), missing)
+        return Table(table, read.levels)
+
+    def _read_table(self, X: Any, reset: bool = False) -> np.ndarray:
+        """Read new rows as the training rows were read."""
+        features = self.model_.features
+        if hasattr(X, "columns") or any(
+            map(features.levels, range(len(features.names)))
+        ):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        values = encode_table(X, features, self.handle_unknown)
+        if values is not X:
+            validate_data(self, X, reset=False, skip_check_array=True)
             table = check_array(values, dtype=np.float64, ensure_all_finite=False)
         else:
             table = validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False
+                self, X, reset=False, dtype=np.float64, ensure_all_finite=False
             )
-        check_finite(table, self._names(table.shape[1]))
+        check_finite(table, self._names(table.shape[1]), features.admits_missing)
         return table
 
     def _keep_model(self, model: FittedModel, data: TrainingSet) -> None:
@@ -167,7 +247,8 @@ class BaseNIMO(Explainable, BaseEstimator):
             self.classes_ = data.classes
         self.model_ = model
         features = model.features
-        self.coef_ = features.per_feature(model.term_coef * features.unit)
+        self.coef_ = features.coefficients(model.term_coef)
+        self.coef_names_ = np.array(features.coef_names, dtype=object)
         self.intercept_ = model.base_value
         self.reference_ = features.reference
         # What the summary says of the training rows, which are not kept themselves.

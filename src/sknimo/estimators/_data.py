@@ -97,7 +97,9 @@ def merge_rows(
     order = np.lexsort(keys.T[::-1])
     keys, weight = keys[order], weight[order]
     first = np.ones(len(keys), dtype=bool)
-    first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    absent = np.isnan(keys)  # a missing value equals a missing value
+    differ = (keys[1:] != keys[:-1]) & ~(absent[1:] & absent[:-1])
+    first[1:] = differ.any(axis=1)
     total = np.add.reduceat(weight, np.flatnonzero(first))
     merged = np.empty(len(order), dtype=int)
     merged[order] = np.cumsum(first) - 1

@@ -8,12 +8,42 @@ from typing import TypeVar
 Class = TypeVar("Class", bound=type)
 
 
+FEATURES = {
+    "feature parameters": """basis : {"linear", "poly2", "spline", "auto"} or dict, \
+default="linear"
+        How numeric features enter: as a line, a parabola, a natural cubic spline, or
+        whichever of line and spline the evidence prefers. A dictionary chooses by name
+        or position; features that it does not name are lines.
+    categorical : list of str or int, optional
+        Columns to take for categories besides text, categorical and enum columns of a
+        data frame, which always are.
+    reference : {"mean", "median", "mode"} or dict, default="mean"
+        The point that coefficients refer to. Columns of two values and categories stand
+        at their most frequent value, unless a dictionary says otherwise.
+    missing : {"error", "indicator"}, default="error"
+        Refuse missing values, or put them at the reference and give "missing" a
+        coefficient of its own.
+    handle_unknown : {"error", "reference"}, default="error"
+        Refuse levels that no training row had, or take them for the baseline.
+    input_scaling : {"standard", "rank_gauss"}, default="standard"
+        What the network sees of numeric columns: standardised values, or normal scores
+        of their ranks, which tame heavy tails.
+    clip_inputs : bool, default=False
+        Whether the network sees values outside the training range as the nearest value
+        within.""",
+    "feature attributes": """coef_names_ : ndarray of str
+        Name of each coefficient: the feature, or `feature[level]`.
+    reference_ : ndarray of shape (n_features,)
+        The reference, with the code of the baseline for categories.""",
+}
+
+
 def document(shared: Mapping[str, str]) -> Callable[[Class], Class]:
     """Fill shared sections into a class docstring where `<name>` stands."""
 
     def fill(cls: Class) -> Class:
         text = cls.__doc__ or ""
-        for name, section in shared.items():
+        for name, section in {**shared, **FEATURES}.items():
             text = text.replace(f"<{name}>", section)
         cls.__doc__ = text
         return cls

@@ -88,7 +88,23 @@ class FixedPenalties(BaseNIMO):
         memory_budget: float = 64e6,
         verbose: bool = False,
         random_state: Any = None,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
     ) -> None:
+        super().__init__(
+            basis=basis,
+            categorical=categorical,
+            reference=reference,
+            missing=missing,
+            handle_unknown=handle_unknown,
+            input_scaling=input_scaling,
+            clip_inputs=clip_inputs,
+        )
         self.penalty = penalty
         self.alpha = alpha
         self.delta = delta
@@ -355,9 +371,9 @@ _SHARED = {
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
-        Governs the start of the network, the noise and the held-out rows.""",
-    "attributes": """reference_ : ndarray of shape (n_features,)
-        The (weighted) mean of the training rows.
+        Governs the start of the network, the noise and the held-out rows.
+    <feature parameters>""",
+    "attributes": """<feature attributes>
     model_ : FittedModel
         What predictions are made from.
     n_iter_ : int
@@ -436,6 +452,13 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         memory_budget: float = 64e6,
         verbose: bool = False,
         random_state: Any = None,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -460,6 +483,13 @@ class NIMORegressor(RegressionTask, FixedPenalties):
             memory_budget=memory_budget,
             verbose=verbose,
             random_state=random_state,
+            basis=basis,
+            categorical=categorical,
+            reference=reference,
+            missing=missing,
+            handle_unknown=handle_unknown,
+            input_scaling=input_scaling,
+            clip_inputs=clip_inputs,
         )
         self.family = family
 

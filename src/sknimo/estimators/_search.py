@@ -159,7 +159,23 @@ class EvidenceSearch(BaseNIMO):
         device: str = "auto",
         verbose: bool = False,
         random_state: Any = None,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
     ) -> None:
+        super().__init__(
+            basis=basis,
+            categorical=categorical,
+            reference=reference,
+            missing=missing,
+            handle_unknown=handle_unknown,
+            input_scaling=input_scaling,
+            clip_inputs=clip_inputs,
+        )
         self.alphas = alphas
         self.cv = cv
         self.rule = rule
@@ -749,9 +765,9 @@ _SHARED = {
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
-        Governs folds and restarts.""",
-    "attributes": """reference_ : ndarray of shape (n_features,)
-        The (weighted) mean of the training rows.
+        Governs folds and restarts.
+    <feature parameters>""",
+    "attributes": """<feature attributes>
     model_ : FittedModel
         What predictions are made from.
     n_members_ : int
@@ -830,6 +846,13 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         device: str = "auto",
         verbose: bool = False,
         random_state: Any = None,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
     ) -> None:
         super().__init__(
             alphas=alphas,
@@ -846,6 +869,13 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
             device=device,
             verbose=verbose,
             random_state=random_state,
+            basis=basis,
+            categorical=categorical,
+            reference=reference,
+            missing=missing,
+            handle_unknown=handle_unknown,
+            input_scaling=input_scaling,
+            clip_inputs=clip_inputs,
         )
         self.family = family
 

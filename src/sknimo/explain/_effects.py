@@ -202,7 +202,7 @@ def effects(
     average = share @ steps
     square = share @ steps**2
     variance = share @ (steps - average) ** 2
-    coef = features.per_feature(model.term_coef * features.unit)
+    coef = features.feature_coef(model.term_coef)
     has_ratio = ratio_name(model.family) is not None
     slope = mean_slope(model.family, eta)
     return Effects(

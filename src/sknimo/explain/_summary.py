@@ -208,7 +208,7 @@ def summarise(
     names, roles = model.features.names, find_roles(model)
     label = ratio_name(model.family)
     features = model.features
-    coef = features.per_feature(model.term_coef * features.unit)
+    coef = features.feature_coef(model.term_coef)
     scaled = coef * features.scale if label is None else exp_or_inf(coef)
     known = None if facts is None else facts.effects
     rows = tuple(

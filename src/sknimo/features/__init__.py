@@ -1,0 +1,70 @@
+"""Columns to features: names, bases, groups, reference and scaling.
+
+A *feature* is a column as the user sees it. It enters the model through *terms*, basis
+columns that are zero at the reference, and is seen by the network through *inputs*,
+which are zero there too. A feature may own several of both; `term_feature` and
+`input_feature` say which columns belong together, so that one modulator masks them all.
+A feature without terms (a constant column) has no effect and no coefficient.
+"""
+
+from sknimo.features._bases import (
+    MISSING_LABEL,
+    Basis,
+    Clipped,
+    Label,
+    Levels,
+    Linear,
+    OrMissing,
+    Polynomial,
+    RankGauss,
+    Spline,
+)
+from sknimo.features._fit import (
+    BasisName,
+    FeatureOptions,
+    InputScaling,
+    ReferenceName,
+    find_column,
+    fit_features,
+    fit_linear,
+    spread_option,
+)
+from sknimo.features._map import FeatureMap
+from sknimo.features._read import (
+    Table,
+    check_finite,
+    drop_unused_levels,
+    encode_table,
+    is_missing,
+    read_table,
+    read_vector,
+)
+
+__all__ = [
+    "MISSING_LABEL",
+    "Basis",
+    "BasisName",
+    "Clipped",
+    "FeatureMap",
+    "FeatureOptions",
+    "InputScaling",
+    "Label",
+    "Levels",
+    "Linear",
+    "OrMissing",
+    "Polynomial",
+    "RankGauss",
+    "ReferenceName",
+    "Spline",
+    "Table",
+    "check_finite",
+    "drop_unused_levels",
+    "encode_table",
+    "find_column",
+    "fit_features",
+    "fit_linear",
+    "is_missing",
+    "read_table",
+    "read_vector",
+    "spread_option",
+]

@@ -1,0 +1,475 @@
+"""Bases: how one column becomes terms of the model or inputs of the network.
+
+Every basis is zero at its reference, so that a feature there contributes nothing and
+bends nothing. All kinds answer the same questions: `terms` and their `slopes` at given
+values, and `readout`, the matrix that turns coefficients of the terms into the
+*coefficients a user reads*, one for each of `labels`: the slope at the reference for a
+numeric feature, the contrast with the baseline for a level.
+
+Values are those of a numeric table: a level is its code, a missing value is NaN.
+
+Shapes: n rows, m terms of this feature, k knots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+Label = str | int | float | bool
+
+MISSING_LABEL = "missing"
+
+
+class Basis(Protocol):
+    """What every basis offers."""
+
+    @property
+    def reference(self) -> float:
+        """Where all terms are zero."""
+
+    @property
+    def scale(self) -> float:
+        """Spread of the column in training; zero when it has no terms."""
+
+    @property
+    def n_terms(self) -> int:
+        """Number of terms, m."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What tells the coefficients of this feature apart; "" for a slope."""
+
+    @property
+    def group(self) -> np.ndarray:
+        """Part of the feature that each term belongs to, (m,): 0, 1 or 2."""
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, m)."""
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x, (n, m)."""
+
+    def readout(self) -> np.ndarray:
+        """From coefficients of terms to coefficients by label, (len(labels), m)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A numeric feature as one standardised column, `(x - reference) / scale`.
+
+    Attributes
+    ----------
+    reference : float
+        Where the term is zero.
+    scale : float
+        Standard deviation of the training rows; zero marks a constant column.
+    residue : float
+        What the mean exceeds `reference` by when a float is too coarse to hold it: a
+        mean of 1e8 has no digits below 1e-8, and training would amplify the loss.
+    """
+
+    reference: float
+    scale: float
+    residue: float = 0.0
+
+    @property
+    def n_terms(self) -> int:
+        """Number of columns: one, or none for a constant feature."""
+        return int(self.scale > 0)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One coefficient, the slope."""
+        return ("",)
+
+    @property
+    def group(self) -> np.ndarray:
+        """All of it is the linear part."""
+        return np.zeros(self.n_terms, dtype=int)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, n_terms)."""
+        if self.scale == 0:
+            return np.empty((len(x), 0))
+        return _standardise(x, self.reference, self.scale, self.residue)[:, None]
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x at every row, (n, n_terms)."""
+        return np.broadcast_to(self.readout(), (len(x), self.n_terms))
+
+    def readout(self) -> np.ndarray:
+        """Slope per unit of x, (1, n_terms)."""
+        return np.array([[1 / self.scale] if self.scale else []])
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """A numeric feature as a parabola, `z` and `z**2 / spread`.
+
+    Attributes
+    ----------
+    reference, scale : float
+        `z = (x - reference) / scale`.
+    spread : float
+        Standard deviation of `z**2` in training.
+    """
+
+    reference: float
+    scale: float
+    spread: float
+
+    @property
+    def n_terms(self) -> int:
+        """Line and square."""
+        return 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One coefficient, the slope at the reference."""
+        return ("",)
+
+    @property
+    def group(self) -> np.ndarray:
+        """The line, then the curve."""
+        return np.array([0, 1])
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, 2)."""
+        z = _standardise(x, self.reference, self.scale)
+        return np.column_stack([z, z**2 / self.spread])
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x, (n, 2)."""
+        z = _standardise(x, self.reference, self.scale)
+        return np.column_stack([np.ones(len(z)), 2 * z / self.spread]) / self.scale
+
+    def readout(self) -> np.ndarray:
+        """Slope at the reference, (1, 2)."""
+        return np.array([[1 / self.scale, 0.0]])
+
+
+@dataclass(frozen=True, slots=True)
+class Spline:
+    """A numeric feature as a natural cubic spline, straight beyond the outer knots.
+
+    The raw columns are `z` and `N_1(z) .. N_{k-2}(z)`, the truncated-power form of a
+    natural spline; `transform` leaves `z` as the first term and makes the others
+    uncorrelated curves without a linear part, shorter the more they wiggle. A ridge on
+    their coefficients is then a penalty on the integrated squared curvature.
+
+    Attributes
+    ----------
+    reference, scale : float
+        `z = (x - reference) / scale`.
+    knots : ndarray of shape (k,)
+        In units of z, increasing.
+    transform : ndarray of shape (k - 1, m)
+    """
+
+    reference: float
+    scale: float
+    knots: np.ndarray
+    transform: np.ndarray
+
+    @property
+    def n_terms(self) -> int:
+        """The line and the curves."""
+        return self.transform.shape[1]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One coefficient, the slope at the reference."""
+        return ("",)
+
+    @property
+    def group(self) -> np.ndarray:
+        """The line, then the curves."""
+        return (np.arange(self.n_terms) > 0).astype(int)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, m)."""
+        z = _standardise(x, self.reference, self.scale)
+        origin = natural_spline(np.zeros(1), self.knots)
+        return (natural_spline(z, self.knots) - origin) @ self.transform
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x, (n, m)."""
+        z = _standardise(x, self.reference, self.scale)
+        return natural_spline_slopes(z, self.knots) @ self.transform / self.scale
+
+    def readout(self) -> np.ndarray:
+        """Slope at the reference, (1, m)."""
+        return self.slopes(np.array([self.reference]))
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A categorical feature: one indicator per level other than the baseline.
+
+    Attributes
+    ----------
+    values : tuple of str, int, float or bool
+        The levels, in the order of their codes.
+    baseline : int
+        Code of the level at the reference.
+    scale : float
+        Common divisor of the indicators, their root mean variance; zero for a feature
+        with a single level.
+    """
+
+    values: tuple[Label, ...]
+    baseline: int
+    scale: float
+
+    @property
+    def reference(self) -> float:
+        """Code of the baseline."""
+        return float(self.baseline)
+
+    @property
+    def n_terms(self) -> int:
+        """One per level but the baseline."""
+        return len(self.values) - 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The levels other than the baseline."""
+        return tuple(str(self.values[code]) for code in self.codes)
+
+    @property
+    def codes(self) -> list[int]:
+        """Code of each term's level."""
+        return [code for code in range(len(self.values)) if code != self.baseline]
+
+    @property
+    def group(self) -> np.ndarray:
+        """All levels together."""
+        return np.zeros(self.n_terms, dtype=int)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Scaled indicators, (n, m); NaN belongs to no level."""
+        hit = np.asarray(x)[:, None] == np.array(self.codes, dtype=float)
+        return hit / self.scale if self.scale else np.empty((len(x), 0))
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Zero: a level has no neighbourhood; its effects are contrasts."""
+        return np.zeros((len(x), self.n_terms))
+
+    def readout(self) -> np.ndarray:
+        """Contrast of each level with the baseline, (m, m)."""
+        return np.eye(self.n_terms) / (self.scale or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OrMissing:
+    """Another basis whose values may be missing (NaN).
+
+    A missing value stands at the reference and switches an indicator on, so that it
+    has a coefficient of its own and is masked together with its feature.
+
+    Attributes
+    ----------
+    basis : Basis
+    indicator_scale : float
+        Standard deviation of the indicator.
+    """
+
+    basis: Basis
+    indicator_scale: float
+
+    @property
+    def reference(self) -> float:
+        """Reference of the basis."""
+        return self.basis.reference
+
+    @property
+    def scale(self) -> float:
+        """Scale of the basis."""
+        return self.basis.scale
+
+    @property
+    def n_terms(self) -> int:
+        """Those of the basis and the indicator."""
+        return self.basis.n_terms + 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of the basis, then "missing"."""
+        return (*self.basis.labels, MISSING_LABEL)
+
+    @property
+    def group(self) -> np.ndarray:
+        """Parts of the basis, then the indicator."""
+        return np.append(self.basis.group, 2)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Terms of the basis, then the indicator, (n, m)."""
+        missing = np.isnan(x)
+        known = self.basis.terms(np.where(missing, self.reference, x))
+        return np.column_stack([known, missing / self.indicator_scale])
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Slopes of the basis, zero where the value is missing, (n, m)."""
+        missing = np.isnan(x)
+        known = self.basis.slopes(np.where(missing, self.reference, x))
+        return np.column_stack([known * ~missing[:, None], np.zeros(len(x))])
+
+    def readout(self) -> np.ndarray:
+        """Readout of the basis, then the contrast of missing with the reference."""
+        inner = self.basis.readout()
+        out = np.zeros((inner.shape[0] + 1, inner.shape[1] + 1))
+        out[:-1, :-1] = inner
+        out[-1, -1] = 1 / self.indicator_scale
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class RankGauss:
+    """A numeric network input on normal scores of its ranks.
+
+    Piecewise linear between quantiles of the training rows and constant beyond them:
+    heavy tails do not reach the network.
+
+    Attributes
+    ----------
+    reference : float
+    points : ndarray of shape (k,)
+        Increasing values.
+    scores : ndarray of shape (k,)
+        Their scores.
+    """
+
+    reference: float
+    points: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def scale(self) -> float:
+        """Scores have unit spread."""
+        return 1.0
+
+    @property
+    def n_terms(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One input."""
+        return ("",)
+
+    @property
+    def group(self) -> np.ndarray:
+        """One part."""
+        return np.zeros(1, dtype=int)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Scores above that of the reference, (n, 1)."""
+        score = np.interp(x, self.points, self.scores)
+        return (score - np.interp(self.reference, self.points, self.scores))[:, None]
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Slope of the piece that x lies in, (n, 1)."""
+        steps = np.diff(self.scores) / np.diff(self.points)
+        padded = np.concatenate([[0.0], steps, [0.0]])
+        return padded[np.searchsorted(self.points, x, side="right")][:, None]
+
+    def readout(self) -> np.ndarray:
+        """Slope at the reference, (1, 1)."""
+        return self.slopes(np.array([self.reference]))
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Another basis on values clipped to the training range.
+
+    Attributes
+    ----------
+    basis : Basis
+    low, high : float
+    """
+
+    basis: Basis
+    low: float
+    high: float
+
+    @property
+    def reference(self) -> float:
+        """Reference of the basis."""
+        return self.basis.reference
+
+    @property
+    def scale(self) -> float:
+        """Scale of the basis."""
+        return self.basis.scale
+
+    @property
+    def n_terms(self) -> int:
+        """Those of the basis."""
+        return self.basis.n_terms
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of the basis."""
+        return self.basis.labels
+
+    @property
+    def group(self) -> np.ndarray:
+        """Parts of the basis."""
+        return self.basis.group
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Terms at the nearest value within the range, (n, m)."""
+        return self.basis.terms(np.clip(x, self.low, self.high))
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Slopes of the basis, zero outside the range, (n, m)."""
+        inside = (x >= self.low) & (x <= self.high)
+        return self.basis.slopes(np.clip(x, self.low, self.high)) * inside[:, None]
+
+    def readout(self) -> np.ndarray:
+        """Readout of the basis."""
+        return self.basis.readout()
+
+
+def _standardise(
+    x: np.ndarray, reference: float, scale: float, residue: float = 0.0
+) -> np.ndarray:
+    """Distance from the reference in units of the scale, exactly zero there."""
+    above = x - reference
+    if residue:
+        above = np.where(above == 0, 0.0, above - residue)
+    return above / scale
+
+
+def natural_spline(z: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Raw columns `z, N_1 .. N_{k-2}` of a natural cubic spline, (n, k - 1)."""
+    cube = np.maximum(z[:, None] - knots, 0.0) ** 3
+    pieces = (cube[:, :-1] - cube[:, -1:]) / (knots[-1] - knots[:-1])
+    return np.column_stack([z, pieces[:, :-1] - pieces[:, -1:]])
+
+
+def natural_spline_slopes(z: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Derivatives of the raw columns in z, (n, k - 1)."""
+    square = 3 * np.maximum(z[:, None] - knots, 0.0) ** 2
+    pieces = (square[:, :-1] - square[:, -1:]) / (knots[-1] - knots[:-1])
+    return np.column_stack([np.ones(len(z)), pieces[:, :-1] - pieces[:, -1:]])
+
+
+def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
+    """Integrals of products of second derivatives of `N_1 .. N_{k-2}`, exactly.
+
+    Second derivatives are piecewise linear between knots, so that Simpson's rule on
+    every piece is exact for their products.
+    """
+    middle = (knots[1:] + knots[:-1]) / 2
+    width = np.diff(knots)
+    points = np.concatenate([knots[:-1], middle, knots[1:]])
+    share = np.concatenate([width, 4 * width, width]) / 6
+    line = 6 * np.maximum(points[:, None] - knots, 0.0)
+    pieces = (line[:, :-1] - line[:, -1:]) / (knots[-1] - knots[:-1])
+    second = pieces[:, :-1] - pieces[:, -1:]
+    return (second * share[:, None]).T @ second

@@ -1,0 +1,360 @@
+"""Learn bases, references and scales from weighted rows.
+
+Shapes: n rows, p features.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from statistics import NormalDist
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from sknimo.exceptions import DataWarning
+from sknimo.features._bases import (
+    Basis,
+    Clipped,
+    Label,
+    Levels,
+    Linear,
+    OrMissing,
+    Polynomial,
+    RankGauss,
+    Spline,
+    natural_spline,
+    natural_spline_curvature,
+)
+from sknimo.features._map import FeatureMap
+
+BasisName = Literal["linear", "poly2", "spline"]
+ReferenceName = Literal["mean", "median", "mode"]
+InputScaling = Literal["standard", "rank_gauss"]
+
+# Rounding of a reference below this share of the scale does not show.
+RESIDUE = 1e-12
+N_KNOTS = 8
+# A curve needs this many distinct values.
+SPLINE_VALUES = 6
+POLYNOMIAL_VALUES = 3
+# Quantiles between which normal scores are interpolated.
+N_SCORES = 129
+# A reference with no row within this many standard deviations is nobody's.
+NEAR = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOptions:
+    """How columns are to be read.
+
+    Attributes
+    ----------
+    basis : str or mapping of feature to str
+    reference : str or mapping of feature to value
+    input_scaling : str
+    clip_inputs : bool
+    """
+
+    basis: str | Mapping[Any, str] = "linear"
+    reference: str | Mapping[Any, Any] = "mean"
+    input_scaling: str = "standard"
+    clip_inputs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Distinct values of a column and the weight on each."""
+
+    values: np.ndarray
+    weight: np.ndarray
+
+    def quantiles(self, probability: np.ndarray) -> np.ndarray:
+        """Values below which the given shares of the weight lie."""
+        total = np.cumsum(self.weight)
+        place = np.searchsorted(total, probability * total[-1] * (1 - 1e-12))
+        return self.values[np.minimum(place, len(self.values) - 1)]
+
+    def median(self) -> float:
+        """Weighted median, the mean of the two middle values on a tie."""
+        total = np.cumsum(self.weight)
+        half = total[-1] / 2
+        low = self.values[np.searchsorted(total, half * (1 - 1e-12))]
+        high = self.values[
+            min(np.searchsorted(total, half * (1 + 1e-12)), len(total) - 1)
+        ]
+        return float((low + high) / 2)
+
+    def mode(self) -> float:
+        """Value of the largest weight; the median when all weigh the same."""
+        if len(self.values) > 2 and np.ptp(self.weight) == 0:
+            return self.median()
+        return float(self.values[np.argmax(self.weight)])
+
+
+def fit_features(
+    table: np.ndarray,
+    names: Sequence[str],
+    weight: np.ndarray,
+    levels: Sequence[tuple[Label, ...] | None] | None = None,
+    options: FeatureOptions | None = None,
+    quiet: bool = False,
+) -> FeatureMap:
+    """Learn basis, reference and scale of every column from weighted rows.
+
+    `levels` holds the levels of categorical columns, whose entries are codes. A column
+    with missing values (NaN) admits them. Unless `quiet`, columns without effect and
+    references that are nobody's are warned of.
+    """
+    options = options or FeatureOptions()
+    levels = levels or [None] * len(names)
+    kinds = spread_option("basis", options.basis, names, "linear")
+    references = spread_option("reference", options.reference, names, "mean")
+    bases: list[Basis] = []
+    inputs: list[Basis] = []
+    for j, column in enumerate(table.T):
+        known = ~np.isnan(column)
+        values, share = column[known], weight[known]
+        own = levels[j]
+        basis: Basis
+        read: Basis
+        if own is not None:
+            basis = read = fit_levels(values, share, own, references[j], names[j])
+        else:
+            basis = _fit_numeric(values, share, kinds[j], references[j], names[j])
+            read = _fit_input(values, share, basis, options)
+        if not known.all():
+            spread = fit_linear((~known).astype(float), weight).scale
+            basis, read = OrMissing(basis, spread), OrMissing(read, spread)
+        bases.append(basis)
+        inputs.append(read)
+    low, high = _ranges(table)
+    features = FeatureMap(tuple(names), tuple(bases), tuple(inputs), low, high)
+    if not quiet:
+        _warn_constant(features)
+        _warn_far(features, table, weight)
+    return features
+
+
+def spread_option(
+    name: str, option: Any, names: Sequence[str], default: Any
+) -> list[Any]:
+    """One value per feature from a single value or a mapping by name or position."""
+    if not isinstance(option, Mapping):
+        return [option] * len(names)
+    out = [default] * len(names)
+    for key, value in option.items():
+        out[find_column(key, names, name)] = value
+    return out
+
+
+def find_column(key: Any, names: Sequence[str], option: str) -> int:
+    """Position of a column given by name or position."""
+    if isinstance(key, str) and key in names:
+        return list(names).index(key)
+    if isinstance(key, Integral):
+        if -len(names) <= int(key) < len(names):
+            return int(key) % len(names)
+    shown = ", ".join(repr(name) for name in names[:8])
+    more = ", ..." if len(names) > 8 else ""
+    raise ValueError(f"{option} names column {key!r}; X has {shown}{more}.")
+
+
+def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
+    """Weighted mean and standard deviation without cancellation or overflow."""
+    share = weight / weight.sum()
+    # Two passes: the second removes the rounding error of a mean far from zero.
+    mean = float(share @ column)
+    mean += float(share @ (column - mean))
+    residual = column - mean
+    residue = float(share @ residual)
+    residual -= residue
+    largest = float(np.abs(residual).max())
+    floor = 16 * np.finfo(float).eps * float(np.abs(column).max())
+    if largest <= max(floor, 1e-300):
+        return Linear(mean, 0.0)
+    scale = largest * float(np.sqrt(share @ (residual / largest) ** 2))
+    return Linear(mean, scale, residue if abs(residue) > RESIDUE * scale else 0.0)
+
+
+def fit_levels(
+    codes: np.ndarray,
+    weight: np.ndarray,
+    values: tuple[Label, ...],
+    reference: Any,
+    name: str,
+) -> Levels:
+    """Baseline (the most frequent level, or the one asked for) and common scale."""
+    total = np.bincount(codes.astype(int), weight, minlength=len(values))
+    baseline = int(np.argmax(total))
+    if not (isinstance(reference, str) and reference in get_args(ReferenceName)):
+        if reference not in values:
+            shown = ", ".join(repr(value) for value in values[:8])
+            raise ValueError(
+                f"reference of column {name!r} is {reference!r}, which is none of its "
+                f"levels: {shown}."
+            )
+        baseline = values.index(reference)
+    if len(values) == 1:
+        return Levels(values, 0, 0.0)
+    share = np.delete(total / total.sum(), baseline)
+    return Levels(values, baseline, float(np.sqrt(np.mean(share * (1 - share)))))
+
+
+def _fit_numeric(
+    column: np.ndarray, weight: np.ndarray, kind: Any, reference: Any, name: str
+) -> Basis:
+    if kind not in get_args(BasisName):
+        known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))
+        raise ValueError(f"basis must be one of {known}, got {kind!r} for {name!r}.")
+    line = fit_linear(column, weight)
+    if line.scale == 0:
+        return line
+    sample = _distinct(column, weight)
+    at = _choose_reference(line, sample, reference, name)
+    if kind == "linear" or len(sample.values) < POLYNOMIAL_VALUES:
+        return at
+    if kind == "poly2" or len(sample.values) < SPLINE_VALUES:
+        z = (sample.values - at.reference) / at.scale
+        return Polynomial(
+            at.reference, at.scale, fit_linear(z**2, sample.weight).scale or 1.0
+        )
+    return fit_spline(sample, at)
+
+
+def _distinct(column: np.ndarray, weight: np.ndarray) -> _Sample:
+    values, place = np.unique(column, return_inverse=True)
+    return _Sample(values, np.bincount(place, weight))
+
+
+def _choose_reference(
+    line: Linear, sample: _Sample, reference: Any, name: str
+) -> Linear:
+    """Mean by default, a level for a column of two values, or what was asked for."""
+    if isinstance(reference, str):
+        if reference not in get_args(ReferenceName):
+            known = ", ".join(repr(option) for option in get_args(ReferenceName))
+            raise ValueError(
+                f"reference must be one of {known} or a dictionary by column, got "
+                f"{reference!r}."
+            )
+        if len(sample.values) == 2 or reference == "mode":
+            return Linear(sample.mode(), line.scale)
+        return line if reference == "mean" else Linear(sample.median(), line.scale)
+    if not isinstance(reference, Real) or not np.isfinite(float(reference)):
+        raise ValueError(
+            f"reference of column {name!r} must be a finite number, got {reference!r}."
+        )
+    return Linear(float(reference), line.scale)
+
+
+def fit_spline(sample: _Sample, line: Linear) -> Spline:
+    """Natural cubic spline with knots at quantiles and uncorrelated curves."""
+    z = (sample.values - line.reference) / line.scale
+    share = sample.weight / sample.weight.sum()
+    knots = np.unique(_Sample(z, share).quantiles(np.linspace(0, 1, N_KNOTS)))
+    if len(knots) < SPLINE_VALUES:  # heavy ties: knots by distinct values instead
+        place = np.linspace(0, len(z) - 1, min(N_KNOTS, len(z))).round().astype(int)
+        knots = np.unique(z[place])
+    raw = natural_spline(z, knots)
+    centred = raw - share @ raw
+    line_column, curves = centred[:, 0], centred[:, 1:]
+    tilt = (share * line_column) @ curves / (share @ line_column**2)
+    curves = curves - np.outer(line_column, tilt)
+    size, direction = np.linalg.eigh((curves * share[:, None]).T @ curves)
+    kept = size > 1e-12 * size.max()
+    whiten = direction[:, kept] / np.sqrt(size[kept])
+    wiggle, turn = np.linalg.eigh(whiten.T @ natural_spline_curvature(knots) @ whiten)
+    whiten = whiten @ turn
+    # Signs of eigenvectors are arbitrary; fix them.
+    whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
+    wiggle = np.maximum(wiggle, 1e-12 * wiggle.max())
+    whiten *= np.sqrt(wiggle[0] / wiggle)
+    transform = np.zeros((len(knots) - 1, 1 + whiten.shape[1]))
+    transform[0, 0] = 1.0
+    transform[0, 1:] = -tilt @ whiten
+    transform[1:, 1:] = whiten
+    return Spline(line.reference, line.scale, knots, transform)
+
+
+def _fit_input(
+    column: np.ndarray, weight: np.ndarray, basis: Basis, options: FeatureOptions
+) -> Basis:
+    """What the network sees of a numeric column."""
+    if options.input_scaling not in get_args(InputScaling):
+        known = ", ".join(repr(option) for option in get_args(InputScaling))
+        raise ValueError(
+            f"input_scaling must be one of {known}, got {options.input_scaling!r}."
+        )
+    line = basis if isinstance(basis, Linear) else Linear(basis.reference, basis.scale)
+    if line.scale == 0:
+        return line
+    sample = _distinct(column, weight)
+    if options.input_scaling == "rank_gauss" and len(sample.values) > 2:
+        return fit_rank_gauss(sample, line.reference)
+    if options.clip_inputs:
+        return Clipped(line, float(sample.values[0]), float(sample.values[-1]))
+    return line
+
+
+def fit_rank_gauss(sample: _Sample, reference: float) -> RankGauss:
+    """Normal scores of mid-ranks, thinned to quantiles, with unit spread."""
+    share = sample.weight / sample.weight.sum()
+    rank = np.cumsum(share) - share / 2
+    place = np.arange(len(rank))
+    if len(rank) > N_SCORES:
+        place = np.unique(np.searchsorted(rank, np.linspace(0, 1, N_SCORES)[1:-1]))
+        place = np.unique(np.concatenate([[0], place, [len(rank) - 1]]))
+    normal = NormalDist()
+    scores = np.array([normal.inv_cdf(float(r)) for r in rank[place]])
+    points = sample.values[place]
+    spread = fit_linear(np.interp(sample.values, points, scores), share).scale
+    return RankGauss(reference, points, scores / spread)
+
+
+def _ranges(table: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Smallest and largest value of every column, missing ones left out."""
+    low = np.fmin.reduce(table, axis=0)
+    high = np.fmax.reduce(table, axis=0)
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _warn_constant(features: FeatureMap) -> None:
+    constant = [
+        name
+        for name, basis in zip(features.names, features.bases, strict=True)
+        if basis.n_terms == 0
+    ]
+    if constant:
+        warnings.warn(
+            f"Constant column {_shown(constant)}: its coefficient is zero and it has "
+            "no effect on predictions. Drop it to silence this warning.",
+            DataWarning,
+            stacklevel=6,
+        )
+
+
+def _warn_far(features: FeatureMap, table: np.ndarray, weight: np.ndarray) -> None:
+    """Warn of features whose reference is nobody's value."""
+    far = []
+    for j, name in enumerate(features.names):
+        scale = features.scale[j]
+        if scale == 0 or features.levels(j) is not None:
+            continue
+        distance = np.abs(table[:, j] - features.reference[j])
+        if not (distance[weight > 0] <= NEAR * scale).any():
+            far.append(name)
+    if far:
+        warnings.warn(
+            f"No row lies near the reference in column {_shown(far)}: coefficients "
+            "there describe nobody in the data. Choose another point with reference=.",
+            DataWarning,
+            stacklevel=6,
+        )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(repr(name) for name in names[:5]) + more

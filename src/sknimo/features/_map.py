@@ -1,0 +1,169 @@
+"""How a numeric table becomes terms and network inputs.
+
+Shapes: n rows, p features, q terms, r inputs, c coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sknimo.features._bases import Basis, Label, Levels, OrMissing
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """The features of a model.
+
+    Attributes
+    ----------
+    names : tuple of str
+    bases : tuple of Basis
+        One per feature: its terms.
+    input_bases : tuple of Basis
+        One per feature: what the network sees of it. By default the terms.
+    low, high : tuple of float
+        Range of each column in training; empty when unknown.
+    """
+
+    names: tuple[str, ...]
+    bases: tuple[Basis, ...]
+    input_bases: tuple[Basis, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.input_bases:
+            object.__setattr__(self, "input_bases", self.bases)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, p."""
+        return len(self.bases)
+
+    @property
+    def term_feature(self) -> np.ndarray:
+        """The feature that owns each term, (q,)."""
+        return _owners(self.bases)
+
+    @property
+    def input_feature(self) -> np.ndarray:
+        """The feature that owns each network input, (r,)."""
+        return _owners(self.input_bases)
+
+    @property
+    def term_group(self) -> np.ndarray:
+        """Terms that share one prior: the parts of each feature, (q,).
+
+        Lines are numbered by feature, then curves, then indicators of missing values.
+        """
+        parts = [j + self.n_features * b.group for j, b in enumerate(self.bases)]
+        return np.concatenate(parts or [np.empty(0, dtype=int)])
+
+    @property
+    def reference(self) -> np.ndarray:
+        """Reference point in the units of the table, codes for levels, (p,)."""
+        return np.array([basis.reference for basis in self.bases])
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Spread of each feature in training, zero for a constant one, (p,)."""
+        return np.array([basis.scale for basis in self.bases])
+
+    @property
+    def coef_feature(self) -> np.ndarray:
+        """The feature that owns each coefficient a user reads, (c,)."""
+        widths = [len(basis.labels) for basis in self.bases]
+        return np.repeat(np.arange(self.n_features), widths)
+
+    @property
+    def coef_names(self) -> tuple[str, ...]:
+        """Name of each coefficient: `age`, `sex[woman]`, `age[missing]`; (c,)."""
+        return tuple(
+            f"{name}[{label}]" if label else name
+            for name, basis in zip(self.names, self.bases, strict=True)
+            for label in basis.labels
+        )
+
+    def coefficients(self, per_term: np.ndarray) -> np.ndarray:
+        """Coefficients a user reads from those of the terms, (..., q) to (..., c)."""
+        begin, parts = 0, []
+        for basis in self.bases:
+            own = per_term[..., begin : begin + basis.n_terms]
+            parts.append(own @ basis.readout().T)
+            begin += basis.n_terms
+        return np.concatenate(parts or [per_term[..., :0]], axis=-1)
+
+    def feature_coef(self, per_term: np.ndarray) -> np.ndarray:
+        """One coefficient per feature, (..., q) to (..., p).
+
+        The slope at the reference, or the contrast of the only other level; NaN for a
+        feature of three levels or more, whose coefficients do not fit in one number.
+        """
+        each, owner = self.coefficients(per_term), self.coef_feature
+        out = np.zeros((*per_term.shape[:-1], self.n_features))
+        for j, basis in enumerate(self.bases):
+            inner = basis.basis if isinstance(basis, OrMissing) else basis
+            if len(inner.labels) == 1:
+                out[..., j] = each[..., np.flatnonzero(owner == j)[0]]
+            elif len(inner.labels) > 1:
+                out[..., j] = np.nan
+        return out
+
+    def levels(self, feature: int) -> tuple[Label, ...] | None:
+        """Levels of a categorical feature by code, None for a numeric one."""
+        basis = self.bases[feature]
+        inner = basis.basis if isinstance(basis, OrMissing) else basis
+        return inner.values if isinstance(inner, Levels) else None
+
+    @property
+    def admits_missing(self) -> np.ndarray:
+        """Features whose values may be missing, (p,)."""
+        return np.array([isinstance(basis, OrMissing) for basis in self.bases])
+
+    def terms(self, table: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, q)."""
+        return _columns(self.bases, table, lambda basis, x: basis.terms(x))
+
+    def inputs(self, table: np.ndarray) -> np.ndarray:
+        """Network inputs, (n, r)."""
+        return _columns(self.input_bases, table, lambda basis, x: basis.terms(x))
+
+    def term_slopes(self, table: np.ndarray) -> np.ndarray:
+        """Derivative of each term in the column of its feature, (n, q)."""
+        return _columns(self.bases, table, lambda basis, x: basis.slopes(x))
+
+    def input_slopes(self, table: np.ndarray) -> np.ndarray:
+        """Derivative of each network input in the column of its feature, (n, r)."""
+        return _columns(self.input_bases, table, lambda basis, x: basis.slopes(x))
+
+    def per_feature(self, per_term: np.ndarray) -> np.ndarray:
+        """Sum term columns into their features, (..., q) to (..., p)."""
+        total = np.zeros((*per_term.shape[:-1], self.n_features))
+        for column, feature in enumerate(self.term_feature):
+            total[..., feature] += per_term[..., column]
+        return total
+
+    def excess(self, table: np.ndarray) -> np.ndarray:
+        """Distance beyond the training range in units of the scale, (n, p)."""
+        if not self.low:
+            return np.zeros(table.shape)
+        low, high = np.array(self.low), np.array(self.high)
+        beyond = np.maximum(np.maximum(low - table, table - high), 0.0)
+        width = np.where(self.scale > 0, self.scale, 1.0)
+        return np.where(np.isnan(table), 0.0, beyond / width)
+
+
+def _owners(bases: Sequence[Basis]) -> np.ndarray:
+    return np.repeat(np.arange(len(bases)), [basis.n_terms for basis in bases])
+
+
+def _columns(
+    bases: Sequence[Basis],
+    table: np.ndarray,
+    evaluate: Callable[[Basis, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    columns = [evaluate(basis, table[:, j]) for j, basis in enumerate(bases)]
+    return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
