@@ -5,17 +5,20 @@ from sknimo.estimators import (
     NIMOClassifierCV,
     NIMORegressor,
     NIMORegressorCV,
+    load,
 )
-from sknimo.exceptions import DataWarning, SeparationWarning
+from sknimo.exceptions import DataWarning, ModelFileError, SeparationWarning
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "DataWarning",
+    "ModelFileError",
     "NIMOClassifier",
     "NIMOClassifierCV",
     "NIMORegressor",
     "NIMORegressorCV",
     "SeparationWarning",
     "__version__",
+    "load",
 ]

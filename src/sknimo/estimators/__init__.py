@@ -1,6 +1,13 @@
 """The scikit-learn surface."""
 
+from sknimo.estimators._load import load
 from sknimo.estimators._models import NIMOClassifier, NIMORegressor
 from sknimo.estimators._search import NIMOClassifierCV, NIMORegressorCV
 
-__all__ = ["NIMOClassifier", "NIMOClassifierCV", "NIMORegressor", "NIMORegressorCV"]
+__all__ = [
+    "NIMOClassifier",
+    "NIMOClassifierCV",
+    "NIMORegressor",
+    "NIMORegressorCV",
+    "load",
+]

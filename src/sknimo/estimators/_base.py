@@ -27,6 +27,7 @@ from sknimo.estimators._data import (
     read_offset,
     read_weight,
 )
+from sknimo.estimators._saving import Saveable
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
 from sknimo.features import (
@@ -53,7 +54,7 @@ ONE_THREAD_ROWS = 20_000
 SEPARATION_ETA = 30.0
 
 
-class BaseNIMO(Explainable, BaseEstimator):
+class BaseNIMO(Saveable, Explainable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     model_: FittedModel
@@ -245,12 +246,7 @@ class BaseNIMO(Explainable, BaseEstimator):
         """Write the attributes that every fitted estimator has."""
         if data.classes is not None:
             self.classes_ = data.classes
-        self.model_ = model
-        features = model.features
-        self.coef_ = features.coefficients(model.term_coef)
-        self.coef_names_ = np.array(features.coef_names, dtype=object)
-        self.intercept_ = model.base_value
-        self.reference_ = features.reference
+        self._show_model(model)
         # What the summary says of the training rows, which are not kept themselves.
         # In units beyond 1e150 squares overflow: infinite there, but no failed fit.
         quiet = np.errstate(over="ignore", invalid="ignore")
@@ -263,6 +259,15 @@ class BaseNIMO(Explainable, BaseEstimator):
                 data.offset * data.y_scale,
                 n_samples=len(data.place),
             )
+
+    def _show_model(self, model: FittedModel) -> None:
+        """Keep a model and write the attributes that follow from it alone."""
+        self.model_ = model
+        features = model.features
+        self.coef_ = features.coefficients(model.term_coef)
+        self.coef_names_ = np.array(features.coef_names, dtype=object)
+        self.intercept_ = model.base_value
+        self.reference_ = features.reference
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self)

@@ -10,6 +10,7 @@ from sknimo.explain._attribution import Attribution, integrated_gradients, shapl
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._explanation import Explanation, Method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
+from sknimo.explain._frames import Origin
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import (
     CorrectionCurve,
@@ -39,6 +40,7 @@ __all__ = [
     "Interactions",
     "LocalValues",
     "Method",
+    "Origin",
     "PairSurface",
     "Price",
     "Roles",

@@ -18,6 +18,22 @@ from sknimo.exceptions import ModelFileError
 
 # Integers beyond this do not survive other readers of JSON.
 MAX_INTEGER = 2**53
+NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def write_real(value: float) -> float | str:
+    """A number for a file; one that is not finite by its name."""
+    value = float(value)
+    return value if math.isfinite(value) else str(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a string can be written at all: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +69,7 @@ class Node:
 
     def text(self, options: Collection[str] | None = None) -> str:
         """A string, one of the options if there are any."""
-        if type(self.value) is not str:
+        if type(self.value) is not str or not _is_unicode(self.value):
             raise self.refuse("a string")
         if options is not None and self.value not in options:
             raise self.refuse("one of " + ", ".join(options))
@@ -79,11 +95,19 @@ class Node:
             raise self.refuse("a number above zero")
         return float(self.value)
 
+    def real(self) -> float:
+        """A number that need not be finite; then it goes by its name."""
+        if type(self.value) is str and self.value in NON_FINITE:
+            return NON_FINITE[self.value]
+        return self.number()
+
     def label(self) -> str | int | float | bool:
         """A level or a class: a string, a number, true or false."""
-        if type(self.value) in (str, bool):
-            return self.value  # type: ignore[no-any-return]
-        return self.integer() if type(self.value) is int else self.number()
+        if type(self.value) is str:
+            return self.text()
+        if type(self.value) is int:
+            return self.integer(-(2**63), 2**64 - 1)
+        return self.flag() if type(self.value) is bool else self.number()
 
     def array(
         self, shape: Sequence[int | None], dtype: Any = np.float64, finite: bool = True

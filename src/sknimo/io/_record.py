@@ -7,7 +7,7 @@ The record is what files, exports and reports are made from:
                 each network input; code: position codes, array (p, b)
     features    per feature, its name, the basis of its terms and the basis of its
                 network inputs
-    low, high   range of each column in training, arrays (p,)
+    low, high   range of each column in training, arrays (p,), or (0,) when unknown
     coef        array (M, q); intercept (M,); params (M, P), cut into blocks by
                 `NetworkSpec.shapes`; modulated (M, p), bool
 
@@ -253,15 +253,15 @@ def _read_features(columns: Node, low: Node, high: Node) -> FeatureMap:
         input_bases.append(basis_from_record(input_basis))
         if bases[-1].reference != input_bases[-1].reference:
             raise column.refuse("a feature with one reference")
-    if not names or len(set(names)) < len(names):
-        raise columns.refuse("one or more features with names of their own")
-    p = (len(names),)
+    if not names:
+        raise columns.refuse("one feature or more")
+    known = (len(names) if np.size(low.value) else 0,)
     return FeatureMap(
         tuple(names),
         tuple(bases),
         tuple(input_bases),
-        low.array(p, finite=False).copy(),
-        high.array(p, finite=False).copy(),
+        tuple(low.array(known, finite=False).tolist()),
+        tuple(high.array(known, finite=False).tolist()),
     )
 
 

@@ -1,0 +1,164 @@
+"""Load a saved estimator."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._models import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._saving import (
+    CERTIFICATE,
+    FIXED_ATTRIBUTES,
+    SEARCH_ATTRIBUTES,
+    TENSORS,
+    read_classes,
+    read_facts,
+    read_param,
+)
+from sknimo.estimators._search import (
+    EvidenceSearch,
+    NIMOClassifierCV,
+    NIMORegressorCV,
+)
+from sknimo.estimators._tasks import ClassificationTask
+from sknimo.exceptions import ModelFileError
+from sknimo.io import Archive, Node, read_archive, unpack_model
+
+# The only classes that a file can name.
+CLASSES: dict[str, type[BaseNIMO]] = {
+    "NIMOClassifier": NIMOClassifier,
+    "NIMOClassifierCV": NIMOClassifierCV,
+    "NIMORegressor": NIMORegressor,
+    "NIMORegressorCV": NIMORegressorCV,
+}
+READERS = {
+    "n_iter_": lambda node: node.integer(low=0),
+    "converged_": lambda node: node.flag(),
+    "n_members_": lambda node: node.integer(low=0),
+    "best_index_": lambda node: node.integer(low=-1),
+    "alpha_": lambda node: node.real(),
+    "log_evidence_": lambda node: node.real(),
+    "glm_log_evidence_": lambda node: node.real(),
+}
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load an estimator that `save` wrote.
+
+    A file holds values and arrays, never code, and everything in it is checked against
+    fixed limits first: loading a file from elsewhere is safe, which does not make its
+    predictions right.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    NIMORegressor, NIMOClassifier, NIMORegressorCV or NIMOClassifierCV
+        Fitted; it predicts and explains as before it was saved.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not a saved model, is damaged, or was written by a newer version
+        with another schema.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sknimo import NIMORegressor, load
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     est.save(Path(folder) / "model.sknimo")
+    ...     again = load(Path(folder) / "model.sknimo")
+    >>> bool((again.predict(data.X) == est.predict(data.X)).all())
+    True
+    """
+    archive = read_archive(path, TENSORS)
+    try:
+        return restore_estimator(archive)
+    except (ModelFileError, RecursionError) as error:
+        raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}") from error
+
+
+def restore_estimator(archive: Archive) -> BaseNIMO:
+    """Undo `describe_estimator`."""
+    (
+        library,
+        class_name,
+        params,
+        omitted,
+        named,
+        classes,
+        attributes,
+        certificate,
+        facts,
+        content,
+    ) = Node(archive.content, "document").fields(
+        "library",
+        "class",
+        "params",
+        "omitted",
+        "named",
+        "classes",
+        "attributes",
+        "certificate",
+        "facts",
+        "model",
+    )
+    cls = CLASSES[class_name.text(CLASSES)]
+    est = cls(**_read_params(params, omitted, cls))
+    model = unpack_model(content, archive.tensors)
+    if (model.family.name == "binomial") != issubclass(cls, ClassificationTask):
+        raise class_name.refuse(f"a class for the {model.family.name} family")
+    est._saved_by = library.text()
+    est._show_model(model)
+    est._facts = read_facts(facts, archive.tensors, model)
+    est.n_features_in_ = model.features.n_features
+    if named.flag():
+        est.feature_names_in_ = np.array(model.features.names, dtype=object)
+    if issubclass(cls, ClassificationTask):
+        est.classes_ = read_classes(classes)
+    elif classes.value is not None:
+        raise classes.refuse("null for a regression")
+    _read_attributes(est, attributes, certificate)
+    return est
+
+
+def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, Any]:
+    """Parameters by name; those that were not written keep their defaults."""
+    known = cls().get_params(deep=False)
+    for name in omitted.items():
+        name.text(known)
+    if type(params.value) is not dict:
+        raise params.refuse("a mapping of parameters")
+    for name in params.value:
+        Node(name, "name of a parameter").text(known)
+    nodes = params.fields(*params.value)
+    return {
+        name: read_param(node) for name, node in zip(params.value, nodes, strict=True)
+    }
+
+
+def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None:
+    """Small fitted attributes, which differ between plain and searching classes."""
+    searching = isinstance(est, EvidenceSearch)
+    names = SEARCH_ATTRIBUTES if searching else FIXED_ATTRIBUTES
+    for name, node in zip(names, attributes.fields(*names), strict=True):
+        setattr(est, name, READERS[name](node))
+    if searching:
+        if certificate.value is not None:
+            raise certificate.refuse("null for a search")
+        return
+    *numbers, status = certificate.fields(*CERTIFICATE, "status")
+    values = [number.real() for number in numbers]
+    est.certificate_ = Certificate(
+        **dict(zip(CERTIFICATE, values, strict=True)), status=status.text()
+    )

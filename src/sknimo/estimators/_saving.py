@@ -1,0 +1,307 @@
+"""Estimators as files: what is kept of them, and how it is written and read.
+
+A file holds the fitted model, what the summary knows of the training rows, the
+parameters, and the small fitted attributes. It does not hold what only served the
+training (`LEFT_OUT`), nor parameters that are objects: those are named in the file and
+come back as their defaults.
+
+Shapes: p features, q terms.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from importlib.metadata import version
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sknimo.explain import Effects, Origin, TrainingFacts, find_roles
+from sknimo.io import (
+    MODEL_TENSORS,
+    Archive,
+    Node,
+    pack_model,
+    write_archive,
+    write_real,
+)
+from sknimo.model import FittedModel
+
+# Traces of the training, which files leave out.
+LEFT_OUT = ("cv_results_", "history_", "path_")
+# Small fitted attributes of the plain and of the searching estimators.
+FIXED_ATTRIBUTES = ("n_iter_", "converged_")
+SEARCH_ATTRIBUTES = (
+    *FIXED_ATTRIBUTES,
+    "n_members_",
+    "best_index_",
+    "alpha_",
+    "log_evidence_",
+    "glm_log_evidence_",
+)
+CERTIFICATE = ("kkt", "objective", "glm_objective")
+
+# Arrays of `Effects` with one number per feature; ratios go with the log links alone.
+EFFECTS = (
+    "reference",
+    "scale",
+    "coef",
+    "coef_std",
+    "average_effect",
+    "effect_sd",
+    "variance_share",
+    "nonlinearity",
+    "bend",
+    "response_effect",
+)
+RATIOS = ("ratio", "average_ratio")
+FACT_TENSORS = ("swap", "directed", "contrast", *EFFECTS, *RATIOS)
+TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
+DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
+
+CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
+MAX_PARAM_LENGTH = 10_000
+
+
+class Saveable:
+    """An estimator that can be written to a file."""
+
+    model_: FittedModel
+    _facts: TrainingFacts | None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, for `sknimo.load`.
+
+        The file is replaced as a whole or not at all. It holds neither training rows
+        nor code, and anyone's file can be loaded without harm. `history_`,
+        `cv_results_` and `path_` are left out, and parameters that are objects, such
+        as a splitter, become their defaults.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to write; `.sknimo` is the usual ending.
+        """
+        self._check_fitted()
+        write_archive(path, describe_estimator(self))
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _check_fitted(self) -> None: ...
+
+    else:
+
+        def __getattr__(self, name):
+            """Say of an attribute that files leave out why it is not there."""
+            if name in LEFT_OUT and "_saved_by" in vars(self):
+                raise AttributeError(
+                    f"{name} is a trace of the training, which saved models leave out. "
+                    "Keep the estimator itself, or fit again."
+                )
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+            )
+
+
+def describe_estimator(est: Any) -> Archive:
+    """Everything that a file keeps of a fitted estimator."""
+    model = pack_model(est.model_)
+    params, omitted = _write_params(est)
+    facts, tensors = _write_facts(est._facts)
+    certificate = getattr(est, "certificate_", None)
+    classes = getattr(est, "classes_", None)
+    names = SEARCH_ATTRIBUTES if certificate is None else FIXED_ATTRIBUTES
+    content = {
+        "library": version("sknimo"),
+        "class": type(est).__name__,
+        "params": params,
+        "omitted": omitted,
+        "named": hasattr(est, "feature_names_in_"),
+        "classes": None if classes is None else write_classes(classes),
+        "attributes": {name: _write_scalar(getattr(est, name)) for name in names},
+        "certificate": None
+        if certificate is None
+        else {
+            **{name: write_real(getattr(certificate, name)) for name in CERTIFICATE},
+            "status": certificate.status,
+        },
+        "facts": facts,
+        "model": model.content,
+    }
+    return Archive(content, model.tensors | tensors)
+
+
+def _write_scalar(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    return int(value) if isinstance(value, Integral) else write_real(value)
+
+
+def write_classes(classes: np.ndarray) -> dict[str, Any]:
+    """Two labels and the type of their array."""
+    dtype = "str" if classes.dtype.kind == "U" else classes.dtype.name
+    labels = classes.tolist()
+    if dtype not in CLASS_DTYPES or not all(
+        type(label) in (str, bool, int, float) for label in labels
+    ):
+        raise ValueError(
+            f"Class labels {labels} cannot be saved; use strings, numbers or booleans."
+        )
+    return {"dtype": dtype, "labels": labels}
+
+
+def read_classes(node: Node) -> np.ndarray:
+    """Undo `write_classes`."""
+    dtype, labels = node.fields("dtype", "labels")
+    values = [label.label() for label in labels.items()]
+    name = dtype.text(CLASS_DTYPES)
+    try:
+        classes = np.array(values, dtype=name)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise node.refuse(f"two labels of type {name}") from error
+    if classes.shape != (2,) or write_classes(classes) != node.value:
+        raise node.refuse(f"two labels of type {name}")
+    if classes[0] == classes[1]:
+        raise node.refuse("two different labels")
+    return classes
+
+
+class _NoPlaceError(Exception):
+    """A parameter is an object that has no place in a file."""
+
+
+def _write_params(est: Any) -> tuple[dict[str, Any], list[str]]:
+    """Constructor parameters, and the names of those that cannot be written."""
+    params, omitted = {}, []
+    for name, value in est.get_params(deep=False).items():
+        try:
+            params[name] = write_param(value)
+        except _NoPlaceError:
+            omitted.append(name)
+    return params, omitted
+
+
+def write_param(value: Any) -> Any:
+    """Plain values as they are, containers as a mapping of their type to a list."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Integral) and abs(int(value)) <= 2**53:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        number = float(value)
+        return number if math.isfinite(number) else {"number": str(number)}
+    if type(value) in (tuple, list) and len(value) <= MAX_PARAM_LENGTH:
+        return {type(value).__name__: [write_param(item) for item in value]}
+    if type(value) is dict and len(value) <= MAX_PARAM_LENGTH:
+        return {
+            "dict": [[write_param(key), write_param(v)] for key, v in value.items()]
+        }
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return {"array": write_param(value.tolist())["list"]}
+    raise _NoPlaceError
+
+
+def read_param(node: Node) -> Any:
+    """Undo `write_param`."""
+    value = node.value
+    if value is None:
+        return None
+    if type(value) is not dict:
+        return node.label()
+    if len(value) != 1:
+        raise node.refuse("a value or a container of values")
+    (kind,) = value
+    (inner,) = node.fields(kind)
+    if kind == "number":
+        return inner.real()
+    if kind == "dict":
+        pairs = [[read_param(part) for part in pair.items()] for pair in inner.items()]
+        if any(len(pair) != 2 or isinstance(pair[0], dict | list) for pair in pairs):
+            raise node.refuse("pairs of keys and values")
+        return dict(pairs)
+    makers: dict[str, Any] = {"tuple": tuple, "list": list, "array": np.array}
+    if kind not in makers:
+        raise node.refuse("a value or a container of values")
+    return makers[kind]([read_param(item) for item in inner.items()])
+
+
+def _write_facts(
+    facts: TrainingFacts | None,
+) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+    """What is known of the training rows, as values and arrays."""
+    if facts is None:
+        return None, {}
+    effects = facts.effects
+    kept = {"swap": _used(facts.swap), "directed": _used(effects.directed)}
+    tensors = {name: getattr(effects, name) for name in (*EFFECTS, "contrast")}
+    if effects.ratio is not None:
+        tensors |= {name: getattr(effects, name) for name in RATIOS}
+    tensors["swap"] = facts.swap[np.ix_(kept["swap"], kept["swap"])]
+    tensors["directed"] = effects.directed[np.ix_(kept["directed"], kept["directed"])]
+    values = {
+        "n_samples": int(facts.n_samples),
+        "n_rows": int(effects.n_rows),
+        **{name: write_real(getattr(facts, name)) for name in DEVIANCES},
+        **kept,
+    }
+    return values, {f"facts.{name}": array for name, array in tensors.items()}
+
+
+def _used(matrix: np.ndarray) -> list[int]:
+    """Positions whose row or column is not all zero: sparse models stay small."""
+    used = matrix != 0
+    found: list[int] = np.flatnonzero(used.any(axis=0) | used.any(axis=1)).tolist()
+    return found
+
+
+def read_facts(
+    node: Node, tensors: dict[str, np.ndarray], model: FittedModel
+) -> TrainingFacts | None:
+    """Undo `_write_facts`."""
+    if node.value is None:
+        return None
+    n_samples, n_rows, *deviances, swap, directed = node.fields(
+        "n_samples", "n_rows", *DEVIANCES, "swap", "directed"
+    )
+    features = model.features
+    p, q = features.n_features, len(features.term_feature)
+
+    def column(name: str, dtype: Any = np.float64) -> np.ndarray:
+        array = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
+        return array.array((p,), dtype, finite=False)
+
+    def square(kept: Node, name: str, size: int) -> np.ndarray:
+        places = [place.integer(0, size - 1) for place in kept.items()]
+        if places != sorted(set(places)):
+            raise kept.refuse("increasing positions")
+        values = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
+        out = np.zeros((size, size))
+        out[np.ix_(places, places)] = values.array((len(places),) * 2, finite=False)
+        return out
+
+    with_ratio = "facts.ratio" in tensors
+    effects = Effects(
+        names=features.names,
+        **{name: column(name) for name in EFFECTS},
+        ratio=column("ratio") if with_ratio else None,
+        average_ratio=column("average_ratio") if with_ratio else None,
+        contrast=column("contrast", np.bool_),
+        directed=square(directed, "directed", p),
+        roles=find_roles(model),
+        family=model.family,
+        n_rows=n_rows.integer(low=1),
+        origin=Origin(),
+    )
+    values = [deviance.real() for deviance in deviances]
+    return TrainingFacts(
+        n_samples=n_samples.integer(low=1),
+        swap=square(swap, "swap", q),
+        effects=effects,
+        **dict(zip(DEVIANCES, values, strict=True)),
+    )
