@@ -84,7 +84,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     archive = read_archive(path, TENSORS)
     try:
         return restore_estimator(archive)
-    except (ModelFileError, RecursionError) as error:
+    except (ModelFileError, MemoryError, RecursionError) as error:
         raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}") from error
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sknimo.exceptions import ModelFileError
 from sknimo.explain import Effects, Origin, TrainingFacts, find_roles
 from sknimo.io import (
     MODEL_TENSORS,
@@ -65,6 +66,8 @@ CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tupl
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 MAX_PARAM_LENGTH = 10_000
+# The gauge is a square of this size in memory, if almost empty.
+MAX_TERMS = 20_000
 
 
 class Saveable:
@@ -97,14 +100,10 @@ class Saveable:
 
         def __getattr__(self, name):
             """Say of an attribute that files leave out why it is not there."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in LEFT_OUT and "_saved_by" in vars(self):
-                raise AttributeError(
-                    f"{name} is a trace of the training, which saved models leave out. "
-                    "Keep the estimator itself, or fit again."
-                )
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-            )
+                text += ": it is a trace of the training, which files leave out"
+            raise AttributeError(text, name=name, obj=self)
 
 
 def describe_estimator(est: Any) -> Archive:
@@ -237,13 +236,19 @@ def _write_facts(
     """What is known of the training rows, as values and arrays."""
     if facts is None:
         return None, {}
+    if len(facts.swap) > MAX_TERMS:
+        raise ValueError(
+            f"The model is too large to save: {len(facts.swap)} terms, where "
+            f"{MAX_TERMS} are allowed. Merge rare levels of categorical columns."
+        )
     effects = facts.effects
-    kept = {"swap": _used(facts.swap), "directed": _used(effects.directed)}
+    squares = {"swap": facts.swap, "directed": effects.directed}
+    kept = {name: _used(square) for name, square in squares.items()}
     tensors = {name: getattr(effects, name) for name in (*EFFECTS, "contrast")}
     if effects.ratio is not None:
         tensors |= {name: getattr(effects, name) for name in RATIOS}
-    tensors["swap"] = facts.swap[np.ix_(kept["swap"], kept["swap"])]
-    tensors["directed"] = effects.directed[np.ix_(kept["directed"], kept["directed"])]
+    for name, square in squares.items():
+        tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
         "n_samples": int(facts.n_samples),
         "n_rows": int(effects.n_rows),
@@ -253,11 +258,13 @@ def _write_facts(
     return values, {f"facts.{name}": array for name, array in tensors.items()}
 
 
-def _used(matrix: np.ndarray) -> list[int]:
-    """Positions whose row or column is not all zero: sparse models stay small."""
+def _used(matrix: np.ndarray) -> dict[str, list[int]]:
+    """Rows and columns that are not all zero: sparse models stay small."""
     used = matrix != 0
-    found: list[int] = np.flatnonzero(used.any(axis=0) | used.any(axis=1)).tolist()
-    return found
+    return {
+        "rows": np.flatnonzero(used.any(axis=1)).tolist(),
+        "columns": np.flatnonzero(used.any(axis=0)).tolist(),
+    }
 
 
 def read_facts(
@@ -271,18 +278,23 @@ def read_facts(
     )
     features = model.features
     p, q = features.n_features, len(features.term_feature)
+    if max(p, q) > MAX_TERMS:
+        raise ModelFileError(f"the model has more than {MAX_TERMS} terms.")
 
     def column(name: str, dtype: Any = np.float64) -> np.ndarray:
         array = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
         return array.array((p,), dtype, finite=False)
 
     def square(kept: Node, name: str, size: int) -> np.ndarray:
-        places = [place.integer(0, size - 1) for place in kept.items()]
-        if places != sorted(set(places)):
-            raise kept.refuse("increasing positions")
+        axes = []
+        for axis in kept.fields("rows", "columns"):
+            axes.append([place.integer(0, size - 1) for place in axis.items()])
+            if axes[-1] != sorted(set(axes[-1])):
+                raise axis.refuse("increasing positions")
         values = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
         out = np.zeros((size, size))
-        out[np.ix_(places, places)] = values.array((len(places),) * 2, finite=False)
+        shape = len(axes[0]), len(axes[1])
+        out[np.ix_(*axes)] = values.array(shape, finite=False)
         return out
 
     with_ratio = "facts.ratio" in tensors

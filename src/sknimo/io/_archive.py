@@ -35,9 +35,9 @@ from sknimo.model import FittedModel
 # The schema that is written; all up to it are read.
 SCHEMA = 1
 MAX_FILE_BYTES = 2 * 2**30
-# A thousand features of twenty levels each need about a tenth of both.
+# A thousand features of twenty levels each need half a megabyte and half of these.
 MAX_HEADER_BYTES = 4 * 2**20
-MAX_HEADER_VALUES = 250_000
+MAX_HEADER_VALUES = 100_000
 MAX_LENGTH = 2**31
 # Arrays of a model's record; those of its features are joined in `bases`.
 RECORD_TENSORS = ("low", "high", "coef", "intercept", "params", "modulated")
@@ -108,7 +108,9 @@ def _replace_file(path: Path, payload: bytes) -> None:
     neighbour = path.with_name(f".sknimo-{secrets.token_hex(8)}.tmp")
     # Unlike `tempfile`, this respects the permissions that new files get.
     handle = os.open(
-        neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        neighbour,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0),
+        0o666,
     )
     try:
         with os.fdopen(handle, "wb") as file:

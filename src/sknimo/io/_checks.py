@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,14 +46,18 @@ class Node:
 
     def refuse(self, wanted: str) -> ModelFileError:
         """The error to raise when the value is not what is wanted."""
-        return ModelFileError(
-            f"{self.place} must be {wanted}, got {reprlib.repr(self.value)}."
-        )
+        shown = textwrap.shorten(reprlib.repr(self.value), 80)
+        return ModelFileError(f"{self.place} must be {wanted}, got {shown}.")
 
     def fields(self, *names: str) -> list[Node]:
         """The values of a mapping that has exactly these keys."""
-        if type(self.value) is not dict or self.value.keys() != set(names):
-            raise self.refuse(f"a mapping with the keys {', '.join(names)}")
+        if type(self.value) is not dict:
+            raise self.refuse("a mapping")
+        for name in names:
+            if name not in self.value:
+                raise ModelFileError(f"{self.place} has no {name}.")
+        for name in self.value.keys() - set(names):
+            raise Node(name, f"a key of {self.place}").refuse("known")
         return [Node(self.value[name], f"{self.place}.{name}") for name in names]
 
     def items(self) -> list[Node]:
@@ -108,6 +113,12 @@ class Node:
         if type(self.value) is int:
             return self.integer(-(2**63), 2**64 - 1)
         return self.flag() if type(self.value) is bool else self.number()
+
+    def labels(self) -> tuple[str | int | float | bool, ...]:
+        """A list of labels, of which there may be many."""
+        if type(self.value) is not list:
+            raise self.refuse("a list")
+        return tuple(Node(value, self.place).label() for value in self.value)
 
     def array(
         self, shape: Sequence[int | None], dtype: Any = np.float64, finite: bool = True

@@ -60,7 +60,7 @@ NUMBER = Field(float, lambda node: node.number())
 SPREAD = Field(float, lambda node: node.number(low=0.0))
 POSITIVE = Field(float, lambda node: node.positive())
 CODE = Field(int, lambda node: node.integer(low=0))
-LABELS = Field(_plain_labels, lambda node: tuple(v.label() for v in node.items()))
+LABELS = Field(_plain_labels, lambda node: node.labels())
 VECTOR = Field(np.array, lambda node: node.array((None,)))
 MATRIX = Field(np.array, lambda node: node.array((None, None)))
 INNER = Field(lambda basis: basis_record(basis), lambda node: basis_from_record(node))
@@ -250,7 +250,8 @@ def _read_features(columns: Node, low: Node, high: Node) -> FeatureMap:
         name, basis, input_basis = column.fields("name", "basis", "input")
         names.append(name.text())
         bases.append(basis_from_record(basis))
-        input_bases.append(basis_from_record(input_basis))
+        same = input_basis.value is basis.value
+        input_bases.append(bases[-1] if same else basis_from_record(input_basis))
         if bases[-1].reference != input_bases[-1].reference:
             raise column.refuse("a feature with one reference")
     if not names:
@@ -270,12 +271,12 @@ def _read_spec(node: Node, features: FeatureMap) -> NetworkSpec:
     widths = [width.integer(1, MAX_HIDDEN) for width in hidden.items()]
     if len(widths) != 2:
         raise hidden.refuse("two integers")
-    owners = tuple(feature.integer(low=0) for feature in owner.items())
+    owners = owner.labels()
     if owners != tuple(features.input_feature.tolist()):
         raise owner.refuse("the owners of the inputs that the features have")
     codes = code.array((features.n_features, None))
     return NetworkSpec(
-        input_feature=owners,
+        input_feature=tuple(map(int, owners)),
         code=tuple(tuple(row) for row in codes.tolist()),
         hidden=(widths[0], widths[1]),
         mask=mask.flag(),
