@@ -24,8 +24,10 @@ from sknimo.io import (
     MODEL_TENSORS,
     Archive,
     Node,
+    OnnxDtype,
     pack_model,
     write_archive,
+    write_onnx,
     write_real,
 )
 from sknimo.model import FittedModel
@@ -75,6 +77,7 @@ class Saveable:
 
     model_: FittedModel
     _facts: TrainingFacts | None
+    handle_unknown: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, for `sknimo.load`.
@@ -91,6 +94,32 @@ class Saveable:
         """
         self._check_fitted()
         write_archive(path, describe_estimator(self))
+
+    def to_onnx(
+        self, path: str | os.PathLike[str], *, dtype: OnnxDtype = "float64"
+    ) -> None:
+        """Export the fitted model with its explanations as an ONNX graph.
+
+        The graph takes raw columns and returns `prediction`, `eta`,
+        `local_coefficients` and `contributions` as `explain` does by default, for
+        classifiers also `probabilities` and `label`. An offset is not part of it.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to write; the file is replaced as a whole or not at all.
+        dtype : {"float64", "float32"}, default="float64"
+            Type of the numeric inputs and outputs; computation is in float64.
+        """
+        self._check_fitted()
+        write_onnx(
+            path,
+            self.model_,
+            classes=getattr(self, "classes_", None),
+            swap=None if self._facts is None else self._facts.swap,
+            unknown_is_baseline=self.handle_unknown == "reference",
+            dtype=dtype,
+        )
 
     if TYPE_CHECKING:  # the estimator brings its own
 
@@ -198,10 +227,14 @@ def write_param(value: Any) -> Any:
     if type(value) in (tuple, list) and len(value) <= MAX_PARAM_LENGTH:
         return {type(value).__name__: [write_param(item) for item in value]}
     if type(value) is dict and len(value) <= MAX_PARAM_LENGTH:
-        return {
-            "dict": [[write_param(key), write_param(v)] for key, v in value.items()]
-        }
-    if isinstance(value, np.ndarray) and value.ndim == 1:
+        pairs = [[write_param(key), write_param(v)] for key, v in value.items()]
+        if not any(key is None or type(key) is dict for key, _ in pairs):
+            return {"dict": pairs}
+    if (
+        isinstance(value, np.ndarray)
+        and value.ndim == 1
+        and value.dtype.kind in "biufU"
+    ):
         return {"array": write_param(value.tolist())["list"]}
     raise _NoPlaceError
 
@@ -219,15 +252,17 @@ def read_param(node: Node) -> Any:
     (inner,) = node.fields(kind)
     if kind == "number":
         return inner.real()
+    if kind == "array":
+        return np.array(inner.labels())
     if kind == "dict":
-        pairs = [[read_param(part) for part in pair.items()] for pair in inner.items()]
-        if any(len(pair) != 2 or isinstance(pair[0], dict | list) for pair in pairs):
+        pairs = [pair.items() for pair in inner.items()]
+        if any(len(pair) != 2 for pair in pairs):
             raise node.refuse("pairs of keys and values")
-        return dict(pairs)
-    makers: dict[str, Any] = {"tuple": tuple, "list": list, "array": np.array}
-    if kind not in makers:
+        return {key.label(): read_param(item) for key, item in pairs}
+    if kind not in ("tuple", "list"):
         raise node.refuse("a value or a container of values")
-    return makers[kind]([read_param(item) for item in inner.items()])
+    items = [read_param(item) for item in inner.items()]
+    return items if kind == "list" else tuple(items)
 
 
 def _write_facts(

@@ -86,7 +86,7 @@ def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
     digest = hashlib.sha256(payload).hexdigest()
     # The metadata comes first and the digest first in it.
     payload = payload.replace(BLANK_DIGEST.encode(), digest.encode(), 1)
-    _replace_file(Path(os.path.realpath(path)), payload)
+    replace_file(Path(os.path.realpath(path)), payload)
 
 
 def _refuse_oversize(payload: bytes, text: str) -> None:
@@ -103,7 +103,7 @@ def _refuse_oversize(payload: bytes, text: str) -> None:
         )
 
 
-def _replace_file(path: Path, payload: bytes) -> None:
+def replace_file(path: Path, payload: bytes) -> None:
     """Put a complete file in place of the old one, through a neighbour of it."""
     neighbour = path.with_name(f".sknimo-{secrets.token_hex(8)}.tmp")
     # Unlike `tempfile`, this respects the permissions that new files get.

@@ -7,7 +7,8 @@ offers on the CPU for every operator used here, so a column of values around 1e8
 nothing when its reference is subtracted.
 
 A graph cannot raise errors. What the estimator refuses (a missing value where none was
-seen, a level that no training row had) makes every output of that row NaN instead.
+seen, a level that no training row had) makes `eta` and `prediction` of that row NaN,
+provided that the model uses the column at all.
 
 Shapes: n rows, p features, q terms used, r inputs used, a active features, c
 coefficients, h1 and h2 hidden units.
@@ -37,7 +38,7 @@ from sknimo.features import (
     RankGauss,
     Spline,
 )
-from sknimo.io._files import replace_file
+from sknimo.io._archive import replace_file
 from sknimo.model import FittedModel
 from sknimo.network import Weights, unpack
 
@@ -110,16 +111,16 @@ def build_onnx(
     features = model.features
     phi = _columns(graph, table, features.bases, used.terms)
     local = _local_coef(graph, table, model, used)
-    weights = graph.add("Mul", phi, local) if len(used.terms) else None
-    eta = graph.constant([model.base_value])
-    native = _place(graph, table, weights, np.zeros_like(used.terms), 1)
-    eta = graph.add("Squeeze", graph.add("Add", native, eta), graph.indices([1]))
+    shares = graph.add("Mul", phi, local)
+    total = _place(graph, table, shares, np.zeros_like(used.terms), 1)
+    eta = graph.add("Add", total, graph.constant(model.base_value))
+    eta = graph.add("Squeeze", eta, graph.indices([1]))
     if swap is not None and len(used.terms):
         moved = swap[np.ix_(used.terms, used.terms)].T
         local = graph.add("Sub", local, graph.add("MatMul", phi, graph.constant(moved)))
-        weights = graph.add("Mul", phi, local)
+        shares = graph.add("Mul", phi, local)
     owner = features.term_feature[used.terms]
-    contributions = _place(graph, table, weights, owner, features.n_features)
+    contributions = _place(graph, table, shares, owner, features.n_features)
     coefficients = _read_out(graph, table, model, used.terms, local)
     mean = _mean(graph, model.family.link, eta)
     graph.output("prediction", mean, [])
@@ -163,9 +164,9 @@ class _Graph:
     def constant(self, value: Any, dtype: Any = np.float64) -> str:
         """A constant tensor; equal ones are stored once."""
         array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if array.dtype == object:
-            key = (array.dtype.str, array.shape, tuple(array.ravel()))
+        text = array.dtype == object  # whose bytes are addresses
+        content = tuple(array.ravel()) if text else array.tobytes()
+        key = (array.dtype.str, array.shape, content)
         if key not in self.constants:
             name = f"/constant_{len(self.constants)}"
             self.constants[key] = self.onnx.numpy_helper.from_array(array, name)
@@ -233,7 +234,7 @@ class _Graph:
         )
         helper.set_model_props(model, metadata)
         self.onnx.checker.check_model(model, full_check=True)
-        return model  # type: ignore[no-any-return]
+        return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +286,7 @@ def _declare_inputs(
     features = model.features
     p = features.n_features
     levels = [features.levels(j) for j in range(p)]
-    with_text = any(
-        isinstance(value, str) for own in levels for value in own or ()
-    )
+    with_text = any(isinstance(value, str) for own in levels for value in own or ())
     columns, names = [], ["X"]
     if with_text:
         names = _input_names(features.names)
@@ -374,7 +373,7 @@ def _columns(
     Straight lines, by far the most frequent kind, are computed all at once.
     """
     if len(wanted) == 0:
-        return table.zero
+        return graph.take(table.columns, [])
     owner = np.repeat(np.arange(len(bases)), [basis.n_terms for basis in bases])
     first = np.cumsum([0, *(basis.n_terms for basis in bases)])
     parts: list[str] = []
@@ -485,9 +484,7 @@ def _(basis: RankGauss, graph: _Graph, x: str) -> str:
     return graph.add("Add", rise, graph.constant(scores[0] - origin))
 
 
-def _local_coef(
-    graph: _Graph, table: _Table, model: FittedModel, used: _Used
-) -> str:
+def _local_coef(graph: _Graph, table: _Table, model: FittedModel, used: _Used) -> str:
     """Local coefficient of each used term, mean of `beta (1 + g)`, (n, q) or (1, q)."""
     coef = model.coef.double().numpy()[:, used.terms] / model.n_members
     owner = model.features.term_feature[used.terms]
@@ -520,8 +517,8 @@ def _modulation(
     """`g` of one member, (n, a), and the features in the order of its columns.
 
     The masked inputs are never built: one product serves all features, and each takes
-    its own columns out again. Layers are subtracted from those of the reference one by
-    one, so that `g` is zero there to the last bit.
+    its own columns out again. Values at the reference are subtracted layer by layer, so
+    that small differences keep their digits.
     """
     spec = model.spec
     weights = unpack(spec, model.params[member : member + 1].double())
@@ -591,39 +588,28 @@ def _head(graph: _Graph, weights: Weights, hidden: str, shift: np.ndarray) -> st
     second, out = weights.second[0].numpy(), weights.out[0].numpy()
     level = np.tanh(shift)  # (a, h1)
     base = level @ second.T + weights.second_bias[0].numpy()  # (a, h2)
-    # At the reference the graph's own tanh and sine are subtracted, not numpy's: they
-    # may differ in the last bit.
-    at_reference = graph.add("Tanh", graph.constant(shift[None]))
-    rise = graph.add("Sub", graph.add("Tanh", hidden), at_reference)
+    rise = graph.add("Sub", graph.add("Tanh", hidden), graph.constant(level[None]))
     rise = graph.add("MatMul", rise, graph.constant(second.T))
-    base_name = graph.constant(base[None])
-    bend = graph.add("Sin", graph.add("Add", rise, base_name))
-    bend = graph.add("Sub", bend, graph.add("Sin", base_name))
+    bend = graph.add("Sin", graph.add("Add", rise, graph.constant(base[None])))
+    bend = graph.add("Sub", bend, graph.constant(np.sin(base)[None]))
     return graph.add("MatMul", bend, graph.constant(out))
 
 
 def _place(
     graph: _Graph,
     table: _Table,
-    columns: str | None,
+    columns: str,
     owner: np.ndarray,
     n_owners: int,
 ) -> str:
     """Sum the columns of each owner, (n, q) to (n, n_owners); zeros where none."""
-    parts, place = [table.zero], np.zeros(n_owners, dtype=int)
-    width = 1
-    for j in np.unique(owner).tolist():
-        own = np.flatnonzero(owner == j)
-        if len(own) > 1 and columns is not None:
-            some = columns if len(own) == len(owner) else graph.take(columns, own)
-            axis = graph.indices([1])
-            parts.append(graph.add("ReduceSum", some, axis, keepdims=1))
-            place[j] = width
-            width += 1
-    if columns is not None:
-        parts.append(columns)
-    for column, j in enumerate(owner.tolist()):
-        place[j] = place[j] or width + column
+    # Side by side: zeros, the columns themselves, and sums where an owner has several.
+    parts, place = [table.zero, columns], np.zeros(n_owners, dtype=int)
+    place[owner] = 1 + np.arange(len(owner))
+    for j in np.flatnonzero(np.bincount(owner, minlength=n_owners) > 1):
+        own = graph.take(columns, np.flatnonzero(owner == j))
+        place[j] = len(owner) + len(parts) - 1
+        parts.append(graph.add("ReduceSum", own, graph.indices([1]), keepdims=1))
     return graph.take(graph.concat(parts), place)
 
 
@@ -637,15 +623,12 @@ def _read_out(
     features = model.features
     n_terms = len(features.term_feature)
     matrix = features.coefficients(np.eye(n_terms))[terms]  # (q, c)
-    n_coef = matrix.shape[1]
-    if len(terms) == 0:
-        return _place(graph, table, None, terms, n_coef)
     owner = np.abs(matrix).argmax(axis=1)
     unit = matrix[np.arange(len(terms)), owner]
     # A sum with zeros gives every row its own copy where nothing bends.
     each = graph.add("Mul", local, graph.constant(unit[None]))
     each = graph.add("Add", each, table.zero)
-    return _place(graph, table, each, owner, n_coef)
+    return _place(graph, table, each, owner, matrix.shape[1])
 
 
 def _mean(graph: _Graph, link: str, eta: str) -> str:
