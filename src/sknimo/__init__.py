@@ -1,13 +1,18 @@
 """NIMO: linear models whose coefficients a network bends, row by row."""
 
-from sknimo.estimators import (
-    NIMOClassifier,
-    NIMOClassifierCV,
-    NIMORegressor,
-    NIMORegressorCV,
-    load,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sknimo.exceptions import DataWarning, ModelFileError, SeparationWarning
+
+if TYPE_CHECKING:
+    from sknimo.estimators import (
+        NIMOClassifier,
+        NIMOClassifierCV,
+        NIMORegressor,
+        NIMORegressorCV,
+        load,
+    )
 
 __version__ = "0.1.0.dev0"
 
@@ -22,3 +27,19 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load torch and scikit-learn with the first estimator, not before.
+
+    They take seconds, and `sknimo --help` needs neither.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("sknimo.estimators"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -78,10 +78,36 @@ ALLOWED = {
         "sknimo.model",
         "sknimo.network",
         "sknimo.penalties",
+        "sknimo.report",
         "sknimo.solver",
     },
     "plots": {"matplotlib", "numpy", "sknimo.explain"},
-    "report": {"jinja2", "numpy", "sknimo.explain", "sknimo.plots"},
+    "report": {
+        "jinja2",
+        "numpy",
+        "torch",
+        "sknimo.explain",
+        "sknimo.families",
+        "sknimo.features",
+        "sknimo.io",
+        "sknimo.model",
+        "sknimo.penalties",
+        "sknimo.solver",
+    },
+    "cli": {
+        "click",
+        "numpy",
+        "pyarrow",
+        "rich",
+        "sklearn",
+        "typer",
+        "sknimo.__version__",
+        "sknimo.datasets",
+        "sknimo.estimators",
+        "sknimo.exceptions",
+        "sknimo.explain",
+    },
+    "__main__": {"sknimo.cli"},
     "__init__": {"sknimo.estimators", "sknimo.exceptions"},
 }
 
@@ -167,7 +193,8 @@ def test_imports_are_absolute():
 
 def test_only_estimators_import_sklearn():
     using = {found.part for found in EVERY_IMPORT if found.target == "sklearn"}
-    assert using == {"estimators"}
+    # The demonstration sets a lasso of scikit-learn beside the model.
+    assert using - {"cli"} == {"estimators"}
 
 
 def test_private_sklearn_modules_are_not_imported():
@@ -197,9 +224,17 @@ def test_importing_the_package_adds_nothing_heavy_to_its_dependencies():
 import sys
 import sklearn.base
 before = set(sys.modules)
-import sknimo
+from sknimo import *
 print(*(set({HEAVY!r}) & (sys.modules.keys() - before)))
 """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_importing_the_package_loads_no_library_before_an_estimator_is_asked_for():
+    code = "import sys, sknimo; print(*{'numpy', 'sklearn', 'torch'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
