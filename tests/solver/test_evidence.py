@@ -31,12 +31,20 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
-from sknimo.solver._evidence import Linearised, Tangent, _Member, input_norms
+from sknimo.solver._evidence import MEMORY_BUDGET, _Member, input_norms
+from sknimo.solver._tangent import (
+    Dual,
+    Primal,
+    Tangent,
+    linearise,
+    working_rows,
+)
 
 AUTOGRAD_ATOL = 1e-12  # the same sums in another order
 DIFFERENCE_ATOL = 1e-7  # promised; central differences leave about 1e-9
 DIFFERENCE_STEP = 1e-5
 ALGEBRA_RTOL = 1e-9  # dense inverses of matrices with condition numbers up to 1e4
+CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
 RIDGE_RTOL = 1e-8  # the tie break of the coefficient solve is at 1e-11
 EVIDENCE_ATOL = 1e-7  # log densities of some dozens of rows
 ARD_RTOL = 0.02  # other hyperpriors and another count of degrees of freedom
@@ -223,15 +231,29 @@ class TestTangent:
     @EVERY_CASE
     def test_the_jacobian_is_that_of_autograd(self, case, setup):
         tangent, design, params, coef = setup(case)
-        found_design, jacobian = tangent.jacobian(params, coef)
+        jacobian = tangent.jacobian(params, coef)
         expected = torch.autograd.functional.jacobian(
             lambda weights: design(weights) @ coef, params
         )
-        assert jacobian.shape == (15, len(params))
-        torch.testing.assert_close(
-            found_design, design(params), rtol=0, atol=AUTOGRAD_ATOL
-        )
-        torch.testing.assert_close(jacobian, expected, rtol=0, atol=AUTOGRAD_ATOL)
+        assert jacobian.shape == (15, len(coef) + len(params))
+        in_coef, in_params = jacobian.tensor_split([len(coef)], dim=1)
+        torch.testing.assert_close(in_coef, design(params), rtol=0, atol=AUTOGRAD_ATOL)
+        torch.testing.assert_close(in_params, expected, rtol=0, atol=AUTOGRAD_ATOL)
+
+    @EVERY_CASE
+    def test_blocks_of_rows_are_parts_of_the_whole(self, case, setup):
+        tangent, _, params, coef = setup(case)
+        chunks = tangent.chunks(6_000)
+        assert 1 < len(chunks) < 15
+        for whole, part in (
+            (tangent.design(params), tangent.design),
+            (
+                tangent.jacobian(params, coef),
+                lambda params, rows: tangent.jacobian(params, coef, rows),
+            ),
+        ):
+            parts = torch.cat([part(params, rows) for rows in chunks])
+            torch.testing.assert_close(parts, whole, rtol=0, atol=AUTOGRAD_ATOL)
 
     @EVERY_CASE
     def test_the_jacobian_is_that_of_finite_differences(self, case, setup):
@@ -243,13 +265,17 @@ class TestTangent:
         ]
         expected = torch.stack(slopes, dim=1) / (2 * DIFFERENCE_STEP)
         torch.testing.assert_close(
-            tangent.jacobian(params, coef)[1], expected, rtol=0, atol=DIFFERENCE_ATOL
+            tangent.jacobian(params, coef)[:, len(coef) :],
+            expected,
+            rtol=0,
+            atol=DIFFERENCE_ATOL,
         )
 
     def test_a_feature_alone_has_nothing_to_be_bent_by(self, setup):
         tangent, _, params, coef = setup("one feature")
         assert torch.equal(tangent.design(params), tangent.terms)
-        assert (tangent.jacobian(params, coef)[1].abs() < AUTOGRAD_ATOL).all()
+        in_params = tangent.jacobian(params, coef)[:, len(coef) :]
+        assert (in_params.abs() < AUTOGRAD_ATOL).all()
 
     @pytest.mark.parametrize("nothing", ["features", "inputs"])
     def test_without_features_or_inputs_the_design_is_the_terms(
@@ -265,13 +291,12 @@ class TestTangent:
             columns = columns[:0]
         terms = problem.terms[:, columns]
         tangent = Tangent(spec, inputs, terms, columns, columns)
-        design, jacobian = tangent.jacobian(
-            params[0], torch.ones(len(columns)).double()
-        )
-        assert torch.equal(design, terms)
+        jacobian = tangent.jacobian(params[0], torch.ones(len(columns)).double())
+        assert tangent.is_linear
         assert torch.equal(tangent.design(params[0]), terms)
-        assert jacobian.shape == (60, params.shape[1])
-        assert not jacobian.any()
+        assert jacobian.shape == (60, len(columns) + params.shape[1])
+        assert torch.equal(jacobian[:, : len(columns)], terms)
+        assert not jacobian[:, len(columns) :].any()
 
     def test_a_wide_table_gives_the_same(self, make_problem, make_params):
         """The modulator takes another product beyond 64 inputs; this one does not."""
@@ -292,6 +317,10 @@ class TestTangent:
 
 
 class TestLinearised:
+    """Primal and dual algebra are the same, and so are blocks of rows."""
+
+    DISPERSION = 0.4
+
     @staticmethod
     def draw(n, m, seed=0):
         generator = torch.Generator().manual_seed(seed)
@@ -299,39 +328,37 @@ class TestLinearised:
         residual = torch.randn(n, generator=generator, dtype=torch.float64)
         theta = torch.randn(m, generator=generator, dtype=torch.float64)
         precision = torch.logspace(-2, 2, m, dtype=torch.float64)
-        return Linearised(jacobian, residual), precision, theta
+        return jacobian, residual @ jacobian, precision, theta
 
-    @staticmethod
-    def pad(linear):
-        """Rows of zeros: the same function, but never more columns than rows."""
-        jacobian = torch.nn.functional.pad(linear.jacobian, (0, 0, 0, 50))
-        return Linearised(jacobian, torch.nn.functional.pad(linear.residual, (0, 50)))
+    @pytest.fixture(params=[Primal, Dual])
+    def state(self, request):
+        """The linearised loss in one form or the other."""
+
+        def state(jacobian, pull):
+            if request.param is Dual:
+                return Dual(jacobian, pull)
+            return Primal(jacobian.T @ jacobian, pull)
+
+        return state
 
     @BOTH_REGIMES
-    def test_the_step_minimises_the_damped_quadratic(self, n, m):
-        linear, precision, theta = self.draw(n, m)
-        damped = precision + 0.7
-        move = linear.step(precision, damped, theta)
-        # Half of |r - J d|^2 + sum precision (theta + d)^2 + damping |d|^2.
-        hessian = linear.jacobian.T @ linear.jacobian + torch.diag(damped)
-        pull = linear.jacobian.T @ linear.residual - precision * theta
+    @pytest.mark.parametrize("damping", [0.0, 1e-6, 0.7, 10.0])
+    def test_the_step_minimises_the_damped_quadratic(self, n, m, damping, state):
+        jacobian, pull, precision, theta = self.draw(n, m)
+        damped = precision + damping
+        downhill = pull / self.DISPERSION - precision * theta
+        move = state(jacobian, pull).step(self.DISPERSION, damped, downhill)
+        # Half of |r - J d|^2 / dispersion + sum precision (theta + d)^2 + damping d^2.
+        hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(damped)
         torch.testing.assert_close(
-            move, torch.linalg.solve(hessian, pull), rtol=ALGEBRA_RTOL, atol=1e-12
+            move, torch.linalg.solve(hessian, downhill), rtol=ALGEBRA_RTOL, atol=1e-12
         )
 
     @BOTH_REGIMES
-    def test_primal_and_dual_steps_agree(self, n, m):
-        linear, precision, theta = self.draw(n, m, seed=1)
-        for damping in (0.0, 1e-6, 10.0):
-            move = linear.step(precision, precision + damping, theta)
-            other = self.pad(linear).step(precision, precision + damping, theta)
-            torch.testing.assert_close(move, other, rtol=ALGEBRA_RTOL, atol=1e-12)
-
-    @BOTH_REGIMES
-    def test_the_posterior_is_that_of_dense_algebra(self, n, m):
-        linear, precision, _ = self.draw(n, m)
-        posterior = linear.posterior(precision)
-        hessian = linear.jacobian.T @ linear.jacobian + torch.diag(precision)
+    def test_the_posterior_is_that_of_dense_algebra(self, n, m, state):
+        jacobian, pull, precision, _ = self.draw(n, m)
+        posterior = state(jacobian, pull).posterior(self.DISPERSION, precision)
+        hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(precision)
         torch.testing.assert_close(
             posterior.variance,
             torch.linalg.inv(hessian).diagonal(),
@@ -343,17 +370,43 @@ class TestLinearised:
             expected.item() / 2, rel=ALGEBRA_RTOL
         )
 
-    @BOTH_REGIMES
-    def test_both_posteriors_agree(self, n, m):
-        linear, precision, _ = self.draw(n, m, seed=1)
-        posterior, other = (
-            case.posterior(precision) for case in (linear, self.pad(linear))
+    @pytest.mark.parametrize("n_rows", [40, 300], ids=["m>n", "m<n"])
+    @pytest.mark.parametrize("chunk", [1, 7, 1000])
+    @EVERY_FAMILY
+    def test_whitening_weighs_the_rows_and_takes_the_intercept_out(
+        self, family, chunk, n_rows, make_problem, make_params
+    ):
+        """Against a dense projection of the whole Jacobian."""
+        problem = make_problem(family, n_rows=n_rows, hidden=(3, 4), offset=True)
+        everything = torch.arange(4)
+        # Columns far from zero: a difference of large moments would lose digits.
+        terms = problem.terms + 1e4
+        tangent = Tangent(problem.spec, problem.inputs, terms, everything, everything)
+        params, coef = make_params(problem.spec)[0], torch.full((4,), 1e-5).double()
+        weight = torch.linspace(0, 2, n_rows, dtype=torch.float64)
+        rows = Rows(problem.y, problem.offset, weight.unsqueeze(0), problem.family)
+        eta = problem.offset + 0.1 + tangent.design(params) @ coef
+        chunks = [slice(k, k + chunk) for k in range(0, n_rows, chunk)]
+        working = working_rows(rows, eta)
+        linear = linearise(tangent, params, coef, working, chunks)
+        curvature = weight * problem.family.curvature(problem.y, eta)
+        score = weight * problem.family.score(problem.y, eta)
+        jacobian = tangent.jacobian(params, coef)
+        centred = jacobian - (curvature @ jacobian) / curvature.sum()
+        gram = centred.T @ (curvature.unsqueeze(-1) * centred)
+        scale = gram.diagonal().sqrt()
+        found = (
+            linear.gram
+            if isinstance(linear, Primal)
+            else linear.jacobian.T @ linear.jacobian
         )
+        gap = (found - gram) / (scale * scale.unsqueeze(-1)).clamp(min=1e-12)
+        assert gap.abs().max() < CHUNK_RTOL
         torch.testing.assert_close(
-            posterior.variance, other.variance, rtol=ALGEBRA_RTOL, atol=0
+            linear.pull / scale, score @ centred / scale, rtol=0, atol=CHUNK_RTOL * 100
         )
-        assert posterior.half_log_det == pytest.approx(
-            other.half_log_det, rel=ALGEBRA_RTOL
+        assert linear.level_gain == pytest.approx(
+            score.sum().item() ** 2 / curvature.sum().item(), rel=1e-9, abs=1e-20
         )
 
 
@@ -552,11 +605,62 @@ class TestSteps:
         start = begin(problem, size=0.5)
         start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 1, 2))
         member = _Member(problem, ones(problem), start)
-        assert member.inputs.shape[1] == 3
+        assert member.tangent.inputs.shape[1] == 3
         assert member.coef.shape == (4,)
         again = member.expanded()
         assert torch.equal(again.params, start.params)
         assert torch.equal(again.coef, start.coef)
+
+    def test_a_member_that_stands_still_tries_nothing(self, make_problem, begin):
+        """At the minimum no amount of damping helps."""
+        problem = make_problem(hidden=(2, 2))
+        member = _Member(problem, ones(problem), begin(problem, size=0.5))
+        for _ in range(300):
+            member.newton_step()
+        damping, trials = member.damping, []
+        member.tangent.design = lambda *args: trials.append(args)
+        member.newton_step()
+        assert not trials
+        assert member.damping == damping
+
+    def test_an_intercept_out_of_place_is_no_standstill(self, make_problem, begin):
+        problem = make_problem(widths=(1,))
+        start = begin(problem, inputs=False)
+        alone = restrict(
+            start, problem, torch.zeros_like(start.support), torch.zeros(1).bool()
+        )
+        moved = replace(alone, intercept=alone.intercept + 3)
+        member = _Member(problem, ones(problem), moved)
+        member.newton_step()
+        assert member.intercept.item() == pytest.approx(problem.y.mean().item())
+
+
+class TestMemory:
+    """Results do not depend on the budget; `test_memory.py` watches the blocks."""
+
+    @pytest.mark.parametrize("n_rows", [60, 400], ids=["m>n", "m<n"])
+    @EITHER_LINK
+    def test_blocks_of_rows_change_nothing(self, family, n_rows, make_problem, begin):
+        problem = make_problem(family, n_rows=n_rows, widths=(1, 2, 1), hidden=(3, 3))
+        weight = torch.linspace(0.5, 1.5, n_rows, dtype=torch.float64)
+        members = [
+            _Member(problem, weight, begin(problem, weight, size=0.5), budget)
+            for budget in (MEMORY_BUDGET, 0)
+        ]
+        whole, blocks = members
+        assert len(whole.chunks) == 1
+        assert len(blocks.chunks) == n_rows
+        for member in members:
+            member.newton_step()
+            member.update_precisions()
+            member.newton_step()
+            member.update_precisions()
+        first, second = whole.expanded(), blocks.expanded()
+        for name in ("params", "coef", "params_precision", "coef_precision"):
+            torch.testing.assert_close(
+                getattr(first, name), getattr(second, name), rtol=0, atol=CHUNK_RTOL
+            )
+        assert first.log_evidence == pytest.approx(second.log_evidence, abs=1e-9)
 
 
 class TestSwitchingOff:

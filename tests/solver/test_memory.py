@@ -16,7 +16,16 @@ from torch.utils._pytree import tree_leaves
 
 from sknimo import NIMORegressor
 from sknimo.network import MASKED_PRODUCT_INPUTS
-from sknimo.solver import Options, profile, solve
+from sknimo.solver import (
+    Coefficients,
+    EvidenceOptions,
+    Options,
+    fit_evidence,
+    profile,
+    solve,
+    start_state,
+)
+from sknimo.solver._tangent import needed_bytes
 
 HIDDEN = (8, 8)
 MEMORY_LIMIT = 2e9  # bytes, the figure promised for 100,000 x 50
@@ -114,6 +123,25 @@ def test_budget_cuts_the_activations(make_problem, make_members):
     with LargestTensor() as watch:
         solve(problem, members, options)
     assert watch.numel <= 400 * 20 * max(HIDDEN) // 4
+
+
+def test_a_gauss_newton_step_never_makes_the_whole_jacobian(make_problem, make_params):
+    """Blocks of rows, the normal equations and a few columns, but not n x m numbers."""
+    n_rows, n_features, spare = 3000, 6, 400_000
+    problem = make_problem(n_rows=n_rows, widths=(1,) * n_features, hidden=HIDDEN)
+    n_parameters = n_features + problem.spec.n_params
+    weight = torch.ones(n_rows, dtype=torch.float64)
+    everything = torch.ones(n_features, dtype=torch.bool)
+    at = Coefficients(torch.ones(1, n_features).double(), torch.zeros(1).double())
+    params = make_params(problem.spec)[0]
+    start = start_state(problem, weight, params, at, everything, everything)
+    budget = needed_bytes(n_rows, n_parameters) + spare
+    options = EvidenceOptions(max_iter=2, burn_in=0, memory_budget=budget)
+    with LargestTensor() as watch:
+        state = fit_evidence(problem, weight, start, options)
+    assert state.input_support.all()
+    assert watch.numel <= max(spare // 8, n_parameters**2, n_rows * n_features)
+    assert watch.numel < n_rows * n_parameters / 5
 
 
 FIT_100_000_X_50 = """

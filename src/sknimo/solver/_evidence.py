@@ -27,10 +27,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sknimo.families import Family
 from sknimo.network import NetworkSpec, keep_inputs, restore_inputs, unpack
 from sknimo.solver._problem import Problem
-from sknimo.solver._profile import WEIGHT_FLOOR, Coefficients, Rows, newton_step
+from sknimo.solver._profile import Coefficients, Rows, newton_step
+from sknimo.solver._tangent import (
+    BLOCK_BYTES,
+    Dual,
+    Primal,
+    Tangent,
+    linearise,
+    needed_bytes,
+    working_rows,
+)
 
 # Families whose dispersion is estimated; the others have it fixed at one.
 ESTIMATED_DISPERSION = ("gaussian", "gamma")
@@ -42,6 +50,9 @@ LEAST_LOGIT_PRECISION = 1e-2
 DEAD_INPUT = 1e4
 DEAD_COEF = 1e7
 MAX_DAMPING = 1e8
+# A step that promises less than this share of the objective is rounding.
+STANDSTILL = 1e-13
+MEMORY_BUDGET = 2**30
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
 GLM_INNER_STEPS = 3
 
@@ -61,6 +72,8 @@ class EvidenceOptions:
     window : int
     feature_margin, input_margin : float
         Log evidence that removing one feature's coefficient or one input may cost.
+    memory_budget : int
+        Bytes that a step may take beside the data: rows are cut into blocks.
     """
 
     max_iter: int = 80
@@ -69,6 +82,7 @@ class EvidenceOptions:
     window: int = 6
     feature_margin: float = 4.0
     input_margin: float = 1.0
+    memory_budget: int = MEMORY_BUDGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ def fit_evidence(
 
     `weight` (n,) counts rows: it sums to the number of observations.
     """
-    member = _Member(problem, weight, start)
+    member = _Member(problem, weight, start, options.memory_budget)
     trace: list[float] = []
     pruned_at = 0
     for step in range(options.max_iter):
@@ -200,7 +214,7 @@ def _remove(
         strength = (
             input_norms(problem.spec, state.params)
             if inputs
-            else feature_strength(problem, weight, state)
+            else feature_strength(problem, weight, state, options)
         )
         order = [int(j) for j in torch.argsort(strength) if kept[j]]
         weak = [j for j in order if inputs or float(strength[j]) < 4 * margin]
@@ -225,9 +239,11 @@ def _remove(
             count //= 2
 
 
-def feature_strength(problem: Problem, weight: Tensor, state: EvidenceState) -> Tensor:
+def feature_strength(
+    problem: Problem, weight: Tensor, state: EvidenceState, options: EvidenceOptions
+) -> Tensor:
     """Squared Wald statistic of each feature's coefficients, (p,)."""
-    member = _Member(problem, weight, state)
+    member = _Member(problem, weight, state, options.memory_budget)
     member.update_precisions()
     return member.wald()
 
@@ -265,10 +281,17 @@ def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
 class _Member:
     """One member in training: its state on compact arrays, and two verbs."""
 
-    def __init__(self, problem: Problem, weight: Tensor, start: EvidenceState) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        weight: Tensor,
+        start: EvidenceState,
+        memory_budget: int = MEMORY_BUDGET,
+    ) -> None:
         self.full_problem = problem
         self.weight = weight
         self.state = start
+        self.memory_budget = memory_budget
         self.damping = 1.0
         self._compact()
 
@@ -283,29 +306,43 @@ class _Member:
             problem.spec, state.params.unsqueeze(0), self.live
         )
         self.params = params[0]
+        self.group = _param_groups(self.spec).to(self.params.device)
         if len(self.live) == 0 or not bool(state.support.any()):
             # Without inputs or coefficients there is no network to pay a prior for.
-            self.params = torch.zeros_like(self.params)
-        self.inputs = problem.inputs[:, self.live]
+            self.params, self.group = self.params[:0], self.group[:0]
         self.active = state.support.nonzero().squeeze(-1)
         self.columns = state.support[problem.term_feature].nonzero().squeeze(-1)
-        self.group = _param_groups(self.spec).to(self.params.device)
         self.linear_group = problem.term_feature[self.columns]
         self.tangent = Tangent(
             self.spec,
-            self.inputs,
+            problem.inputs[:, self.live],
             problem.terms[:, self.columns],
             self.linear_group,
             self.active,
         )
+        self.chunks = self.tangent.chunks(self._chunk_bytes())
         self.rows = Rows(
             problem.y, problem.offset, self.weight.unsqueeze(0), problem.family
         )
         self.coef = state.coef[self.columns]
         self.intercept = state.intercept
-        self.cached: tuple[Tensor, Tensor] | None = None
+        self.design = self._evaluate(self.params)
+        self.cached: Primal | Dual | None = None
         # Marginal variance of each coefficient; its prior's until it has been updated.
         self.variance = 1 / state.coef_precision[self.linear_group]
+
+    def _chunk_bytes(self) -> float:
+        """Memory of one block of rows: what the matrices of a step leave."""
+        n_parameters = len(self.columns) + len(self.params)
+        spare = self.memory_budget - needed_bytes(len(self.weight), n_parameters)
+        on_cpu = self.weight.device.type == "cpu"
+        return min(spare, BLOCK_BYTES) if on_cpu else spare
+
+    def _evaluate(self, params: Tensor) -> Tensor:
+        """The design for some weights, (n, q), block by block."""
+        if self.tangent.is_linear or len(self.chunks) == 1:
+            return self.tangent.design(params)
+        return torch.cat([self.tangent.design(params, rows) for rows in self.chunks])
 
     @property
     def _estimates_dispersion(self) -> bool:
@@ -338,31 +375,40 @@ class _Member:
             )
         return at
 
-    def _jacobian(self) -> tuple[Tensor, Tensor]:
-        """Design and Jacobian here; a precision update and the next step share them."""
+    def _linearised(self, at: Coefficients) -> Primal | Dual:
+        """Curvature here; a precision update and the next step share it."""
         if self.cached is None:
-            self.cached = self.tangent.jacobian(self.params, self.coef)
+            eta = self.rows.eta(self.design.unsqueeze(0), at.coef, at.intercept)[0]
+            self.cached = linearise(
+                self.tangent,
+                self.params,
+                self.coef,
+                working_rows(self.rows, eta),
+                self.chunks,
+            )
         return self.cached
 
     def newton_step(self) -> None:
         """One damped Gauss-Newton step on everything, then the coefficients exactly."""
         at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
-        design, jacobian = self._jacobian()
-        linear = _linearise(self.rows, design, jacobian, at, self.state.dispersion)
-        before = self._value(design, self.params, at)
-        precision, theta = self._precision(), self._theta()
-        q = len(self.coef)
+        linear, dispersion = self._linearised(at), self.state.dispersion
+        before = self._value(self.design, self.params, at)
+        precision, q = self._precision(), len(self.coef)
+        downhill = linear.pull / dispersion - precision * self._theta()
         for _ in range(6):
             damped = precision.clone()
             damped[q:] += self.damping
-            move = linear.step(precision, damped, theta)
+            move = linear.step(dispersion, damped, downhill)
+            promise = float(downhill @ move) + linear.level_gain / dispersion
+            if promise <= STANDSTILL * abs(before):
+                return  # there is nowhere to go: more damping would not help
             params = self.params + move[q:]
-            trial_design = self.tangent.design(params)
-            trial = self._solve_linear(trial_design, at)
-            after = self._value(trial_design, params, trial)
+            design = self._evaluate(params)
+            trial = self._solve_linear(design, at)
+            after = self._value(design, params, trial)
             if after < before:  # NaN counts as worse
                 self.params, self.coef = params, trial.coef[0]
-                self.intercept = trial.intercept[0]
+                self.intercept, self.design = trial.intercept[0], design
                 self.cached = None
                 self.damping = max(self.damping / 4, 1e-6)
                 return
@@ -372,10 +418,8 @@ class _Member:
         """Move precisions and dispersion towards the maximum of the evidence."""
         state, q = self.state, len(self.coef)
         at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
-        design, jacobian = self._jacobian()
-        linear = _linearise(self.rows, design, jacobian, at, state.dispersion)
         precision, theta = self._precision(), self._theta()
-        posterior = linear.posterior(precision)
+        posterior = self._linearised(at).posterior(state.dispersion, precision)
         determined = (1 - precision * posterior.variance).clamp(0, 1)
         n_groups = len(state.params_precision)
         counted = _group_sum(determined[q:], self.group, n_groups)
@@ -391,7 +435,7 @@ class _Member:
         )
         coef_precision = (counted + 1e-6) / (size + 1e-10)
         coef_precision = coef_precision.clamp(least, PRECISION_RANGE[1])
-        eta = self.rows.eta(design.unsqueeze(0), at.coef, at.intercept)
+        eta = self.rows.eta(self.design.unsqueeze(0), at.coef, at.intercept)
         loss = float(self.rows.loss(eta)[0])
         n_rows = float(self.weight.sum())
         used = float(determined.sum()) + 1
@@ -451,192 +495,14 @@ class _Member:
         state, problem = self.state, self.full_problem
         coef = torch.zeros_like(state.coef)
         coef[self.columns] = self.coef
-        params = restore_inputs(
-            problem.spec, self.spec, self.params.unsqueeze(0), self.live
-        )
+        params = torch.zeros_like(state.params)
+        if len(self.params):
+            params = restore_inputs(
+                problem.spec, self.spec, self.params.unsqueeze(0), self.live
+            )[0]
         return replace(
-            state, params=params[0], coef=coef, intercept=self.intercept.clone()
+            state, params=params, coef=coef, intercept=self.intercept.clone()
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Posterior:
-    """Marginal variances and half the log determinant of `I + J A^-1 J'`."""
-
-    variance: Tensor  # (m,)
-    half_log_det: float
-
-
-@dataclass(frozen=True, slots=True)
-class Linearised:
-    """Whitened Jacobian and residual: the loss is `|residual - jacobian d|**2 / 2`."""
-
-    jacobian: Tensor  # (n, m)
-    residual: Tensor  # (n,)
-
-    def step(self, precision: Tensor, damped: Tensor, theta: Tensor) -> Tensor:
-        """Minimise the linearised objective plus damping, (m,)."""
-        n, m = self.jacobian.shape
-        if m <= n:
-            matrix = self.jacobian.mT @ self.jacobian + torch.diag(damped)
-            right = self.jacobian.mT @ self.residual - precision * theta
-            factor = torch.linalg.cholesky_ex(matrix)[0]
-            return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
-        inverse = 1 / damped
-        shrunk = inverse * precision * theta
-        scaled = self.jacobian * inverse
-        matrix = scaled @ self.jacobian.mT
-        matrix.diagonal().add_(1.0)
-        right = self.residual + self.jacobian @ shrunk
-        factor = torch.linalg.cholesky_ex(matrix)[0]
-        dual = torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
-        return scaled.mT @ dual - shrunk
-
-    def posterior(self, precision: Tensor) -> Posterior:
-        """Laplace approximation around the current parameters."""
-        n, m = self.jacobian.shape
-        if m <= n:
-            root = precision.rsqrt()
-            matrix = root[:, None] * (self.jacobian.mT @ self.jacobian) * root
-            matrix.diagonal().add_(1.0)
-            factor = torch.linalg.cholesky_ex(matrix)[0]
-            inverse = torch.cholesky_inverse(factor)
-            variance = inverse.diagonal() / precision
-        else:
-            scaled = self.jacobian / precision
-            matrix = scaled @ self.jacobian.mT
-            matrix.diagonal().add_(1.0)
-            factor = torch.linalg.cholesky_ex(matrix)[0]
-            whitened = torch.linalg.solve_triangular(factor, scaled, upper=False)
-            variance = 1 / precision - whitened.square().sum(0)
-        return Posterior(
-            variance.clamp(min=1e-300), float(factor.diagonal().log().sum())
-        )
-
-
-def _linearise(
-    rows: Rows, design: Tensor, jacobian: Tensor, at: Coefficients, dispersion: float
-) -> Linearised:
-    """Whiten by the working weights and project the intercept out."""
-    eta = rows.eta(design.unsqueeze(0), at.coef, at.intercept)[0]
-    family: Family = rows.family
-    weight = rows.weight[0]
-    curvature = family.curvature(rows.y, eta)
-    curvature = torch.maximum(
-        curvature, WEIGHT_FLOOR * (weight * curvature).sum() / weight.sum()
-    )
-    root = (weight * curvature / dispersion).sqrt()
-    score = (weight / (curvature * dispersion)).sqrt() * family.score(rows.y, eta)
-    whitened = root.unsqueeze(-1) * torch.cat([design, jacobian], dim=1)
-    unit = root / root.norm().clamp(min=1e-300)
-    whitened = whitened - unit.unsqueeze(-1) * (unit @ whitened)
-    return Linearised(whitened, score - unit * (unit @ score))
-
-
-class Tangent:
-    """Design and Jacobian of `eta` in the network's weights, by hand.
-
-    Only features with a coefficient are evaluated, only inputs that are read.
-    """
-
-    def __init__(
-        self,
-        spec: NetworkSpec,
-        inputs: Tensor,
-        terms: Tensor,
-        term_feature: Tensor,
-        active: Tensor,
-    ) -> None:
-        self.spec, self.inputs, self.terms, self.active = spec, inputs, terms, active
-        position = torch.full((spec.n_features,), len(active), device=terms.device)
-        position[active] = torch.arange(len(active), device=terms.device)
-        self.term_slot = position[term_feature]  # (q,)
-        owner = torch.tensor(spec.input_feature, dtype=torch.long, device=terms.device)
-        self.input_slot = (
-            position[owner]
-            if spec.mask
-            else position.new_full((len(owner),), len(active))
-        )
-        n_bits = len(spec.code[0]) if spec.code else 0
-        code = torch.tensor(spec.code, dtype=torch.float64, device=terms.device)
-        self.code = code.reshape(spec.n_features, n_bits)[active]  # (a, b)
-        visible = self.input_slot != torch.arange(
-            len(active), device=terms.device
-        ).unsqueeze(-1)
-        self.visible = visible.to(torch.float64)  # (a, r)
-
-    def _layers(self, params: Tensor) -> _Layers:
-        weights = unpack(self.spec, params.unsqueeze(0))
-        shift = self.code @ weights.code_weight[0].T + weights.bias[0]  # (a, h1)
-        masked = weights.first[0] * self.visible.unsqueeze(1)  # (a, h1, r)
-        first = self.inputs @ masked.flatten(0, 1).T
-        first = first.view(len(self.inputs), *shift.shape) + shift
-        return _Layers(
-            hidden=first.tanh(),
-            hidden_ref=shift.tanh(),
-            second=weights.second[0],
-            second_bias=weights.second_bias[0],
-            out=weights.out[0],
-        )
-
-    def design(self, params: Tensor) -> Tensor:
-        """`phi * (1 + g)`, (n, q)."""
-        if len(self.active) == 0 or self.inputs.shape[1] == 0:
-            return self.terms
-        layers = self._layers(params)
-        bend = layers.angle().sin() @ layers.out
-        bend = bend - layers.angle_ref().sin() @ layers.out
-        return self.terms * (1 + bend[:, self.term_slot])
-
-    def jacobian(self, params: Tensor, coef: Tensor) -> tuple[Tensor, Tensor]:
-        """The design (n, q) and d eta / d params (n, P) with the coefficients fixed."""
-        n, r = self.inputs.shape
-        if len(self.active) == 0 or r == 0:
-            return self.terms, self.terms.new_zeros(n, len(params))
-        layers = self._layers(params)
-        angle, angle_ref = layers.angle(), layers.angle_ref()
-        sine, sine_ref = angle.sin(), angle_ref.sin()
-        bend = sine @ layers.out - sine_ref @ layers.out
-        design = self.terms * (1 + bend[:, self.term_slot])
-        pull = self.terms.new_zeros(n, len(self.active))
-        pull.index_add_(1, self.term_slot, self.terms * coef)  # (n, a)
-        wave = pull.unsqueeze(-1) * (layers.out * angle.cos())  # (n, a, h2)
-        wave_ref = layers.out * angle_ref.cos()  # (a, h2)
-        d_out = (pull.unsqueeze(1) @ sine).squeeze(1) - pull @ sine_ref
-        d_bias2 = wave.sum(1) - pull @ wave_ref
-        outer_ref = (wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)).flatten(
-            1
-        )
-        d_second = (wave.mT @ layers.hidden).flatten(1) - pull @ outer_ref
-        slope = (wave @ layers.second) * (1 - layers.hidden.square())  # (n, a, h1)
-        slope_ref = (wave_ref @ layers.second) * (1 - layers.hidden_ref.square())
-        total = slope.sum(1)  # (n, h1)
-        d_bias = total - pull @ slope_ref
-        rise = slope - pull.unsqueeze(-1) * slope_ref  # (n, a, h1)
-        d_code = (rise.mT @ self.code).flatten(1)  # (n, h1 b)
-        padded = torch.nn.functional.pad(slope, (0, 0, 0, 1))
-        seen = total.unsqueeze(1) - padded[:, self.input_slot]  # (n, r, h1)
-        d_first = (seen * self.inputs.unsqueeze(-1)).mT.flatten(1)  # (n, h1 r)
-        return design, torch.cat(
-            [d_first, d_code, d_bias, d_second, d_bias2, d_out], dim=1
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """Activations of the network on rows and at the reference."""
-
-    hidden: Tensor  # (n, a, h1)
-    hidden_ref: Tensor  # (a, h1)
-    second: Tensor  # (h2, h1)
-    second_bias: Tensor  # (h2,)
-    out: Tensor  # (h2,)
-
-    def angle(self) -> Tensor:
-        return self.hidden @ self.second.T + self.second_bias
-
-    def angle_ref(self) -> Tensor:
-        return self.hidden_ref @ self.second.T + self.second_bias
 
 
 def _param_groups(spec: NetworkSpec) -> Tensor:
