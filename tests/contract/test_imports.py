@@ -234,7 +234,9 @@ print(*(set({HEAVY!r}) & (sys.modules.keys() - before)))
 
 
 def test_importing_the_package_loads_no_library_before_an_estimator_is_asked_for():
-    code = "import sys, sknimo; print(*{'numpy', 'sklearn', 'torch'} & set(sys.modules))"
+    code = (
+        "import sys, sknimo; print(*{'numpy', 'sklearn', 'torch'} & set(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
