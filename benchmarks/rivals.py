@@ -59,12 +59,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A prediction function, and what a sparse method kept; boolean, (p,)."""
+    """A prediction function, and what a sparse method kept; boolean, (p,).
+
+    `slopes` are the effects at the mean, on the scale of the linear predictor, of
+    methods that have them as parameters.
+    """
 
     predict: Predict  # values for regression, labels for classification
     coef: np.ndarray | None = None  # features with a coefficient
     inputs: np.ndarray | None = None  # features that bend the coefficients of others
     features: np.ndarray | None = None  # features in use at all
+    slopes: np.ndarray | None = None  # per unit of each column, (p,)
+    estimator: Any = None  # of sknimo, to be explained
 
 
 class MissingRivalError(ImportError):
@@ -141,9 +147,11 @@ def fit_lasso(rows: Rows, seed: int, n_jobs: int) -> Fitted:
             n_jobs=n_jobs,
             random_state=seed,
         )
-    est = make_pipeline(StandardScaler(), linear).fit(rows.X, rows.y)
-    kept = np.ravel(linear.coef_) != 0
-    return Fitted(quietly(est.predict), coef=kept, features=kept)
+    scaler = StandardScaler()
+    est = make_pipeline(scaler, linear).fit(rows.X, rows.y)
+    slopes = np.ravel(linear.coef_) / scaler.scale_
+    kept = slopes != 0
+    return Fitted(quietly(est.predict), coef=kept, features=kept, slopes=slopes)
 
 
 def fit_lassonet(
@@ -287,9 +295,14 @@ def fit_sknimo(rows: Rows, seed: int, n_jobs: int, **options: Any) -> Fitted:
 
     make = sknimo.NIMORegressorCV if rows.is_regression else sknimo.NIMOClassifierCV
     est = make(n_jobs=n_jobs, random_state=seed, **options).fit(rows.X, rows.y)
-    coef = np.ravel(est.coef_) != 0
-    inputs = est.model_.input_norms > 0
-    return Fitted(quietly(est.predict), coef, inputs, coef | inputs)
+    return describe_nimo(est)
+
+
+def describe_nimo(est: Any) -> Fitted:
+    """What a fitted estimator of sknimo kept."""
+    slopes = np.ravel(est.coef_)
+    coef, inputs = slopes != 0, est.model_.input_norms > 0
+    return Fitted(quietly(est.predict), coef, inputs, coef | inputs, slopes, est)
 
 
 def fit_sknimo_glm(rows: Rows, seed: int, n_jobs: int) -> Fitted:
