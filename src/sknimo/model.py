@@ -22,6 +22,8 @@ from sknimo.network import Modulator, NetworkSpec, keep_inputs, unpack
 
 # Activations of one block of rows at prediction.
 BLOCK_BYTES = 64 * 2**20
+# At most so many rows, so that a table read in parts has the same blocks.
+BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class FittedModel:
         """Row blocks whose activations stay small."""
         h1, h2 = self.spec.hidden
         per_row = 8 * max(int(self.modulated.sum(-1).max()), 1) * (h1 + h2)
-        size = max(1, BLOCK_BYTES // per_row)
+        size = max(1, min(BLOCK_BYTES // per_row, BLOCK_ROWS))
         for begin in range(0, n_rows, size):
             yield slice(begin, min(begin + size, n_rows))
 
