@@ -27,6 +27,7 @@ from sknimo.estimators._data import (
     read_offset,
     read_weight,
 )
+from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
@@ -54,7 +55,7 @@ ONE_THREAD_ROWS = 20_000
 SEPARATION_ETA = 30.0
 
 
-class BaseNIMO(Saveable, Explainable, BaseEstimator):
+class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     model_: FittedModel

@@ -1,0 +1,180 @@
+"""Estimators that show themselves: reports, and what a notebook displays."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sknimo.estimators._data import read_labels, read_offset, read_weight
+from sknimo.explain import Summary, TrainingFacts
+from sknimo.model import FittedModel
+
+if TYPE_CHECKING:
+    from sknimo.report import Fit, Report, Sample
+
+# Values whose representation says all and is the same in every process.
+PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
+
+
+class Reportable:
+    """An estimator that writes a report and shows its summary in notebooks."""
+
+    model_: FittedModel
+    _facts: TrainingFacts | None
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _check_fitted(self) -> None: ...
+
+        def _read_table(self, X: Any, reset: bool = False) -> np.ndarray: ...
+
+        def _read_target(self, y: Any) -> Any: ...
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+        def summary(self) -> Summary: ...
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None,
+        X: Any,
+        y: Any,
+        *,
+        X_test: Any = None,
+        y_test: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        sample_weight_test: Any = None,
+        offset_test: Any = None,
+        rows: int | Sequence[int] | None = None,
+        title: str | None = None,
+    ) -> Report:
+        """Write a report as one HTML file that needs nothing else.
+
+        It says how well the model predicts beside the plain GLM, what each feature
+        does and what bends it, explains single rows, checks the data, and holds the
+        model itself in a page on which every feature can be moved. Needs the extra
+        `report`.
+
+        Parameters
+        ----------
+        path : str, path or None
+            Where to write; None only returns the report.
+        X : array or data frame of shape (n_samples, n_features)
+            Rows that effects, figures and checks refer to; best the training rows.
+        y : array of shape (n_samples,)
+        X_test, y_test : like X and y, optional
+            Rows that the model has not seen, to judge it by.
+        sample_weight, offset : array of shape (n_samples,), optional
+        sample_weight_test, offset_test : array, optional
+            The same for `X_test`.
+        rows : int or sequence of int, optional
+            Rows of `X` to explain one by one: how many, or their positions. The
+            report holds their values in full. Eight by default, spread over the
+            predictions.
+        title : str, optional
+
+        Returns
+        -------
+        Report
+            Shows itself in notebooks; `save(path)` writes it.
+        """
+        from sknimo.report import render_report
+
+        self._check_fitted()
+        if (X_test is None) != (y_test is None):
+            raise ValueError("X_test and y_test belong together; give both or neither.")
+        sample = self._read_sample(X, y, sample_weight, offset)
+        held_out = None
+        if X_test is not None:
+            held_out = self._read_sample(
+                X_test, y_test, sample_weight_test, offset_test
+            )
+        report = render_report(
+            self._describe_fit(), sample, held_out=held_out, rows=rows, title=title
+        )
+        if path is not None:
+            report.save(path)
+        return report
+
+    def _read_sample(self, X: Any, y: Any, weight: Any, offset: Any) -> Sample:
+        """Validate rows and targets as the model knows them."""
+        from sknimo.report import Sample
+
+        table = self._read_table(X)
+        target = self._read_known_target(y)
+        if len(target) != len(table):
+            raise ValueError(
+                f"X has {len(table)} rows but y has {len(target)}: inconsistent "
+                "numbers of samples."
+            )
+        index: Any = getattr(X, "index", None)
+        name = getattr(y, "name", None)
+        return Sample(
+            table=table,
+            y=target,
+            weight=None if weight is None else read_weight(weight, len(table)),
+            offset=None if offset is None else read_offset(offset, len(table)),
+            labels=tuple(map(str, index)) if hasattr(index, "to_numpy") else None,
+            target="the target" if name is None else str(name),
+        )
+
+    def _read_known_target(self, y: Any) -> np.ndarray:
+        """Targets as numbers; labels must be among those of the training."""
+        classes = getattr(self, "classes_", None)
+        if classes is None:
+            return np.asarray(self._read_target(y).values)
+        labels = read_labels(y)
+        unknown = ~np.isin(labels, classes)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"y has the label {labels[row]!r} at row {row}; the model knows "
+                f"{classes[0]!r} and {classes[1]!r}."
+            )
+        return (labels == classes[1]).astype(np.float64)
+
+    def _describe_fit(self) -> Fit:
+        """What a report says of the estimator itself."""
+        from sknimo.report import Fit
+
+        classes = getattr(self, "classes_", None)
+        settings = {name: _show(v) for name, v in self.get_params(deep=False).items()}
+        defaults = inspect.signature(type(self)).parameters
+        return Fit(
+            model=self.model_,
+            facts=self._facts,
+            kind=type(self).__name__,
+            settings=tuple(settings.items()),
+            changed=tuple(
+                name
+                for name, shown in settings.items()
+                if name not in defaults or shown != _show(defaults[name].default)
+            ),
+            classes=None if classes is None else (str(classes[0]), str(classes[1])),
+            certificate=getattr(self, "certificate_", None),
+            converged=getattr(self, "converged_", None),
+        )
+
+    # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until
+    # the fit, then the summary.
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle and hasattr(self, "model_"):
+            bundle["text/html"] = self.summary()._repr_html_()
+        return bundle
+
+    @property
+    def _repr_html_(self) -> Any:
+        diagram = super()._repr_html_  # type: ignore[misc]
+        return self.summary()._repr_html_ if hasattr(self, "model_") else diagram
+
+
+def _show(value: Any) -> str:
+    """A parameter as text; of an object only its type, which is never an address."""
+    return repr(value) if isinstance(value, PLAIN) else f"<{type(value).__name__}>"

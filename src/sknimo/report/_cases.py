@@ -1,0 +1,185 @@
+"""Rows that are explained one by one, and from which the what-if page may start.
+
+Shapes: n rows, p features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+
+from sknimo.model import FittedModel
+from sknimo.report._effects import contributions, show_value
+from sknimo.report._inputs import Sample
+from sknimo.report._quality import means, row_deviance
+from sknimo.report._text import clean_text
+
+# Typical rows by their place among the predictions, then rows that fit badly.
+PLACES = (
+    (0.5, "median prediction"),
+    (0.0, "lowest prediction"),
+    (1.0, "highest prediction"),
+    (0.25, "lower quartile"),
+    (0.75, "upper quartile"),
+)
+N_CASES = 8
+MAX_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one feature (or the rest together) adds to a prediction.
+
+    Attributes
+    ----------
+    name, value : str
+        Feature and its value, ready to be shown.
+    amount : float
+        Contribution to the linear predictor.
+    start, stop : float
+        Linear predictor before and after.
+    """
+
+    name: str
+    value: str
+    amount: float
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One row explained.
+
+    Attributes
+    ----------
+    row : int
+        Its position in the sample.
+    label, why : str
+        Its name, and why it was chosen.
+    values : ndarray of shape (p,)
+    offset, observed, eta, prediction, base_value : float
+    steps : tuple of Step
+        From base value and offset to eta, largest first.
+    """
+
+    row: int
+    label: str
+    why: str
+    values: np.ndarray
+    offset: float
+    observed: float
+    eta: float
+    prediction: float
+    base_value: float
+    steps: tuple[Step, ...]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and largest linear predictor along the way."""
+        edges = [self.base_value + self.offset, self.eta]
+        edges += [step.stop for step in self.steps]
+        low, high = min(edges), max(edges)
+        margin = 0.03 * (high - low) or 1.0
+        return low - margin, high + margin
+
+
+def choose_rows(
+    model: FittedModel, sample: Sample, rows: int | Sequence[int] | None
+) -> list[tuple[int, str]]:
+    """Positions of the rows to explain, each with the reason why.
+
+    A sequence is taken as it is. Otherwise rows spread over the predictions come
+    first, then those with the largest deviance.
+    """
+    n_rows = len(sample)
+    if isinstance(rows, Sequence | np.ndarray):
+        return [(_check_row(row, n_rows), "chosen") for row in rows]
+    wanted = min(N_CASES if rows is None else max(int(rows), 0), n_rows)
+    eta = model.eta(sample.table, sample.offset)
+    ranked = np.argsort(eta, kind="stable")
+    chosen: dict[int, str] = {}
+    for place, why in PLACES[:wanted]:
+        chosen.setdefault(int(ranked[round(place * (n_rows - 1))]), why)
+    worst = np.argsort(-row_deviance(model.family, sample, eta), kind="stable")
+    for row in worst:
+        if len(chosen) >= wanted:
+            break
+        chosen.setdefault(int(row), "among the largest misses")
+    return list(chosen.items())
+
+
+def _check_row(row: object, n_rows: int) -> int:
+    if not isinstance(row, Integral) or not -n_rows <= int(row) < n_rows:
+        raise IndexError(
+            f"rows must hold positions of rows of X, from 0 to {n_rows - 1}; got "
+            f"{row!r}."
+        )
+    return int(row) % n_rows
+
+
+def explain_cases(
+    model: FittedModel,
+    sample: Sample,
+    swap: np.ndarray,
+    rows: int | Sequence[int] | None,
+) -> tuple[Case, ...]:
+    """Explain the chosen rows."""
+    chosen = choose_rows(model, sample, rows)
+    if not chosen:
+        return ()
+    picked = sample.take(np.array([row for row, _ in chosen]))
+    parts = contributions(model, picked.table, swap)
+    eta = model.base_value + picked.shift + parts.sum(axis=1)
+    prediction = means(model.family, eta)
+    return tuple(
+        Case(
+            row=row,
+            label=_row_name(sample, row),
+            why=why,
+            values=picked.table[place],
+            offset=float(picked.shift[place]),
+            observed=float(picked.y[place]),
+            eta=float(eta[place]),
+            prediction=float(prediction[place]),
+            base_value=model.base_value,
+            steps=_steps(
+                model,
+                picked.table[place],
+                parts[place],
+                model.base_value + float(picked.shift[place]),
+            ),
+        )
+        for place, (row, why) in enumerate(chosen)
+    )
+
+
+def _row_name(sample: Sample, row: int) -> str:
+    """Position of a row, and its label where that says more."""
+    label = None if sample.labels is None else clean_text(sample.labels[row])
+    return f"row {row}" if label in (None, str(row)) else f"row {row} ({label})"
+
+
+def _steps(
+    model: FittedModel, values: np.ndarray, parts: np.ndarray, start: float
+) -> tuple[Step, ...]:
+    """Largest contributions first, the rest in one step."""
+    names = model.features.names
+    order = [j for j in np.argsort(-np.abs(parts), kind="stable") if parts[j] != 0]
+    shown, rest = order[:MAX_STEPS], order[MAX_STEPS:]
+    if len(rest) == 1:
+        shown, rest = order, []
+    steps = []
+    for j in shown:
+        amount = float(parts[j])
+        name, value = clean_text(names[j]), show_value(model, j, float(values[j]))
+        steps.append(Step(name, value, amount, start, start + amount))
+        start += amount
+    if rest:
+        amount = float(parts[rest].sum())
+        name = f"{len(rest)} other features"
+        steps.append(Step(name, "", amount, start, start + amount))
+    return tuple(steps)

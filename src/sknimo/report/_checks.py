@@ -1,0 +1,368 @@
+"""What deserves a look before the numbers are believed.
+
+Every check gives one line, passed or not, so that a reader sees what was looked at.
+
+Shapes: n rows, p features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sknimo.explain import find_roles
+from sknimo.report._inputs import Fit, Sample
+from sknimo.report._quality import Quality
+from sknimo.report._text import join_words, show_count, show_number, show_percent
+
+Status = Literal["ok", "note", "warn"]
+
+# Fewer rows than this per coefficient make any fit shaky.
+ROWS_PER_COEF = 10
+# Values this many standard deviations from the reference steer a fit alone.
+FAR = 8.0
+CLOSE_CORRELATION = 0.95
+# Beyond this many rows correlations are taken over an even selection.
+CORRELATION_ROWS = 5000
+# Linear predictors beyond this with hardly any deviance left mean separation.
+SEPARATION_ETA = 30.0
+CALIBRATION_GAP = 0.05
+SHORTFALL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    status : {"ok", "note", "warn"}
+    title, text : str
+    """
+
+    status: Status
+    title: str
+    text: str
+
+
+def run_checks(
+    fit: Fit,
+    sample: Sample,
+    quality: Quality,
+    held_out: Sample | None,
+    held_out_quality: Quality | None,
+) -> tuple[Check, ...]:
+    """All checks, warnings first, then notes, then what is in order."""
+    found = [
+        *_convergence(fit),
+        *_gain(quality, held_out_quality),
+        *_separation(fit, sample, quality),
+        *_rows(fit, sample),
+        *_weights(sample),
+        *_constant(fit, sample),
+        *_missing(fit, sample),
+        *_range(fit, sample, quality, held_out),
+        *_far_values(fit, sample),
+        *_correlation(fit, sample),
+        *_repeated(sample, held_out),
+        *(
+            _balance(sample, quality)
+            if held_out is None or held_out_quality is None
+            else _balance(held_out, held_out_quality)
+        ),
+    ]
+    order = {"warn": 0, "note": 1, "ok": 2}
+    return tuple(sorted(found, key=lambda check: order[check.status]))
+
+
+def _convergence(fit: Fit) -> Iterator[Check]:
+    status = "" if fit.certificate is None else f"{fit.certificate.status} "
+    if fit.converged is None:
+        yield Check("note", "Convergence", f"{status}Not recorded for this fit.")
+    elif fit.converged:
+        yield Check("ok", "Convergence", f"{status}The training ended calmly.")
+    else:
+        yield Check(
+            "warn",
+            "Convergence",
+            f"{status}The fit did not converge: read every number with care.",
+        )
+
+
+def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
+    """Whether the network earns its keep, and whether the figures can be trusted."""
+    title = "Worth of the network"
+    judged = quality if held_out is None else held_out
+    model, glm = judged.explained.model, judged.explained.glm
+    figures = (
+        f"The model explains {show_percent(model)}, the same features without a "
+        f"network {show_percent(glm)}"
+    )
+    if held_out is None:
+        where = "" if quality.rows == "training" else ", which was solved on these rows"
+        yield Check(
+            "note",
+            "No held-out rows",
+            f"{figures}{where}. A figure on rows that helped to fit is flattering: "
+            "pass held-out rows to learn what to expect on new ones.",
+        )
+    elif judged.explained.winner == "glm":
+        yield Check(
+            "warn",
+            title,
+            f"{figures}: on held-out rows the plain GLM predicts better. Prefer it, "
+            "or a stronger penalty on the network.",
+        )
+    else:
+        yield Check("ok", title, f"{figures}, on held-out rows.")
+    if held_out is not None and quality.rows == "training":
+        drop = quality.explained.model - held_out.explained.model
+        if drop > SHORTFALL:
+            yield Check(
+                "warn",
+                "Overfitting",
+                f"The model explains {show_percent(quality.explained.model)} of the "
+                f"training rows and {show_percent(held_out.explained.model)} of the "
+                "held-out ones.",
+            )
+        else:
+            yield Check("ok", "Overfitting", "Training and held-out figures are close.")
+
+
+def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
+    if fit.model.family.name != "binomial":
+        return
+    eta = fit.model.eta(sample.table, sample.offset)
+    gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
+    if np.abs(eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
+        yield Check(
+            "warn",
+            "Separation",
+            "The classes are separated perfectly, so the size of coefficients is "
+            "arbitrary; their signs are not.",
+        )
+    else:
+        yield Check("ok", "Separation", "The classes overlap.")
+
+
+def _rows(fit: Fit, sample: Sample) -> Iterator[Check]:
+    n_rows = len(sample) if fit.facts is None else fit.facts.n_samples
+    acting = int((fit.model.term_coef != 0).sum())
+    name = fit.model.family.name
+    count, what = n_rows, "rows"
+    if name == "binomial":
+        share = float(np.mean(sample.y))
+        count, what = round(min(share, 1 - share) * n_rows), "rows of the rarer class"
+    per = count / max(acting, 1)
+    text = f"{count:,} {what} for {show_count(acting, 'coefficient')} that are not zero"
+    if per < ROWS_PER_COEF:
+        yield Check(
+            "warn",
+            "Number of rows",
+            f"{text}: fewer than {ROWS_PER_COEF} each. Expect another sample to give "
+            "other numbers.",
+        )
+    else:
+        yield Check("ok", "Number of rows", f"{text}.")
+
+
+def _weights(sample: Sample) -> Iterator[Check]:
+    if sample.weight is None:
+        return
+    size = 1 / float((sample.share**2).sum())
+    status: Status = "note" if size < len(sample) / 2 else "ok"
+    yield Check(
+        status,
+        "Weights",
+        f"The weights make {len(sample):,} rows worth about {size:,.0f} equal ones.",
+    )
+
+
+def _names(fit: Fit, which: np.ndarray) -> str:
+    names = fit.model.features.names
+    return join_words(names[j] for j in np.flatnonzero(which))
+
+
+def _constant(fit: Fit, sample: Sample) -> Iterator[Check]:
+    trained = fit.model.features.scale == 0
+    here = np.array([_is_constant(column) for column in sample.table.T], dtype=bool)
+    if trained.any():
+        yield Check(
+            "note",
+            "Constant columns",
+            f"Without spread in training, hence without any effect: "
+            f"{_names(fit, trained)}.",
+        )
+    if (here & ~trained).any():
+        yield Check(
+            "note",
+            "Columns constant here",
+            f"Constant on the rows of this report, though not in training: "
+            f"{_names(fit, here & ~trained)}.",
+        )
+    if not (trained | here).any():
+        yield Check("ok", "Constant columns", "None.")
+
+
+def _is_constant(column: np.ndarray) -> bool:
+    known = column[~np.isnan(column)]
+    return len(known) == 0 or float(np.ptp(known)) == 0
+
+
+def _missing(fit: Fit, sample: Sample) -> Iterator[Check]:
+    share = np.isnan(sample.table).mean(axis=0)
+    if not share.any():
+        yield Check("ok", "Missing values", "None on the rows of this report.")
+        return
+    names = fit.model.features.names
+    worst = [j for j in np.argsort(-share, kind="stable") if share[j] > 0]
+    text = join_words(f"{names[j]} ({show_percent(share[j])})" for j in worst)
+    yield Check(
+        "note",
+        "Missing values",
+        f"{text}. A missing value stands at the reference and has a coefficient of "
+        "its own.",
+    )
+
+
+def _range(
+    fit: Fit, sample: Sample, quality: Quality, held_out: Sample | None
+) -> Iterator[Check]:
+    """Rows outside the range of the training rows: the model extrapolates there."""
+    title = "Extrapolation"
+    if quality.rows == "training" and held_out is None:
+        yield Check("ok", title, "The rows are the training rows: all within range.")
+        return
+    where, rows = ("held-out", held_out) if held_out is not None else ("", sample)
+    outside = fit.model.features.excess(rows.table) > 0
+    count = int(outside.any(axis=1).sum())
+    if count == 0:
+        text = "within the range of the training rows in every feature."
+        yield Check("ok", title, f"All {len(rows):,} {where} rows lie {text}")
+        return
+    names = fit.model.features.names
+    per = outside.sum(axis=0)
+    worst = [j for j in np.argsort(-per, kind="stable") if per[j] > 0]
+    text = join_words(f"{names[j]} ({per[j]:,})" for j in worst)
+    share = count / len(rows)
+    yield Check(
+        "warn" if share > 0.1 else "note",
+        title,
+        f"{count:,} of {len(rows):,} {where} rows ({show_percent(share)}) lie outside "
+        f"the training range in some feature: {text}. Their predictions extrapolate.",
+    )
+
+
+def _far_values(fit: Fit, sample: Sample) -> Iterator[Check]:
+    features = fit.model.features
+    numeric = np.array([features.levels(j) is None for j in range(features.n_features)])
+    scale = np.where(features.scale > 0, features.scale, np.inf)
+    known = np.where(np.isnan(sample.table), features.reference, sample.table)
+    distance = (np.abs(known - features.reference) / scale).max(axis=0, initial=0.0)
+    far = numeric & find_roles(fit.model).relevant & (distance > FAR)
+    if far.any():
+        worst = int(np.argmax(np.where(far, distance, 0.0)))
+        yield Check(
+            "note",
+            "Far values",
+            f"Single values more than {FAR:g} standard deviations from the reference "
+            f"in {_names(fit, far)}; the furthest is {distance[worst]:.0f} away. A few "
+            "rows may steer these effects: consider a logarithm.",
+        )
+    else:
+        yield Check("ok", "Far values", f"None beyond {FAR:g} standard deviations.")
+
+
+def _correlation(fit: Fit, sample: Sample) -> Iterator[Check]:
+    """Features that move together share their effects in a way nobody can check."""
+    features = fit.model.features
+    wanted = [
+        j
+        for j in np.flatnonzero(find_roles(fit.model).relevant).tolist()
+        if features.levels(j) is None and not _is_constant(sample.table[:, j])
+    ]
+    rows = np.unique(np.linspace(0, len(sample) - 1, CORRELATION_ROWS).astype(int))
+    table = sample.table[rows][:, wanted]
+    table = np.where(np.isnan(table), features.reference[wanted], table)
+    # In units of their own: squares of extreme units would overflow.
+    table = (table - features.reference[wanted]) / features.scale[wanted]
+    spread = table.std(axis=0)
+    keep = spread > 0
+    wanted = [j for j, kept in zip(wanted, keep, strict=True) if kept]
+    if len(wanted) < 2:
+        return
+    found = np.corrcoef(table[:, keep], rowvar=False)
+    pairs = np.argwhere(np.triu(np.abs(found) > CLOSE_CORRELATION, 1))
+    if len(pairs) == 0:
+        yield Check(
+            "ok",
+            "Correlated features",
+            f"No two acting features correlate beyond {CLOSE_CORRELATION:g}.",
+        )
+        return
+    names = features.names
+    text = join_words(
+        (
+            f"{names[wanted[j]]} and {names[wanted[k]]} ({show_number(found[j, k], 3)})"
+            for j, k in pairs
+        ),
+        most=3,
+    )
+    yield Check(
+        "note",
+        "Correlated features",
+        f"{text}. The penalty, not the data, decides how they share their effect.",
+    )
+
+
+def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
+    keys = np.column_stack([sample.table, sample.y])
+    keys = np.ascontiguousarray(np.where(np.isnan(keys), np.inf, keys) + 0.0)
+    seen = {row.tobytes() for row in keys}
+    repeated = len(keys) - len(seen)
+    if held_out is not None:
+        other = np.column_stack([held_out.table, held_out.y])
+        other = np.ascontiguousarray(np.where(np.isnan(other), np.inf, other) + 0.0)
+        shared = sum(row.tobytes() in seen for row in other)
+        if shared:
+            yield Check(
+                "warn" if shared > len(other) / 20 else "note",
+                "Held-out rows seen before",
+                f"{shared:,} of {len(other):,} held-out rows equal a row of the report "
+                "in every feature and the target. If they are the same cases, the "
+                "held-out figures flatter.",
+            )
+        else:
+            yield Check(
+                "ok", "Held-out rows seen before", "None equals a row of the report."
+            )
+    if repeated > len(keys) / 20:
+        yield Check(
+            "note",
+            "Repeated rows",
+            f"{repeated:,} of {len(keys):,} rows repeat an earlier one in every "
+            "feature and the target.",
+        )
+
+
+def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
+    """Whether predictions are right on average."""
+    share = sample.share
+    predicted, observed = float(share @ quality.predicted), float(share @ sample.y)
+    spread = float(np.sqrt(share @ (sample.y - observed) ** 2))
+    gap = abs(predicted - observed) / spread if spread > 0 else 0.0
+    text = (
+        f"Mean prediction {show_number(predicted)}, mean observation "
+        f"{show_number(observed)}"
+    )
+    if gap > CALIBRATION_GAP:
+        yield Check(
+            "note",
+            "Calibration",
+            f"{text}: apart by {gap:.2f} standard deviations of the target.",
+        )
+    else:
+        yield Check("ok", "Calibration", f"{text}.")

@@ -1,0 +1,103 @@
+"""What a report is made from: a fit and the rows it is shown on.
+
+Shapes: n rows, p features, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sknimo.explain import TrainingFacts
+from sknimo.model import FittedModel
+
+
+class Certificate(Protocol):
+    """What a report reads of a fit's certificate."""
+
+    @property
+    def kkt(self) -> float: ...  # noqa: D102
+    @property
+    def status(self) -> str: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """A fitted model and what is known of how it was fitted.
+
+    Attributes
+    ----------
+    model : FittedModel
+    facts : TrainingFacts or None
+        What was kept of the training rows; without it a report refers to its own rows.
+    kind : str
+        Name of the estimator.
+    settings : tuple of (name, value)
+        Parameters of the estimator as text.
+    changed : tuple of str
+        Names of those that are not at their default.
+    classes : tuple of two str or None
+        Labels of a classifier; the model predicts the second.
+    certificate : Certificate or None
+    converged : bool or None
+    """
+
+    model: FittedModel
+    facts: TrainingFacts | None = None
+    kind: str = "NIMO"
+    settings: tuple[tuple[str, str], ...] = ()
+    changed: tuple[str, ...] = ()
+    classes: tuple[str, str] | None = None
+    certificate: Certificate | None = None
+    converged: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Rows with their targets.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, p)
+        In the units of the features; codes for levels, NaN for missing values.
+    y : ndarray of shape (n,)
+    weight, offset : ndarray of shape (n,) or None
+    labels : tuple of str or None
+        Names of the rows, where they have any.
+    target : str
+        Name of the target.
+    """
+
+    table: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    labels: tuple[str, ...] | None = None
+    target: str = "the target"
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def share(self) -> np.ndarray:
+        """Row weights that sum to one, (n,)."""
+        weight = np.ones(len(self)) if self.weight is None else self.weight
+        return weight / weight.sum()
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Offset of every row, zero when none was given, (n,)."""
+        return np.zeros(len(self)) if self.offset is None else self.offset
+
+    def take(self, rows: np.ndarray) -> Sample:
+        """Some of the rows."""
+        return Sample(
+            self.table[rows],
+            self.y[rows],
+            None if self.weight is None else self.weight[rows],
+            None if self.offset is None else self.offset[rows],
+            None if self.labels is None else tuple(self.labels[row] for row in rows),
+            self.target,
+        )

@@ -1,0 +1,134 @@
+"""What the what-if page carries: the model itself and how to show it.
+
+The model travels as `sknimo.io.model_record`, with arrays as lists of all their digits;
+`assets/model.js` evaluates it. The gauge (see `docs/explanations.md`) travels as the
+entries above its diagonal that are not zero.
+
+Shapes: p features, q terms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sknimo.io import model_record
+from sknimo.model import FittedModel
+from sknimo.report._cases import Case
+from sknimo.report._effects import Findings
+from sknimo.report._inputs import Fit, Sample
+from sknimo.report._text import clean_text
+
+N_BINS = 32
+# Features whose controls are shown at once; the others are folded.
+SHOWN = 12
+
+
+def page_data(
+    fit: Fit,
+    sample: Sample,
+    swap: np.ndarray,
+    findings: Findings,
+    cases: tuple[Case, ...],
+) -> dict[str, Any]:
+    """Everything that the what-if page needs, ready for JSON."""
+    model = fit.model
+    return {
+        "model": _plain(model_record(model)),
+        "swap": _upper(swap),
+        "link": model.family.link,
+        "classes": None if fit.classes is None else list(fit.classes),
+        "target": sample.target,
+        "controls": [_control(model, sample, j) for j in findings.order],
+        "shown": SHOWN,
+        "hasOffset": sample.offset is not None,
+        "rows": [
+            {
+                "label": f"{case.label}, {case.why}",
+                "values": _numbers(case.values),
+                "offset": case.offset,
+            }
+            for case in cases
+        ],
+    }
+
+
+def _upper(swap: np.ndarray) -> list[list[Any]]:
+    """Entries above the diagonal of an antisymmetric matrix: row, column, value."""
+    rows, columns = np.nonzero(np.triu(swap, 1))
+    entries = zip(rows, columns, strict=True)
+    return [[int(t), int(u), float(swap[t, u])] for t, u in entries]
+
+
+def _control(model: FittedModel, sample: Sample, j: int) -> dict[str, Any]:
+    """How one feature is set: its range or levels, and where the rows lie."""
+    features = model.features
+    column = sample.table[:, j]
+    known = column[~np.isnan(column)]
+    control: dict[str, Any] = {
+        "feature": j,
+        "name": clean_text(features.names[j]),
+        "mayMiss": bool(features.admits_missing[j]),
+    }
+    levels = features.levels(j)
+    if levels is not None:
+        counts = np.bincount(known.astype(int), minlength=len(levels))
+        return control | {
+            "levels": [clean_text(level) for level in levels],
+            "counts": _heights(counts),
+        }
+    low, high = _range(model, j, known)
+    counts, _ = np.histogram(np.clip(known, low, high), N_BINS, (low, high))
+    seen = np.append(known, [low, high])
+    return control | {
+        "low": low,
+        "high": high,
+        "whole": bool((seen == np.round(seen)).all() and np.abs(seen).max() < 2**53),
+        "counts": _heights(counts),
+    }
+
+
+def _range(model: FittedModel, j: int, known: np.ndarray) -> tuple[float, float]:
+    """Training range of a feature, or that of the rows where it is not known."""
+    features = model.features
+    if features.low and np.isfinite([features.low[j], features.high[j]]).all():
+        low, high = float(features.low[j]), float(features.high[j])
+    else:
+        ends = np.append(known, features.reference[j])
+        low, high = float(ends.min()), float(ends.max())
+    return low, high
+
+
+def _heights(counts: np.ndarray) -> list[int]:
+    """Counts in percent of the largest."""
+    largest = int(counts.max(initial=0)) or 1
+    return [int(np.ceil(100 * count / largest)) for count in counts]
+
+
+def _plain(value: Any) -> Any:
+    """Nested mappings, lists and arrays as what JSON knows."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "f":
+            return _numbers(value)
+        return value.astype(int).tolist()
+    if isinstance(value, str):
+        return clean_text(value)
+    return value
+
+
+def _numbers(array: np.ndarray) -> list[Any]:
+    """Floats as nested lists; whole numbers lose their point, NaN becomes null."""
+    if array.ndim > 1:
+        return [_numbers(row) for row in array]
+    return [_number(float(value)) for value in array]
+
+
+def _number(value: float) -> float | int | None:
+    if not np.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 2**53 else value

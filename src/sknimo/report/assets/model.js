@@ -1,0 +1,201 @@
+"use strict";
+
+// The fitted model in plain JavaScript: the arithmetic of `sknimo.model`, in doubles.
+// A record is what `sknimo.io.model_record` describes. Values are those of a numeric
+// table: a level is its code, a missing value is NaN.
+
+// Terms of one value, by the kind of basis; all are zero at the reference.
+const BASES = {
+  linear: ({ reference, scale, residue }) => (x) => {
+    if (scale === 0) return [];
+    const above = x - reference;
+    return [(above === 0 ? 0 : above - residue) / scale];
+  },
+
+  polynomial: ({ reference, scale, spread }) => (x) => {
+    const z = (x - reference) / scale;
+    return [z, (z * z) / spread];
+  },
+
+  spline: ({ reference, scale, knots, transform }) => {
+    const last = knots.length - 1;
+    const relu = (value) => Math.max(value, 0);
+    // Natural cubic spline in truncated powers: z, then one column per inner knot.
+    const raw = (z) => {
+      const cubes = knots.map((knot) => relu(z - knot) ** 3);
+      const pieces = knots
+        .slice(0, last)
+        .map((knot, k) => (cubes[k] - cubes[last]) / (knots[last] - knot));
+      return [z, ...pieces.slice(0, -1).map((piece) => piece - pieces[last - 1])];
+    };
+    const origin = raw(0);
+    return (x) => {
+      const above = raw((x - reference) / scale).map((value, k) => value - origin[k]);
+      return transform[0].map((_, term) =>
+        above.reduce((sum, value, k) => sum + value * transform[k][term], 0));
+    };
+  },
+
+  levels: ({ values, baseline, scale }) => {
+    if (scale === 0) return () => [];
+    const codes = values.map((_, code) => code).filter((code) => code !== baseline);
+    return (x) => codes.map((code) => (x === code ? 1 / scale : 0));
+  },
+
+  or_missing: ({ basis, indicator_scale }) => {
+    const terms = compileBasis(basis);
+    const reference = referenceOf(basis);
+    return (x) => Number.isNaN(x)
+      ? [...terms(reference), 1 / indicator_scale]
+      : [...terms(x), 0];
+  },
+
+  rank_gauss: ({ reference, points, scores }) => {
+    const score = (x) => {
+      const last = points.length - 1;
+      if (x <= points[0]) return scores[0];
+      if (x >= points[last]) return scores[last];
+      let low = 0;
+      let high = last;
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (points[middle] <= x) low = middle; else high = middle;
+      }
+      const slope = (scores[high] - scores[low]) / (points[high] - points[low]);
+      return scores[low] + slope * (x - points[low]);
+    };
+    const origin = score(reference);
+    return (x) => [score(x) - origin];
+  },
+
+  clipped: ({ basis, low, high }) => {
+    const terms = compileBasis(basis);
+    // Written so that a missing value stays missing.
+    return (x) => terms(x < low ? low : x > high ? high : x);
+  },
+};
+
+function compileBasis(record) {
+  return BASES[record.kind](record);
+}
+
+function referenceOf(record) {
+  if (record.kind === "levels") return record.baseline;
+  return "basis" in record ? referenceOf(record.basis) : record.reference;
+}
+
+const MEANS = {
+  identity: (eta) => eta,
+  log: (eta) => Math.exp(eta),
+  logit: (eta) => 1 / (1 + Math.exp(-eta)),
+};
+
+const dot = (a, b) => {
+  let sum = 0;
+  for (let i = 0; i < a.length; i += 1) sum += a[i] * b[i];
+  return sum;
+};
+
+const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+// One member's network: `modulation(inputs, j)` is g of feature j.
+function compileNetwork(spec, flat) {
+  const [h1, h2] = spec.hidden;
+  const owner = spec.input_feature;
+  const bits = spec.code.length ? spec.code[0].length : 0;
+  let begin = 0;
+  const matrix = (rows, columns) => {
+    const out = [];
+    for (let row = 0; row < rows; row += 1) {
+      out.push(Float64Array.from(flat.slice(begin, begin + columns)));
+      begin += columns;
+    }
+    return out;
+  };
+  const vector = (length) => matrix(1, length)[0];
+  const first = matrix(h1, owner.length);
+  const codeWeight = matrix(h1, bits);
+  const bias = vector(h1);
+  const second = matrix(h2, h1);
+  const secondBias = vector(h2);
+  const out = vector(h2);
+  const live = owner.map((_, column) => column)
+    .filter((column) => first.some((row) => row[column] !== 0));
+
+  // What the network gives at the reference is subtracted layer by layer.
+  const atReference = spec.code.map((code) => {
+    const shift = bias.map((value, unit) => value + dot(codeWeight[unit], code));
+    const level = shift.map(Math.tanh);
+    const base = secondBias.map((value, unit) => value + dot(second[unit], level));
+    return { shift, level, base, sine: base.map(Math.sin) };
+  });
+
+  return (inputs, feature) => {
+    const { shift, level, base, sine } = atReference[feature];
+    const rise = new Float64Array(h1);
+    for (let unit = 0; unit < h1; unit += 1) {
+      let hidden = 0;
+      for (const column of live) {
+        if (!spec.mask || owner[column] !== feature) {
+          hidden += first[unit][column] * inputs[column];
+        }
+      }
+      rise[unit] = Math.tanh(hidden + shift[unit]) - level[unit];
+    }
+    let bend = 0;
+    for (let unit = 0; unit < h2; unit += 1) {
+      bend += out[unit] * (Math.sin(base[unit] + dot(second[unit], rise)) - sine[unit]);
+    }
+    return bend;
+  };
+}
+
+// A model that explains itself. `swap` lists [t, u, amount]: the product of terms t and
+// u moves by this amount from the channel of t to that of u.
+function compileModel(record, swap, link) {
+  const bases = record.features.map((feature) => compileBasis(feature.basis));
+  const inputBases = record.features.map((feature) => compileBasis(feature.input));
+  const reference = record.features.map((feature) => referenceOf(feature.basis));
+  const baseValue = average(record.intercept);
+  const members = record.coef.map((coef, m) => ({
+    coef,
+    modulated: record.modulated[m],
+    modulation: compileNetwork(record.spec, record.params[m]),
+  }));
+
+  // Contribution of every feature as the network has it, and the terms.
+  const split = (values) => {
+    const terms = bases.map((basis, j) => basis(values[j]));
+    const inputs = inputBases.flatMap((basis, j) => basis(values[j]));
+    let begin = 0;
+    const parts = terms.map((own, j) => {
+      const at = begin;
+      begin += own.length;
+      if (own.every((term) => term === 0)) return 0;
+      let total = 0;
+      for (const { coef, modulated, modulation } of members) {
+        let effect = 0;
+        for (let t = 0; t < own.length; t += 1) effect += coef[at + t] * own[t];
+        if (effect !== 0 && modulated[j]) effect *= 1 + modulation(inputs, j);
+        total += effect;
+      }
+      return total / members.length;
+    });
+    return { parts, terms };
+  };
+
+  const owners = bases.flatMap((basis, j) => basis(reference[j]).map(() => j));
+  const eta = (values, offset = 0) =>
+    split(values).parts.reduce((sum, part) => sum + part, baseValue + offset);
+  const explain = (values) => {
+    const { parts, terms } = split(values);
+    const flat = terms.flat();
+    for (const [t, u, amount] of swap) {
+      const moved = amount * flat[t] * flat[u];
+      parts[owners[t]] -= moved;
+      parts[owners[u]] += moved;
+    }
+    return parts;
+  };
+  return { reference, baseValue, eta, explain, mean: MEANS[link] };
+}

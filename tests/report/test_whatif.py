@@ -1,0 +1,265 @@
+"""The page computes what Python computes, and reacts as a reader expects.
+
+Every test runs in a real browser; no page may write to the console, fail, open a
+dialog or ask for anything beyond itself (`open_report` checks at the end).
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from sknimo import NIMOClassifier, NIMORegressor
+from sknimo.explain import explain, fit_gauge
+from sknimo.report import Fit, Sample, render_report
+
+FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
+# Both sides compute in doubles; sums run in another order.
+TOL = 1e-9
+
+
+def close(value, tol=TOL):
+    return pytest.approx(value, rel=tol, abs=tol)
+
+
+def expected(made, row):
+    """Mean and contributions of one row of a table, by Python."""
+    swap = fit_gauge(made.model, made.sample.table)
+    found = explain(made.model, row[None], swap=swap)
+    return found.mean[0], found.values[0]
+
+
+def assert_page_agrees(view, made, row):
+    mean, parts = expected(made, row)
+    assert view.mean == close(mean)
+    shown = view.parts()
+    for feature, value in shown.items():
+        assert value == close(parts[feature])
+    hidden = np.delete(parts, list(shown))
+    assert not hidden.any(), "a feature without a control contributes"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kind_of_feature_is_predicted_and_explained_as_in_python(
+    make_report, open_report, family
+):
+    made = make_report(family=family, rows=[3, 11, 20])
+    view = open_report(made.report)
+    assert_page_agrees(view, made, made.model.features.reference)
+    for place, row in enumerate((3, 11, 20), start=1):
+        view.page.locator("#start").select_option(str(place))
+        assert_page_agrees(view, made, made.sample.table[row])
+    row = made.sample.table[20].copy()
+    for feature, value in enumerate(made.sample.table[7]):
+        if made.model.features.scale[feature] > 0:
+            view.set(feature, value)
+            row[feature] = value
+            assert_page_agrees(view, made, row)
+
+
+def test_values_beyond_the_training_range_are_predicted_and_flagged(
+    make_report, open_report
+):
+    made = make_report(("linear", "spline", "polynomial", "clipped", "rank_gauss"))
+    view = open_report(made.report)
+    row = made.model.features.reference.copy()
+    for feature in range(5):
+        row[feature] = made.model.features.high[feature] + 1.5
+        view.set(feature, row[feature])
+        assert "outside" in view.control(feature).get_attribute("class")
+        assert_page_agrees(view, made, row)
+
+
+def test_sliders_move_the_prediction(make_report, open_report):
+    made = make_report(("linear", "levels", "spline"))
+    view = open_report(made.report)
+    slider = view.control(0).locator("input[type=range]")
+    low, high = made.model.features.low[0], made.model.features.high[0]
+    row = made.model.features.reference.copy()
+    for share in (0.0, 0.31, 0.77, 1.0):
+        slider.fill(repr(low + share * (high - low)))
+        row[0] = view.values()[0]
+        assert row[0] == pytest.approx(low + share * (high - low), abs=1e-2)
+        assert_page_agrees(view, made, row)
+    assert row[0] == high
+
+
+def test_sliders_answer_to_the_keyboard(make_report, open_report):
+    made = make_report(("linear", "spline"))
+    view = open_report(made.report)
+    slider = view.control(0).locator("input[type=range]")
+    slider.focus()
+    before = view.values()[0]
+    view.page.keyboard.press("ArrowRight")
+    after = view.values()[0]
+    assert after > before
+    row = made.model.features.reference.copy()
+    row[0] = after
+    assert_page_agrees(view, made, row)
+    view.page.keyboard.press("Home")
+    assert view.values()[0] == made.model.features.low[0]
+
+
+def test_everything_on_the_page_can_be_reached_by_tab(make_report, open_report):
+    view = open_report(make_report(("linear", "levels", "or_missing")).report)
+    wanted = view.page.locator(
+        "#what-if-app :is(input, select, button):visible:not([disabled])"
+    )
+    # Of a group of radio buttons one is reached by tab, the others by arrows.
+    total = wanted.count() - 2
+    view.page.locator("#start").focus()
+    seen = set()
+    for _ in range(3 * total):
+        seen.add(
+            view.page.evaluate(
+                "() => document.activeElement.closest('#what-if-app') &&"
+                " (document.activeElement.id || document.activeElement.ariaLabel ||"
+                " document.activeElement.type)"
+            )
+        )
+        view.page.keyboard.press("Tab")
+    assert len(seen - {None}) >= total
+
+
+def test_moves_list_the_best_value_of_every_feature(make_report, open_report):
+    made = make_report(("linear", "levels", "spline", "or_missing"), rows=[5])
+    view = open_report(made.report)
+    view.page.locator("#start").select_option("1")
+    view.settle()
+    features, row = made.model.features, made.sample.table[5]
+    before = made.model.mean(row[None])[0]
+    gains = {}
+    for j in range(features.n_features):
+        levels = features.levels(j)
+        grid = (
+            np.linspace(features.low[j], features.high[j], 41)
+            if levels is None
+            else np.arange(len(levels))
+        )
+        trial = np.tile(row, (len(grid), 1))
+        trial[:, j] = grid
+        change = made.model.mean(trial) - before
+        best = np.abs(change).argmax()
+        if change[best]:
+            gains[j] = (grid[best], change[best])
+    items = view.page.locator("#moves li")
+    shown = [
+        {
+            name: float(items.nth(at).get_attribute(f"data-{name}"))
+            for name in ("feature", "value", "change")
+        }
+        for at in range(items.count())
+    ]
+    order = sorted(gains, key=lambda j: -abs(gains[j][1]))
+    assert [int(item["feature"]) for item in shown] == order
+    for item, j in zip(shown, order, strict=True):
+        assert (item["value"], item["change"]) == close(gains[j])
+
+
+def test_a_move_can_be_taken_and_undone(make_report, open_report):
+    made = make_report(("linear", "spline"))
+    view = open_report(made.report)
+    first = view.page.locator("#moves li").first
+    feature, change = (
+        int(first.get_attribute("data-feature")),
+        float(first.get_attribute("data-change")),
+    )
+    before = view.mean
+    first.locator("button").click()
+    assert view.mean == close(before + change)
+    view.control(feature).locator(".undo").click()
+    assert view.mean == close(before)
+
+
+def test_moves_can_aim_higher_or_lower(make_report, open_report):
+    view = open_report(make_report(("linear", "levels", "spline")).report)
+    for aim, sign in (("higher", 1), ("lower", -1)):
+        view.page.locator(f"input[value={aim}]").check(force=True)
+        changes = view.page.eval_on_selector_all(
+            "#moves li[data-change]", "items => items.map(i => +i.dataset.change)"
+        )
+        assert changes and all(sign * change > 0 for change in changes)
+
+
+def test_reset_returns_to_the_start(make_report, open_report):
+    made = make_report(("linear", "levels", "or_missing"), rows=[9])
+    view = open_report(made.report)
+    view.page.locator("#start").select_option("1")
+    before = view.mean
+    for feature, value in enumerate(made.sample.table[30]):
+        view.set(feature, value)
+    view.page.locator("#reset").click()
+    assert view.mean == before
+    assert_page_agrees(view, made, made.sample.table[9])
+
+
+def test_an_offset_enters_the_prediction(
+    make_report, open_report, draw_sample, make_model
+):
+    model = make_model(("linear", "spline"), "poisson")
+    offset = np.linspace(-1, 1, 80)
+    sample = draw_sample(model, offset=offset)
+    made = make_report(("linear", "spline"), "poisson", sample=sample, rows=[4])
+    view = open_report(made.report)
+    view.page.locator("#start").select_option("1")
+    assert view.mean == close(model.mean(sample.table[4:5], offset[4:5])[0])
+    view.page.locator("#offset").fill("0.75")
+    assert view.mean == close(model.mean(sample.table[4:5], np.array([0.75]))[0])
+
+
+def test_whole_numbers_stay_whole(make_report, open_report, draw_sample, make_model):
+    model = make_model(("linear", "spline"))
+    features = replace(model.features, low=(-3.0, -2.0), high=(4.0, 2.0))
+    model = replace(model, features=features)
+    sample = draw_sample(model)
+    table = sample.table.copy()
+    table[:, 0] = table[:, 0].round()
+    view = open_report(render_report(Fit(model), Sample(table, sample.y)))
+    slider = view.control(0).locator("input[type=range]")
+    slider.focus()
+    view.page.keyboard.press("Home")
+    seen = []
+    for _ in range(3):
+        seen.append(view.values()[0])
+        view.page.keyboard.press("ArrowRight")
+    assert seen == [-3.0, -2.0, -1.0]
+
+
+@pytest.mark.parametrize("task", ("regression", "classification"))
+def test_a_fitted_estimator_and_its_page_agree(open_report, task):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "dose": rng.uniform(0, 40, 150),
+            "age": rng.normal(60, 10, 150).round(),
+            "ward": rng.choice(["A", "B", "C"], 150),
+            "egfr": np.where(rng.random(150) < 0.1, np.nan, rng.normal(75, 18, 150)),
+        }
+    )
+    eta = 0.1 * (X["dose"] - 20) * (1 + 0.05 * (X["age"] - 60)) + (X["ward"] == "B")
+    options = dict(
+        missing="indicator", basis={"dose": "spline"}, alpha=0.003, max_iter=40
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if task == "regression":
+            est = NIMORegressor(random_state=0, **options)
+            est.fit(X, eta + 0.1 * rng.normal(size=150))
+            y, mean = eta, est.predict(X)
+        else:
+            est = NIMOClassifier(random_state=0, **options)
+            y = np.where(rng.random(150) < 1 / (1 + np.exp(-eta)), "ill", "well")
+            est.fit(X, y)
+            mean = est.predict_proba(X)[:, 1]
+    rows = [0, 17, 60, 120]
+    view = open_report(est.report(None, X, y, rows=rows))
+    explanation = est.explain(X)
+    for place, row in enumerate(rows, start=1):
+        view.page.locator("#start").select_option(str(place))
+        assert view.mean == close(mean[row])
+        assert view.eta == close(explanation.eta[row])
+        for feature, value in view.parts().items():
+            assert value == close(explanation.values[row, feature])
