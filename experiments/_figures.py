@@ -1,0 +1,166 @@
+"""Figures that several artefacts draw. Every function returns what it drew on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments._tables import name_of
+from sknimo.plots import AMBER, BLUE, DARK, GREEN, GREY, HEAT, ORANGE, PINK, SKY
+
+COLOURS = {
+    "lasso": GREY,
+    "mlp": PINK,
+    "nam": SKY,
+    "imn": GREEN,
+    "localglmnet": "#7F5539",
+    "lassonet-deep": AMBER,
+    "ebm": "#6A51A3",
+    "lightgbm": "#1B7837",
+    "nimo": ORANGE,
+    "sknimo": BLUE,
+}
+
+
+def colour_of(method: str) -> str:
+    known = [name for name in COLOURS if method.startswith(name)]
+    return COLOURS[max(known, key=len)] if known else DARK
+
+
+def panels(
+    n: int, width: float = 4.2, height: float = 3.6, n_columns: int = 4
+) -> Figure:
+    """A figure with n axes in rows of at most `n_columns`."""
+    n_columns = min(n, n_columns)
+    n_rows = -(-n // n_columns)
+    figure, axes = plt.subplots(
+        n_rows,
+        n_columns,
+        figsize=(width * n_columns, height * n_rows),
+        layout="constrained",
+        squeeze=False,
+    )
+    for ax in axes.flat[n:]:
+        ax.remove()
+    for ax in axes.flat[:n]:
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def dots(
+    ax: Axes,
+    names: Sequence[str],
+    series: Mapping[str, np.ndarray],
+    truth: Sequence[float] | None = None,
+) -> None:
+    """Values per feature, one colour per method, bars of one standard deviation.
+
+    `series` holds (n_seeds, p) by method.
+    """
+    places = np.arange(len(names))
+    ax.axhline(0, color=DARK, lw=0.6, zorder=0)
+    if truth is not None:
+        ax.hlines(truth, places - 0.42, places + 0.42, color=DARK, lw=2, label="truth")
+    width = 0.7 / max(len(series), 1)
+    for k, (method, values) in enumerate(series.items()):
+        if not len(values):
+            continue
+        shift = (k - (len(series) - 1) / 2) * width
+        error = values.std(axis=0, ddof=1) if len(values) > 1 else None
+        ax.errorbar(
+            places + shift,
+            values.mean(axis=0),
+            error,
+            fmt="o",
+            ms=4.5,
+            lw=1,
+            color=colour_of(method),
+            label=name_of(method),
+        )
+    ax.set_xticks(places, names, rotation=90 if len("".join(names)) > 30 else 0)
+    ax.tick_params(axis="x", length=0)
+
+
+def boxes(ax: Axes, values: Mapping[str, Sequence[float]]) -> None:
+    """One box per method, best median on top."""
+    order = sorted(values, key=lambda method: -np.median(values[method]))
+    drawn = ax.boxplot(
+        [values[m] for m in order],
+        orientation="horizontal",
+        patch_artist=True,
+        widths=0.6,
+        medianprops={"color": DARK},
+        flierprops={"ms": 3},
+    )
+    for box, method in zip(drawn["boxes"], order, strict=True):
+        box.set_facecolor(colour_of(method))
+        box.set_alpha(0.75)
+    ax.set_yticks(range(1, len(order) + 1), [name_of(m) for m in order])
+
+
+def heat(ax: Axes, names: Sequence[str], weights: Mapping[str, float]) -> None:
+    """First-layer weights, units in columns; `weights` go by "feature|unit"."""
+    units = [int(item.rsplit("|", 1)[1]) for item in weights]
+    size = np.zeros((len(names), max(units, default=0) + 1))
+    for item, value in weights.items():
+        name, unit = item.rsplit("|", 1)
+        if name in names:
+            size[list(names).index(name), int(unit)] = value
+    image = np.ma.masked_equal(size, 0)
+    ax.imshow(image, aspect="auto", cmap=HEAT, vmin=0, interpolation="none")
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_xlabel("unit of the first layer")
+    if not weights:
+        ax.set_xticks([])
+        ax.set_xlabel("reads nothing")
+
+
+def scatter(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str = BLUE) -> None:
+    """Points around the diagonal."""
+    ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    ax.plot(ends, ends, color=DARK, lw=0.8, ls="--", zorder=0)
+    ax.scatter(x, y, s=9, color=colour, alpha=0.7, lw=0)
+
+
+def critical_differences(
+    ranks: Mapping[str, float], critical: float, n_tables: int
+) -> Figure:
+    """Average ranks on a line; bars join methods that cannot be told apart."""
+    order = sorted(ranks, key=ranks.__getitem__)
+    figure, ax = plt.subplots(
+        figsize=(8, 0.9 + 0.32 * len(order)), layout="constrained"
+    )
+    high = len(order)
+    ax.set_xlim(0.6, high + 0.4)
+    for place, method in enumerate(order):
+        level = -place - 1
+        ax.plot([ranks[method]] * 2, [0, level], color=GREY, lw=0.7)
+        ax.plot(ranks[method], 0, "o", color=colour_of(method), ms=6)
+        text = f"  {name_of(method)} ({ranks[method]:.2f})"
+        ax.text(ranks[method], level, text, va="center", fontsize=9)
+    cliques: list[list[str]] = []
+    for k, method in enumerate(order):
+        group = [m for m in order[k:] if ranks[m] - ranks[method] <= critical]
+        if len(group) > 1 and not any(set(group) <= set(other) for other in cliques):
+            cliques.append(group)
+    for k, group in enumerate(cliques):
+        ends = [ranks[group[0]] - 0.04, ranks[group[-1]] + 0.04]
+        ax.plot(ends, [0.5 + 0.35 * k] * 2, color=DARK, lw=3, solid_capstyle="butt")
+    ax.set_ylim(-high - 0.7, 0.9 + 0.35 * len(cliques))
+    ax.spines[["left", "right", "bottom"]].set_visible(False)
+    ax.xaxis.tick_top()
+    ax.set_yticks([])
+    ax.set_title(
+        f"average rank over {n_tables} tables; bars join ranks closer than "
+        f"{critical:.2f} (Nemenyi, 5 %)",
+        fontsize=10,
+    )
+    return figure

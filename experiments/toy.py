@@ -1,0 +1,129 @@
+"""Artefact 1: the toy example (the paper's Figure 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments._data import simulate
+from experiments._figures import colour_of, dots, panels
+from experiments._run import Artefact, Plan, Results
+from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
+from experiments.coefficients import share
+
+METHODS = ("lasso", "nimo", "sknimo")
+NIMO = ("nimo", "sknimo")
+NAMES = ["x1", "x2", "x3"]
+
+
+def render(results: Results) -> Page:
+    rows = []
+    for method in METHODS:
+        effects = results.table("setting0", method, "effect", NAMES)
+        rows.append(
+            (
+                name_of(method),
+                spread(list(results.scalars("setting0", method, "mse").values())),
+                *(spread(effects[:, j]) for j in range(len(NAMES))),
+                share(results.scalars("setting0", method, "coef_exact")),
+                share(results.scalars("setting0", method, "inputs_exact")),
+            )
+        )
+    head = ("method", "MSE", *NAMES, "coefficients exact", "network inputs exact")
+    title = "Toy example: test error, coefficients (truth 3, -3, 0), selection"
+    note = (
+        "The signal jumps at `x2 = 0`. Its slope at the sample mean, which is what a "
+        "coefficient is, is therefore a matter of chance: over samples of 200 rows the "
+        "true effect of `x1` there is 3 with a standard deviation of 2.2."
+    )
+    return Page(
+        (Table(title, head, tuple(rows)),),
+        {"Toy example": draw(results)},
+        verdicts(results),
+        (note,),
+    )
+
+
+def draw(results: Results) -> object:
+    figure = panels(4)
+    truth = simulate("setting0", 0)
+    series = {m: results.table("setting0", m, "effect", NAMES) for m in METHODS}
+    dots(figure.axes[0], NAMES, series, truth.coef)
+    figure.axes[0].set_title("coefficients")
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    for ax, pair in zip(figure.axes[1:3], (("x1", "x2"), ("x2", "x1")), strict=True):
+        draw_curves(ax, results, pair)
+    ax = figure.axes[3]
+    for k, method in enumerate(NIMO):
+        norms = results.table("setting0", method, "input_norm", NAMES)
+        if len(norms):
+            places = np.arange(3) + 0.36 * (k - 0.5)
+            heights = norms.mean(axis=0)
+            ax.bar(
+                places, heights, 0.34, color=colour_of(method), label=name_of(method)
+            )
+    ax.set_xticks(range(3), NAMES)
+    ax.set_title("size of first-layer weights")
+    ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def draw_curves(ax: object, results: Results, pair: tuple[str, str]) -> None:
+    """Coefficient of one feature along the other, learned and true."""
+    prefix = f"{pair[0]}|{pair[1]}|"
+    for method in NIMO:
+        learned = curve_of(results, method, "curve", prefix)
+        truth = curve_of(results, method, "true_curve", prefix)
+        if len(learned):
+            ax.plot(*truth.T, color="#333333", lw=2, label="truth")
+            ax.plot(*learned.T, color=colour_of(method), label=name_of(method))
+    ax.set_xlabel(pair[1])
+    ax.set_title(f"coefficient of {pair[0]} along {pair[1]}")
+
+
+def curve_of(results: Results, method: str, quantity: str, prefix: str) -> np.ndarray:
+    """Points of the first seed's curve, (m, 2)."""
+    items = results.items("setting0", method, quantity).get(0, {})
+    points = [
+        (float(item.removeprefix(prefix)), value)
+        for item, value in items.items()
+        if item.startswith(prefix)
+    ]
+    return np.array(points).reshape(-1, 2)
+
+
+def verdicts(results: Results) -> tuple[Verdict, ...]:
+    found = []
+    for method in NIMO:
+        exact = results.scalars("setting0", method, "coef_exact")
+        inputs = results.scalars("setting0", method, "inputs_exact")
+        both = {seed: exact[seed] * inputs[seed] for seed in exact}
+        found.append(
+            Verdict(
+                f"{name_of(method)} drops x3 from coefficients and network alike.",
+                mean_of(both) > 0.5 if both else None,
+                f"in {share(both)} seeds",
+            )
+        )
+        effects = results.table("setting0", method, "effect", NAMES)
+        if len(effects):
+            gap = np.abs(effects.mean(axis=0) - np.array([3, -3, 0])).max()
+            found.append(
+                Verdict(
+                    f"The coefficients of {name_of(method)} are the true ones.",
+                    bool(gap < 0.5),
+                    f"the mean over seeds is off by at most {show(gap)}",
+                )
+            )
+    return tuple(found)
+
+
+ARTEFACT = Artefact(
+    1,
+    "toy",
+    "Toy example",
+    (Plan(("setting0",), METHODS, seeds=10, quick_seeds=1),),
+    render,
+)
+
+if __name__ == "__main__":
+    ARTEFACT.main()
