@@ -48,6 +48,7 @@ ALLOWED = {
         "torch",
         "sknimo.exceptions",
         "sknimo.families",
+        "sknimo.features",
         "sknimo.model",
         "sknimo.penalties",
         "sknimo.solver",
@@ -95,7 +96,6 @@ ALLOWED = {
         "sknimo.solver",
     },
     "cli": {
-        "click",
         "numpy",
         "pyarrow",
         "rich",

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import get_family
-from sknimo.features import FeatureMap, Linear
+from sknimo.features import FeatureMap, Linear, Polynomial
 from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec, unpack
 
@@ -129,26 +129,6 @@ def swap_products():
     return swapped
 
 
-@dataclass(frozen=True)
-class Curved:
-    """A feature with two terms, `z` and `z ** 2`: a basis the library will meet."""
-
-    reference: float
-    scale: float
-    n_terms = 2
-
-    def terms(self, x):
-        z = (x - self.reference) / self.scale
-        return np.column_stack([z, z**2])
-
-    def slopes(self, x):
-        z = (x - self.reference) / self.scale
-        return np.column_stack([np.ones_like(z), 2 * z]) / self.scale
-
-    def unit(self):
-        return np.array([1 / self.scale, 0.0])
-
-
 @pytest.fixture
 def make_model():
     """A random model; `idle` features have no role, `deaf` ones only modify."""
@@ -164,9 +144,10 @@ def make_model():
         size=0.8,
     ):
         rng = np.random.default_rng(seed)
+        lines = [Linear(rng.normal(), rng.uniform(0.5, 3)) for _ in range(n_features)]
         bases = tuple(
-            (Curved if j in curved else Linear)(rng.normal(), rng.uniform(0.5, 3))
-            for j in range(n_features)
+            Polynomial(line.reference, line.scale, 1.0) if j in curved else line
+            for j, line in enumerate(lines)
         )
         features = FeatureMap(tuple(f"x{j}" for j in range(n_features)), bases)
         owner = features.term_feature

@@ -52,7 +52,9 @@ def test_strength_is_in_standard_deviations(make_model, draw_table):
     base = model.features.bases[1]
     wider = replace(base, reference=10 * base.reference, scale=10 * base.scale)
     bases = (model.features.bases[0], wider, *model.features.bases[2:])
-    other = replace(model, features=replace(model.features, bases=bases))
+    other = replace(
+        model, features=replace(model.features, bases=bases, input_bases=())
+    )
     moved = table.copy()
     moved[:, 1] *= 10
     found = interactions(other, moved)

@@ -368,8 +368,8 @@ def test_files_keep_every_field_of_the_training_facts():
     # A new field needs a place in the file, and with it a new schema.
     from sknimo.estimators._saving import DEVIANCES, EFFECTS, RATIOS
 
-    derived = {"names", "roles", "family", "origin"}
-    stored = {*EFFECTS, *RATIOS, "contrast", "directed", "n_rows"}
+    derived = {"names", "kinds", "roles", "family", "origin"}
+    stored = {*EFFECTS, *RATIOS, "contrast", "directed", "levels", "n_rows"}
     assert {field.name for field in fields(Effects)} == stored | derived
     facts = {field.name for field in fields(TrainingFacts)}
     assert facts == {"n_samples", "swap", "effects", *DEVIANCES}

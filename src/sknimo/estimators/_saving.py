@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sknimo.exceptions import ModelFileError
-from sknimo.explain import Effects, Origin, TrainingFacts, find_roles
+from sknimo.explain import (
+    Effects,
+    Origin,
+    TrainingFacts,
+    feature_kinds,
+    find_roles,
+    restore_levels,
+)
 from sknimo.io import (
     MODEL_TENSORS,
     Archive,
@@ -60,7 +67,7 @@ EFFECTS = (
     "response_effect",
 )
 RATIOS = ("ratio", "average_ratio")
-FACT_TENSORS = ("swap", "directed", "contrast", *EFFECTS, *RATIOS)
+FACT_TENSORS = ("swap", "directed", "contrast", "levels", *EFFECTS, *RATIOS)
 TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -139,7 +146,7 @@ def describe_estimator(est: Any) -> Archive:
     """Everything that a file keeps of a fitted estimator."""
     model = pack_model(est.model_)
     params, omitted = _write_params(est)
-    facts, tensors = _write_facts(est._facts)
+    facts, tensors = write_facts(est._facts)
     certificate = getattr(est, "certificate_", None)
     classes = getattr(est, "classes_", None)
     names = SEARCH_ATTRIBUTES if certificate is None else FIXED_ATTRIBUTES
@@ -265,7 +272,7 @@ def read_param(node: Node) -> Any:
     return items if kind == "list" else tuple(items)
 
 
-def _write_facts(
+def write_facts(
     facts: TrainingFacts | None,
 ) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
     """What is known of the training rows, as values and arrays."""
@@ -282,6 +289,8 @@ def _write_facts(
     tensors = {name: getattr(effects, name) for name in (*EFFECTS, "contrast")}
     if effects.ratio is not None:
         tensors |= {name: getattr(effects, name) for name in RATIOS}
+    if len(effects.levels):
+        tensors["levels"] = effects.levels.measured
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
@@ -305,7 +314,7 @@ def _used(matrix: np.ndarray) -> dict[str, list[int]]:
 def read_facts(
     node: Node, tensors: dict[str, np.ndarray], model: FittedModel
 ) -> TrainingFacts | None:
-    """Undo `_write_facts`."""
+    """Undo `write_facts`."""
     if node.value is None:
         return None
     n_samples, n_rows, *deviances, swap, directed = node.fields(
@@ -333,8 +342,15 @@ def read_facts(
         return out
 
     with_ratio = "facts.ratio" in tensors
+    levels = restore_levels(model)
+    if len(levels):
+        measured = Node(tensors.get("facts.levels"), "facts.levels")
+        shape = (3, len(levels))
+        levels = restore_levels(model, measured.array(shape, finite=False))
     effects = Effects(
         names=features.names,
+        kinds=feature_kinds(features),
+        levels=levels,
         **{name: column(name) for name in EFFECTS},
         ratio=column("ratio") if with_ratio else None,
         average_ratio=column("average_ratio") if with_ratio else None,

@@ -12,15 +12,16 @@ from sknimo.explain._explanation import Explanation, Method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import Origin
 from sknimo.explain._gauge import fit_gauge
-from sknimo.explain._interactions import (
-    CorrectionCurve,
-    Interactions,
-    PairSurface,
-    correction_curve,
-    interactions,
-    pair_surface,
+from sknimo.explain._interactions import Interactions, interactions
+from sknimo.explain._kinds import feature_kinds
+from sknimo.explain._levels import LevelEffects, level_effects, restore_levels
+from sknimo.explain._local import (
+    LocalValues,
+    Roles,
+    find_roles,
+    local_coefficients,
+    local_values,
 )
-from sknimo.explain._local import LocalValues, Roles, find_roles, local_values
 from sknimo.explain._mixin import Explainable
 from sknimo.explain._price import (
     Price,
@@ -28,37 +29,58 @@ from sknimo.explain._price import (
     describe_training,
     price_of_nonlinearity,
 )
+from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summary import Summary, SummaryRow, summarise
+from sknimo.explain._surfaces import (
+    CorrectionCurve,
+    EffectCurve,
+    PairSurface,
+    correction_curve,
+    effect_curve,
+    pair_surface,
+)
+from sknimo.explain._text import clean, show_value
 
 __all__ = [
     "Attribution",
     "CorrectionCurve",
+    "EffectCurve",
     "Effects",
     "Explainable",
     "Explanation",
     "FirstLayer",
     "Interactions",
+    "LevelEffects",
     "LocalValues",
     "Method",
     "Origin",
     "PairSurface",
     "Price",
+    "ReferenceSensitivity",
     "Roles",
     "Summary",
     "SummaryRow",
     "TrainingFacts",
+    "clean",
     "correction_curve",
     "describe_training",
+    "effect_curve",
     "effects",
     "explain",
+    "feature_kinds",
     "find_roles",
     "first_layer",
     "fit_gauge",
     "integrated_gradients",
     "interactions",
+    "level_effects",
+    "local_coefficients",
     "local_values",
     "pair_surface",
     "price_of_nonlinearity",
+    "reference_sensitivity",
+    "restore_levels",
     "shapley",
+    "show_value",
     "summarise",
 ]

@@ -5,26 +5,32 @@ Shapes: n rows, p features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._interactions import bending
+from sknimo.explain._kinds import eta_at, feature_kinds, n_levels
+from sknimo.explain._levels import LevelEffects, level_effects
 from sknimo.explain._local import (
     MAX_ROWS,
     Roles,
+    Switch,
     check_weight,
     find_roles,
     local_term_coef,
     local_values,
-    mean_slope,
     ratio_name,
+    response_effects,
     spread_rows,
     sum_by_owner,
 )
+from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
+from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
 # A feature is named among modifiers from this share of the strongest one in the model.
@@ -45,18 +51,23 @@ class Effects:
     Attributes
     ----------
     names : tuple of str
+    kinds : tuple of str
+        "line", "curve" or "category" per feature.
     reference, scale : ndarray
-        Where the coefficients hold, and the standard deviation in training.
+        Where the coefficients hold (the code of a level), and the standard deviation in
+        training.
     coef, coef_std : ndarray
         Effect at the reference on the linear predictor, per unit and per standard
-        deviation of the feature.
+        deviation of the feature. The slope at the reference of a numeric feature, the
+        contrast of a category of two levels; NaN for one of more, see `levels`.
     average_effect : ndarray
-        Local effect averaged over the rows, per unit. For a feature with two values
-        it is the average contrast between them.
+        Local effect averaged over the rows whose value is known, per unit. For two
+        values or levels the average contrast between them; for more levels the average
+        change from the baseline to the row's own level.
     effect_sd : ndarray
         Standard deviation of the local effect (or contrast) over the rows.
     contrast : ndarray of bool
-        Whether the average effect is a contrast between two values.
+        Whether the average effect is a contrast.
     variance_share : ndarray
         Covariance of the feature's contribution with eta over the variance of eta.
         The shares sum to one; one can be negative.
@@ -64,16 +75,20 @@ class Effects:
         The paper's `mean |1 + g_j|`: 1 for an unbent coefficient, NaN for a zero one.
         Not invariant: it depends on how the network splits products.
     bend : ndarray
-        Share of the mean square of the local effect that is variation from row to row:
-        0 for a constant effect, 1 for one that averages to nothing. Invariant.
+        Share of the mean square of the effect that varies with the other features:
+        0 for an effect that is the same in every row (along a curve: at every row with
+        the same value; between levels: for every row), 1 for one that averages to
+        nothing. Invariant.
     response_effect : ndarray
-        Average effect on the mean response, per unit.
+        Average effect on the mean response, per unit or as a contrast.
     ratio : ndarray or None
         `exp(coef)`: odds, rate or mean ratio per unit at the reference.
     average_ratio : ndarray or None
         `exp(average_effect)`.
     directed : ndarray of shape (p, p)
         Row j, column k: how much feature k bends the coefficient of feature j.
+    levels : LevelEffects
+        One row per level of every category, and per kind of missing value.
     roles : Roles
     family : Family
     n_rows : int
@@ -81,6 +96,7 @@ class Effects:
     """
 
     names: tuple[str, ...]
+    kinds: tuple[str, ...]
     reference: np.ndarray
     scale: np.ndarray
     coef: np.ndarray
@@ -95,6 +111,7 @@ class Effects:
     ratio: np.ndarray | None
     average_ratio: np.ndarray | None
     directed: np.ndarray
+    levels: LevelEffects
     roles: Roles
     family: Family
     n_rows: int
@@ -109,6 +126,14 @@ class Effects:
     def ratio_name(self) -> str | None:
         """What `ratio` is called, None for the identity link."""
         return ratio_name(self.family)
+
+    @property
+    def reference_text(self) -> tuple[str, ...]:
+        """Reference of each feature as text, levels by name."""
+        shown = [f"{value:.6g}" for value in self.reference]
+        for at in np.flatnonzero(self.levels.baseline):
+            shown[self.levels.column[at]] = self.levels.levels[at]
+        return tuple(shown)
 
     @property
     def modifiers(self) -> tuple[tuple[str, ...], ...]:
@@ -126,11 +151,16 @@ class Effects:
         return tuple(named)
 
     def to_frame(self) -> Any:
-        """One row per feature, as a data frame of the library that `X` came from."""
+        """One row per feature, as a data frame of the library that `X` came from.
+
+        References are text where some of them are levels.
+        """
+        with_levels = "category" in self.kinds
         columns: dict[str, Any] = {
             "feature": list(self.names),
+            "kind": list(self.kinds),
             "role": list(self.role),
-            "reference": self.reference,
+            "reference": list(self.reference_text) if with_levels else self.reference,
             "coef": self.coef,
             "coef_std": self.coef_std,
             "average_effect": self.average_effect,
@@ -154,10 +184,13 @@ class Effects:
         ]
         for j, name in enumerate(self.names):
             lines.append(
-                f"{name[:15]:16}{self.coef[j]:11.4g}{self.average_effect[j]:11.4g}"
-                f"{self.effect_sd[j]:9.3g}{self.variance_share[j]:7.2f}"
+                f"{pad(cut(name, 15), 16)}{show_number(self.coef[j]):>11}"
+                f"{show_number(self.average_effect[j]):>11}"
+                f"{show_number(self.effect_sd[j], 3):>9}{self.variance_share[j]:7.2f}"
                 f"{self.bend[j]:6.2f}  {self.role[j]}"
             )
+        if len(self.levels):
+            lines.append("Levels and missing values: see .levels")
         return "\n".join(lines)
 
 
@@ -175,7 +208,7 @@ def effects(
     """Summarise every feature over weighted rows.
 
     `swap` is the gauge from `fit_gauge`; `directed` is computed over at most `max_rows`
-    rows unless given.
+    rows unless given, and so are the contrasts of features with more than two levels.
 
     Examples
     --------
@@ -198,31 +231,36 @@ def effects(
     if directed is None:
         kept = spread_rows(len(table), max_rows)
         directed = bending(model, table[kept], share[kept] / share[kept].sum(), swap)
-    steps, contrast = _row_effects(model, table, local.local_effect)
-    average = share @ steps
-    square = share @ steps**2
-    variance = share @ (steps - average) ** 2
+    switches = (*local.switches, *_two_value_switches(model, table))
+    steps = local.local_effect.copy()
+    for found in switches:
+        steps[:, found.feature] = found.contrast
+    moments = _moments(steps, _own_slopes(model, table, switches), share)
+    response = response_effects(model.family, steps, switches, eta, offset)
     coef = features.feature_coef(model.term_coef)
     has_ratio = ratio_name(model.family) is not None
-    slope = mean_slope(model.family, eta)
+    levels = level_effects(
+        model, table, weight=weight, max_rows=max_rows, origin=origin
+    )
+    levels = _agree_on_two_levels(levels, features, moments)
     return Effects(
         names=features.names,
+        kinds=feature_kinds(features),
         reference=features.reference,
         scale=features.scale,
         coef=coef,
         coef_std=coef * features.scale,
-        average_effect=average,
-        effect_sd=np.sqrt(variance),
-        contrast=contrast,
+        average_effect=moments.mean,
+        effect_sd=moments.sd,
+        contrast=_is_contrast(model, table),
         variance_share=_variance_share(local.contributions, link_eta, share),
         nonlinearity=_paper_nonlinearity(model, table, share),
-        bend=np.divide(
-            variance, square, out=np.zeros_like(square), where=square > 0
-        ).clip(0, 1),
-        response_effect=share @ (slope[:, None] * steps),
+        bend=_bend_between_levels(levels, features, moments.bend),
+        response_effect=_known_mean(response, share),
         ratio=exp_or_inf(coef) if has_ratio else None,
-        average_ratio=exp_or_inf(average) if has_ratio else None,
+        average_ratio=exp_or_inf(moments.mean) if has_ratio else None,
         directed=directed,
+        levels=levels,
         roles=find_roles(model),
         family=model.family,
         n_rows=len(table),
@@ -230,26 +268,124 @@ def effects(
     )
 
 
-def _row_effects(
-    model: FittedModel, table: np.ndarray, local_effect: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Effect per unit at every row (n, p), and which are contrasts (p,).
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moments:
+    """Mean, spread and bend of effects over weighted rows, each (p,)."""
 
-    A slope between two levels is nobody's effect: features with two values get the
-    difference of eta between them, divided by their distance.
+    mean: np.ndarray
+    sd: np.ndarray
+    bend: np.ndarray
+
+
+def _moments(steps: np.ndarray, own: np.ndarray, share: np.ndarray) -> _Moments:
+    """Sum up the effects `steps` (n, p) of the rows whose value is known.
+
+    `own` (n, p) is what they would be with all other features at the reference, up to a
+    constant: the slope of a curve at the row's value. What differs from it by more than
+    a constant is bent.
     """
-    steps = local_effect.copy()
+    weight = _known_weight(steps, share)
+    steps = np.where(weight > 0, steps, 0.0)
+    deviation = steps - own
+    shift = (weight * deviation).sum(0)
+    varying = (weight * (deviation - shift) ** 2).sum(0)
+    constant = (weight * (own + shift) ** 2).sum(0)
+    mean = (weight * steps).sum(0)
+    return _Moments(
+        mean=np.where(weight.sum(0) > 0, mean, np.nan),
+        sd=np.sqrt((weight * (steps - mean) ** 2).sum(0)),
+        bend=_ratio(varying, varying + constant),
+    )
+
+
+def _known_weight(steps: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Weight of each row in the average of each feature, (n, p)."""
+    weight = share[:, None] * ~np.isnan(steps)
+    total = weight.sum(axis=0)
+    return weight / np.where(total > 0, total, 1.0)
+
+
+def _known_mean(steps: np.ndarray, share: np.ndarray) -> np.ndarray:
+    weight = _known_weight(steps, share)
+    mean = (weight * np.where(weight > 0, steps, 0.0)).sum(axis=0)
+    return np.where(weight.sum(axis=0) > 0, mean, np.nan)
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    return np.divide(top, bottom, out=np.zeros_like(bottom), where=bottom > 0)
+
+
+def _two_values(column: np.ndarray) -> np.ndarray | None:
+    """The two values of a column that has no others; missing ones do not count."""
+    for part in (column[: 2**16], column):
+        values = np.unique(part[~np.isnan(part)])
+        if len(values) != 2:
+            return None
+    return values
+
+
+def _is_contrast(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """Categories and numeric features with two values, (p,)."""
+    kinds = feature_kinds(model.features)
+    found = [
+        kind == "category" or _two_values(column) is not None
+        for kind, column in zip(kinds, table.T, strict=True)
+    ]
+    return np.array(found, dtype=bool)
+
+
+def _two_value_switches(model: FittedModel, table: np.ndarray) -> list[Switch]:
+    """Contrasts of numeric features with two values.
+
+    A slope between two values that nobody is between is nobody's effect.
+    """
     relevant = find_roles(model).relevant
-    contrast = np.zeros(table.shape[1], dtype=bool)
-    for j in range(table.shape[1]):
-        levels = np.unique(table[:, j][: 2**16])
-        contrast[j] = len(levels) == 2 and len(np.unique(table[:, j])) == 2
-        if not (contrast[j] and relevant[j]):
+    found = []
+    for j, kind in enumerate(feature_kinds(model.features)):
+        values = _two_values(table[:, j])
+        if kind == "category" or values is None or not relevant[j]:
             continue
-        low, high = table.copy(), table.copy()
-        low[:, j], high[:, j] = levels
-        steps[:, j] = (model.eta(high) - model.eta(low)) / (levels[1] - levels[0])
-    return steps, contrast
+        low, high = values.tolist()
+        before, after = eta_at(model, table, j, low), eta_at(model, table, j, high)
+        found.append(Switch(j, before, after, high - low))
+    return found
+
+
+def _own_slopes(
+    model: FittedModel, table: np.ndarray, switches: Sequence[Switch]
+) -> np.ndarray:
+    """Slope of each effect curve at the row's value, zero for contrasts, (n, p)."""
+    features = model.features
+    slopes = features.term_slopes(table) * model.term_coef
+    own = sum_by_owner(slopes, features.term_feature, features.n_features)
+    own[:, [found.feature for found in switches]] = 0.0
+    return own
+
+
+def _agree_on_two_levels(
+    levels: LevelEffects, features: FeatureMap, moments: _Moments
+) -> LevelEffects:
+    """Give the only other level of a category the average over all rows."""
+    average, spread = levels.average_effect.copy(), levels.effect_sd.copy()
+    for at, j in enumerate(levels.column):
+        if n_levels(features, j) == 2 and not (levels.baseline | levels.missing)[at]:
+            average[at], spread[at] = moments.mean[j], moments.sd[j]
+    return replace(levels, average_effect=average, effect_sd=spread)
+
+
+def _bend_between_levels(
+    levels: LevelEffects, features: FeatureMap, bend: np.ndarray
+) -> np.ndarray:
+    """Bend of categories with more than two levels: within levels, not between."""
+    bend = bend.copy()
+    for j in range(features.n_features):
+        if n_levels(features, j) > 2:
+            own = levels.of(j)
+            own = own[~levels.missing[own]]
+            varying = levels.n_rows[own] @ levels.effect_sd[own] ** 2
+            constant = levels.n_rows[own] @ levels.average_effect[own] ** 2
+            bend[j] = _ratio(varying[None], (varying + constant)[None])[0]
+    return bend
 
 
 def _variance_share(

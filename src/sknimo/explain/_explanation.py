@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
-from sknimo.explain._frames import Origin, make_frame
-from sknimo.explain._local import local_values, mean_slope, ratio_name
+from sknimo.explain._frames import Origin, label_column, make_frame
+from sknimo.explain._local import local_values, ratio_name, response_effects
+from sknimo.explain._text import cut, show_value, width_of
 from sknimo.families import Family
+from sknimo.features import Label
 from sknimo.model import FittedModel
 
 Method = Literal["min_energy", "native", "integrated_gradients", "shapley"]
@@ -40,18 +42,29 @@ class Explanation:
     values : ndarray of shape (n, p)
         Contribution of each feature to the linear predictor.
     local_coef : ndarray of shape (n, p)
-        Local coefficient per unit of the feature. Contributions of the methods
-        "min_energy" and "native" are `(data - reference) * local_coef`.
+        What the coefficient has become in this row. A line: slope per unit, so that
+        contributions of the methods "min_energy" and "native" are `(data - reference)
+        * local_coef`. A curve: its slope at the reference. Two levels: the contrast of
+        the other level with the baseline. More levels: that of the row's own level,
+        zero at the baseline; missing counts as a level.
     local_effect : ndarray of shape (n, p)
-        Full derivative of the linear predictor per unit of the feature, with what the
-        feature does to the coefficients of the others. Not a contribution.
+        What a change of the feature does to the linear predictor in this row, with what
+        it does to the coefficients of the others. Not a contribution. Numeric:
+        derivative per unit, NaN where the value is missing. Two levels: change from the
+        baseline to the other level. More levels: change from the baseline to the row's
+        own level.
+    response_effect : ndarray of shape (n, p)
+        The same for the mean response.
     base_value : float
         Linear predictor at the reference.
     offset : ndarray of shape (n,)
         Known part of the linear predictor, zero unless one was given.
     data : ndarray of shape (n, p)
+        Numbers, codes of levels, NaN for missing values.
     reference : ndarray of shape (p,)
     names : tuple of str
+    levels : tuple of (tuple of labels or None)
+        Levels of each category by code, None for a numeric feature.
     family : Family
     method : str
         How `values` were shared out.
@@ -68,11 +81,13 @@ class Explanation:
     values: np.ndarray
     local_coef: np.ndarray
     local_effect: np.ndarray
+    response_effect: np.ndarray
     base_value: float
     offset: np.ndarray
     data: np.ndarray
     reference: np.ndarray
     names: tuple[str, ...]
+    levels: tuple[tuple[Label, ...] | None, ...]
     family: Family
     method: str
     note: str
@@ -93,6 +108,7 @@ class Explanation:
             values=self.values[picked],
             local_coef=self.local_coef[picked],
             local_effect=self.local_effect[picked],
+            response_effect=self.response_effect[picked],
             offset=self.offset[picked],
             data=self.data[picked],
             error=None if self.error is None else self.error[picked],
@@ -108,11 +124,6 @@ class Explanation:
     def mean(self) -> np.ndarray:
         """Mean response, (n,)."""
         return self.family.mean(torch.as_tensor(self.eta)).numpy()
-
-    @property
-    def response_effect(self) -> np.ndarray:
-        """Derivative of the mean response per unit of each feature, (n, p)."""
-        return mean_slope(self.family, self.eta)[:, None] * self.local_effect
 
     @property
     def ratio_name(self) -> str | None:
@@ -143,6 +154,11 @@ class Explanation:
         """Mean absolute contribution of each feature, (p,)."""
         return np.abs(self.values).mean(axis=0)
 
+    def value_text(self, row: int, feature: int | str) -> str:
+        """A value of the data as text: a level by its name, or "missing"."""
+        j = self.column(feature)
+        return show_value(float(self.data[row, j]), self.levels[j])
+
     def column(self, feature: int | str) -> int:
         """Position of a feature given by position or name."""
         return find_feature(self.names, feature)
@@ -164,13 +180,20 @@ class Explanation:
         Returns
         -------
         data frame of shape (n, p)
-            One row per row of `X`, one column per feature.
+            One row per row of `X`, one column per feature. Levels in "data" stand by
+            their names.
         """
         if quantity not in get_args(Quantity):
             known = ", ".join(repr(option) for option in get_args(Quantity))
             raise ValueError(f"quantity must be one of {known}, got {quantity!r}.")
         array = getattr(self, quantity)
-        columns = {name: array[:, j] for j, name in enumerate(self.names)}
+        columns: dict[str, Any] = {
+            name: array[:, j] for j, name in enumerate(self.names)
+        }
+        if quantity == "data":
+            for name, levels in zip(self.names, self.levels, strict=True):
+                if levels is not None:
+                    columns[name] = label_column(columns[name], levels)
         return make_frame(columns, self.origin, with_index=True)
 
     def to_shap(self) -> Any:
@@ -179,10 +202,18 @@ class Explanation:
             import shap  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError("to_shap needs shap: pip install shap.") from error
+        shown: np.ndarray | None = None
+        if any(levels is not None for levels in self.levels):
+            shown = self.data.astype(object)
+            for j, levels in enumerate(self.levels):
+                if levels is not None:
+                    texts = [show_value(code, levels) for code in self.data[:, j]]
+                    shown[:, j] = texts
         return shap.Explanation(
             values=self.values,
             base_values=self.base_value + self.offset,
             data=self.data,
+            display_data=shown,
             feature_names=list(self.names),
         )
 
@@ -203,12 +234,12 @@ class Explanation:
         order = np.argsort(-np.abs(self.values[row]), kind="stable")[:SHOWN_FEATURES]
         text = f"eta {self.eta[row]:.4g} ="
         shown = "".join(
-            f" {self.values[row, j]:+.3g} {self.names[j]}"
+            f" {self.values[row, j]:+.3g} {cut(self.names[j], 40)}"
             for j in order
             if self.values[row, j] != 0
         )
         line = text + (shown or " base value")
-        return line if len(line) <= 80 else line[:76] + " ..."
+        return line if width_of(line) <= 80 else cut(line, 77)[:-1] + " ..."
 
 
 def explain(
@@ -275,15 +306,26 @@ def explain(
         )
     else:
         shares = Attribution(values.contributions, NOTES[method])
+    shift = np.zeros(len(table)) if offset is None else offset
+    features = model.features
+    response = response_effects(
+        model.family,
+        values.local_effect,
+        values.switches,
+        model.base_value + shift + values.contributions.sum(axis=1),
+        shift,
+    )
     return Explanation(
         values=shares.values,
         local_coef=values.local_coef,
         local_effect=values.local_effect,
+        response_effect=response,
         base_value=model.base_value,
-        offset=np.zeros(len(table)) if offset is None else offset,
+        offset=shift,
         data=table,
-        reference=model.features.reference,
-        names=model.features.names,
+        reference=features.reference,
+        names=features.names,
+        levels=tuple(map(features.levels, range(features.n_features))),
         family=model.family,
         method=method,
         note=shares.note,

@@ -5,13 +5,15 @@ No data frame library is imported here: narwhals finds the one in use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+
+from sknimo.features import Label
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +65,24 @@ def make_frame(
     return native
 
 
+def label_column(codes: np.ndarray, levels: Sequence[Label]) -> list[Label | None]:
+    """Levels by code, None for NaN; as text where their types differ.
+
+    Examples
+    --------
+    >>> label_column(np.array([1.0, np.nan, 0.0]), ("man", "woman"))
+    ['woman', None, 'man']
+    >>> label_column(np.array([1.0, 0.0]), (1, "one"))
+    ['one', '1']
+    """
+    one_type = len({type(level) for level in levels}) == 1
+    known = levels if one_type else [str(level) for level in levels]
+    return [None if np.isnan(code) else known[int(code)] for code in codes]
+
+
 def _plain(values: Any) -> Any:
     """Strings as a list, numbers as a contiguous array."""
+    if isinstance(values, list):
+        return values
     array = np.asarray(values)
     return array.tolist() if array.dtype.kind in "OUb" else np.ascontiguousarray(array)

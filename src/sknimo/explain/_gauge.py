@@ -3,8 +3,9 @@
 A term `a x_i x_j` can stand in the channel of feature i or of feature j: the function
 is the same, so contributions and local coefficients as the network happens to hold
 them ("native") are one valid split among many. The gauge picks the split whose
-nonlinear contributions `(x_i - reference_i) * (s_i(x) - coef_i)` are smallest in mean
-square over the training rows; half of a pure product goes to either feature.
+nonlinear contributions `phi_i . (s_i(x) - coef_i)` are smallest in mean square over the
+training rows; half of a pure product goes to either feature. Products are those of
+terms, so a curve, a level or a missing value trades as a straight line does.
 
 A split is written as an antisymmetric matrix over terms: `swap[t, u] phi_t phi_u` moves
 from the channel of term t to that of term u. It is found in two steps.
@@ -30,6 +31,7 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
+from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
 N_ANCHORS = 24
@@ -67,21 +69,32 @@ def _anchored_split(
     """Swap that makes anchored bilinear parts symmetric, (q, q)."""
     features = model.features
     owner = features.term_feature
-    wanted = np.flatnonzero(relevant & (np.bincount(owner, minlength=len(relevant))))
-    levels = np.linspace(0, 1, N_ANCHORS)
-    rows = np.tile(features.reference, (len(wanted) * N_ANCHORS, 1))
-    for place, j in enumerate(wanted):
-        block = slice(place * N_ANCHORS, (place + 1) * N_ANCHORS)
-        rows[block, j] = np.quantile(table[:, j], levels)
+    wanted = np.flatnonzero(relevant & np.isin(np.arange(len(relevant)), owner))
+    anchors = [_anchors(features, j, table[:, j]) for j in wanted.tolist()]
+    place = np.repeat(np.arange(len(wanted)), [len(values) for values in anchors])
+    rows = np.tile(features.reference, (len(place), 1))
+    rows[np.arange(len(place)), wanted[place]] = np.concatenate(anchors)
     bend = local_term_coef(model, rows) - model.term_coef
     phi = features.terms(rows)
     linear = np.zeros((len(owner), len(owner)))
-    for place, j in enumerate(wanted):
-        block = slice(place * N_ANCHORS, (place + 1) * N_ANCHORS)
-        own = np.flatnonzero(owner == j)
-        fit, *_ = np.linalg.lstsq(phi[block][:, own], bend[block], rcond=None)
+    for at, j in enumerate(wanted):
+        own, block = np.flatnonzero(owner == j), place == at
+        fit, *_ = np.linalg.lstsq(phi[np.ix_(block, own)], bend[block], rcond=None)
         linear[:, own] = fit.T
     return (linear - linear.T) / 2
+
+
+def _anchors(features: FeatureMap, j: int, column: np.ndarray) -> np.ndarray:
+    """Values of a feature that show all of its terms: levels, quantiles, missing."""
+    known = column[~np.isnan(column)]
+    levels = features.levels(j)
+    if levels is not None:
+        values = np.arange(len(levels), dtype=float)
+    elif len(known):
+        values = np.quantile(known, np.linspace(0, 1, N_ANCHORS))
+    else:
+        values = features.reference[j : j + 1]
+    return np.append(values, np.nan) if features.admits_missing[j] else values
 
 
 def _bent_pairs(

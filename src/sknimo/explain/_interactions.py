@@ -1,31 +1,48 @@
-"""Who bends whom: directed and symmetric interactions, curves and surfaces.
+"""Who bends whom: directed and symmetric interactions.
 
-Shapes: n rows, p features, q terms, m grid values.
+Both are in units of the linear predictor, per standard deviation of both features. A
+numeric feature moves along its derivative, times its standard deviation. A category is
+switched between its levels, and what counts is the standard deviation of the outcome
+when levels are drawn by their shares of the rows; between two levels that is the
+contrast times the standard deviation of the indicator. A feature that may be missing
+moves in both ways, and the two add in squares.
+
+Shapes: n rows, p features, q terms, l states of a feature.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from sknimo.explain._explanation import find_feature
 from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._kinds import States, find_states, switch
 from sknimo.explain._local import (
     MAX_ROWS,
     Roles,
+    adjusted_term_coef,
     check_weight,
     find_roles,
     local_jacobian,
-    local_term_coef,
+    local_slopes,
     mixed_derivatives,
     spread_rows,
     sum_by_owner,
 )
+from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 Kind = Literal["directed", "strength"]
+
+# Cells of a Jacobian (rows x terms x features) that are held at once.
+MAX_CELLS = 2**22
+# Evaluations that all pairs of switched features together may cost.
+PAIR_EVALUATIONS = 400_000
+MIN_PAIR_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,10 +54,12 @@ class Interactions:
     directed : ndarray of shape (p, p)
         Row j, column k: how much one standard deviation more of feature k bends the
         coefficient of feature j (itself per standard deviation), on average over rows.
+        Several coefficients count by the standard deviation of what they add up to.
         Exact products are shared equally (minimum-energy gauge).
     strength : ndarray of shape (p, p)
-        Mean `|d2 eta / dx_j dx_k|` per standard deviations of both, symmetric, zero on
-        the diagonal. It depends on the fitted function alone.
+        Mean `|d2 eta / dx_j dx_k|` per standard deviations of both, or the same with
+        contrasts; symmetric, zero on the diagonal. It depends on the fitted function
+        alone.
     names : tuple of str
     roles : Roles
     n_rows : int
@@ -87,8 +106,9 @@ class Interactions:
         lines.append(f"{'pair':44}{'strength':>11}{'1st bent':>11}{'2nd bent':>11}")
         for first, second in pairs:
             j, k = self.names.index(first), self.names.index(second)
+            pair = f"{cut(first, 20)} x {cut(second, 20)}"
             lines.append(
-                f"{f'{first[:20]} x {second[:20]}':44}{self.strength[j, k]:11.3g}"
+                f"{pad(pair, 44)}{self.strength[j, k]:11.3g}"
                 f"{self.directed[j, k]:11.3g}{self.directed[k, j]:11.3g}"
             )
         return "\n".join(lines)
@@ -104,21 +124,163 @@ def check_kind(kind: str) -> None:
 def bending(
     model: FittedModel, table: np.ndarray, weight: np.ndarray, swap: np.ndarray | None
 ) -> np.ndarray:
-    """Mean `|d s_j / d x_k|` per standard deviations of both, (p, p)."""
-    features = model.features
-    owner, p = features.term_feature, features.n_features
-    slopes = features.term_slopes(table)
-    change = local_jacobian(model, table)  # (n, q, p)
-    if swap is not None:
-        moved = slopes[:, None, :] * swap  # (n, q, q)
-        change = change - sum_by_owner(moved, owner, p)
-    per_unit = np.moveaxis(change * slopes[:, :, None], 1, 2)  # (n, p, q)
-    per_unit = np.moveaxis(sum_by_owner(per_unit, owner, p), 1, 2)  # (n, p, p)
-    scale = features.scale
-    out = np.einsum("n,njk->jk", weight, np.abs(per_unit)) * np.outer(scale, scale)
+    """How much each feature bends the coefficients of each other one, (p, p)."""
+    spread = term_spread(model, table, weight)
+    smooth = _bend_along_slopes(model, table, weight, swap, spread)
+    switched = _bend_by_switching(model, table, weight, swap, spread)
+    out = np.hypot(smooth, switched)
     np.fill_diagonal(out, 0.0)
     # What is left where two numbers cancel is rounding, not an interaction.
     return np.where(out > 1e-12 * out.max(initial=0.0), out, 0.0)
+
+
+def term_spread(
+    model: FittedModel, table: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Matrix F with `|s F|` the standard deviation of `phi . s`, by feature, (q, q).
+
+    A single term is standardised, one standard deviation of the feature is one unit of
+    it. Several terms vary together, and their covariance over the rows counts.
+    """
+    features = model.features
+    owner, terms = features.term_feature, features.terms(table)
+    out = np.eye(len(owner))
+    for j in range(features.n_features):
+        own = np.flatnonzero(owner == j)
+        if len(own) > 1:
+            centred = terms[:, own] - weight @ terms[:, own]
+            size, turn = np.linalg.eigh((centred * weight[:, None]).T @ centred)
+            out[np.ix_(own, own)] = turn * np.sqrt(np.maximum(size, 0.0))
+    return out
+
+
+def _bend_along_slopes(
+    model: FittedModel,
+    table: np.ndarray,
+    weight: np.ndarray,
+    swap: np.ndarray | None,
+    spread: np.ndarray,
+) -> np.ndarray:
+    """Bending by numeric features, along their derivatives, (p, p)."""
+    features = model.features
+    owner, p = features.term_feature, features.n_features
+    total = np.zeros((p, p))
+    step = max(1, MAX_CELLS // max(len(owner) * p, 1))
+    for begin in range(0, len(table), step):
+        block = table[begin : begin + step]
+        change = local_jacobian(model, block)  # (n, q, p)
+        if swap is not None:
+            moved = features.term_slopes(block)[:, None, :] * swap  # (n, q, q)
+            change = change - sum_by_owner(moved, owner, p)
+        size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
+        total += np.einsum("n,nkj->jk", weight[begin : begin + step], size)
+    return total * features.scale
+
+
+def _bend_by_switching(
+    model: FittedModel,
+    table: np.ndarray,
+    weight: np.ndarray,
+    swap: np.ndarray | None,
+    spread: np.ndarray,
+) -> np.ndarray:
+    """Bending by features that are switched between states, (p, p)."""
+    features = model.features
+    owner, p = features.term_feature, features.n_features
+    modifies = find_roles(model).relevant
+    out = np.zeros((p, p))
+    for k in range(p):
+        states = find_states(features, k, table[:, k], weight)
+        if states is None or not modifies[k]:
+            continue
+
+        def coefficients(value: float, k: int = k) -> np.ndarray:
+            local = adjusted_term_coef(model, switch(table, k, value), swap)
+            return local @ spread
+
+        deviation = _spread_over(states, coefficients)
+        out[:, k] = weight @ np.sqrt(sum_by_owner(deviation**2, owner, p))
+    return out
+
+
+def _size_by_feature(columns: np.ndarray, owner: np.ndarray, p: int) -> np.ndarray:
+    """Root sum of squares of the columns of each feature, (..., q) to (..., p)."""
+    if np.array_equal(owner, np.arange(p)):
+        return np.abs(columns)
+    return np.sqrt(sum_by_owner(columns**2, owner, p))
+
+
+def _spread_over(states: States, evaluate: Callable[[float], np.ndarray]) -> np.ndarray:
+    """Standard deviation over the states of whatever is evaluated at each."""
+    share = states.share
+    # Distances from the most frequent state: constants cancel before they are squared.
+    first = int(share.argmax())
+    base = evaluate(float(states.values[first]))
+    mean, square = np.zeros_like(base), np.zeros_like(base)
+    for at, value in enumerate(states.values.tolist()):
+        if at != first:
+            distance = evaluate(value) - base
+            mean += share[at] * distance
+            square += share[at] * distance**2
+    return np.sqrt(np.maximum(square - mean**2, 0.0))
+
+
+def interaction_strength(
+    model: FittedModel, table: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Mean size of what two features do together, symmetric, (p, p)."""
+    features = model.features
+    scale, p = features.scale, features.n_features
+    relevant = find_roles(model).relevant
+    smooth = mixed_derivatives(model, table, weight) * np.outer(scale, scale)
+    found = {
+        k: states
+        for k in np.flatnonzero(relevant).tolist()
+        if (states := find_states(features, k, table[:, k], weight)) is not None
+    }
+    half = np.zeros((p, p))
+    for k, states in found.items():
+
+        def slopes(value: float, k: int = k) -> np.ndarray:
+            return local_slopes(model, switch(table, k, value)) * scale
+
+        half[:, k] = weight @ _spread_over(states, slopes)
+    both = _switch_pairs(model, table, weight, found)
+    out = np.sqrt(smooth**2 + (half**2 + half.T**2) + both**2)
+    np.fill_diagonal(out, 0.0)
+    return np.where(out > 1e-12 * out.max(initial=0.0), out, 0.0)
+
+
+def _switch_pairs(
+    model: FittedModel,
+    table: np.ndarray,
+    weight: np.ndarray,
+    found: Mapping[int, States],
+) -> np.ndarray:
+    """Strength of pairs that are both switched, (p, p).
+
+    The standard deviation, over levels of both drawn independently, of what is left of
+    eta after the two main effects. It costs an evaluation of every row per pair of
+    levels, so long tables are thinned.
+    """
+    pairs = list(combinations(found, 2))
+    out = np.zeros((table.shape[1],) * 2)
+    for j, k in pairs:
+        first, second = found[j], found[k]
+        shape = (len(first), len(second))
+        budget = PAIR_EVALUATIONS // (len(pairs) * shape[0] * shape[1])
+        kept = spread_rows(len(table), max(budget, MIN_PAIR_ROWS))
+        rows, share = table[kept], weight[kept] / weight[kept].sum()
+        eta = np.empty((*shape, len(rows)))
+        for a, value in enumerate(first.values.tolist()):
+            moved = switch(rows, j, value)
+            for b, other in enumerate(second.values.tolist()):
+                eta[a, b] = model.eta(switch(moved, k, other))
+        eta -= np.tensordot(first.share, eta, 1)
+        eta -= np.tensordot(second.share, eta, (0, 1))[:, None]
+        square = np.einsum("a,b,abn->n", first.share, second.share, eta**2)
+        out[j, k] = out[k, j] = share @ np.sqrt(square)
+    return out
 
 
 def interactions(
@@ -146,161 +308,11 @@ def interactions(
     kept = spread_rows(len(table), max_rows)
     share = check_weight(weight, len(table))[kept]
     table, share = table[kept], share / share.sum()
-    scale = model.features.scale
     return Interactions(
         directed=bending(model, table, share, swap),
-        strength=mixed_derivatives(model, table, share) * np.outer(scale, scale),
+        strength=interaction_strength(model, table, share),
         names=model.features.names,
         roles=find_roles(model),
         n_rows=len(table),
         origin=Origin() if origin is None else origin,
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairSurface:
-    """What two features do together, all else at the reference.
-
-    Attributes
-    ----------
-    names : tuple of two str
-        Features j (rows) and k (columns).
-    grid_j, grid_k : ndarray of shape (m,)
-        Values of the two features.
-    surface : ndarray of shape (m, m)
-        `eta(x_j, x_k) - eta(x_j) - eta(x_k) + eta(reference)`: what goes beyond the
-        two straight lines. It depends on the fitted function alone and is zero where
-        either feature is at its reference.
-    eta : ndarray of shape (m, m)
-        The linear predictor itself.
-    reference : tuple of two float
-    """
-
-    names: tuple[str, str]
-    grid_j: np.ndarray
-    grid_k: np.ndarray
-    surface: np.ndarray
-    eta: np.ndarray
-    reference: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CorrectionCurve:
-    """The coefficient of one feature along another, all else at the reference.
-
-    Attributes
-    ----------
-    feature, modifier : str
-    grid : ndarray of shape (m,)
-        Values of the modifier.
-    local_coef : ndarray of shape (m,)
-        Coefficient of the feature there, per unit, in the minimum-energy gauge.
-    coef : float
-        Coefficient at the reference.
-    reference : float
-        Reference of the modifier.
-    """
-
-    feature: str
-    modifier: str
-    grid: np.ndarray
-    local_coef: np.ndarray
-    coef: float
-    reference: float
-
-
-def feature_grid(
-    model: FittedModel, j: int, n_grid: int, table: np.ndarray | None
-) -> np.ndarray:
-    """Evenly spaced values of a feature.
-
-    From the 2nd to the 98th percentile of the rows given, or two standard deviations
-    around the reference; few levels are taken as they are.
-    """
-    if table is not None:
-        levels = np.unique(table[:, j])
-        if len(levels) <= min(n_grid, 10):
-            return levels
-        low, high = np.quantile(table[:, j], [0.02, 0.98])
-    else:
-        reference, scale = model.features.reference[j], model.features.scale[j]
-        low, high = reference - 2 * scale, reference + 2 * scale
-    return np.linspace(low, high, n_grid)
-
-
-def pair_surface(
-    model: FittedModel,
-    feature_j: int | str,
-    feature_k: int | str,
-    *,
-    n_grid: int = 25,
-    table: np.ndarray | None = None,
-) -> PairSurface:
-    """Evaluate two features on a grid, all else at the reference.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import pair_surface
-    >>> pair_surface(est.model_, "x0", "x1", n_grid=7).surface.shape
-    (7, 7)
-    """
-    features = model.features
-    j = find_feature(features.names, feature_j)
-    k = find_feature(features.names, feature_k)
-    if j == k:
-        raise ValueError(f"A pair needs two features, got {features.names[j]!r} twice.")
-    grid_j = feature_grid(model, j, n_grid, table)
-    grid_k = feature_grid(model, k, n_grid, table)
-    reference = features.reference
-    axis_j, axis_k = np.append(grid_j, reference[j]), np.append(grid_k, reference[k])
-    rows = np.tile(reference, (len(axis_j) * len(axis_k), 1))
-    rows[:, j] = np.repeat(axis_j, len(axis_k))
-    rows[:, k] = np.tile(axis_k, len(axis_j))
-    eta = model.eta(rows).reshape(len(axis_j), len(axis_k))
-    beyond = eta - eta[:, -1:] - eta[-1:, :] + eta[-1, -1]
-    return PairSurface(
-        names=(features.names[j], features.names[k]),
-        grid_j=grid_j,
-        grid_k=grid_k,
-        surface=beyond[:-1, :-1],
-        eta=eta[:-1, :-1],
-        reference=(float(reference[j]), float(reference[k])),
-    )
-
-
-def correction_curve(
-    model: FittedModel,
-    feature: int | str,
-    modifier: int | str,
-    *,
-    swap: np.ndarray | None = None,
-    n_grid: int = 50,
-    table: np.ndarray | None = None,
-) -> CorrectionCurve:
-    """Follow the coefficient of one feature along another, all else at reference."""
-    features = model.features
-    j = find_feature(features.names, feature)
-    k = find_feature(features.names, modifier)
-    if j == k:
-        raise ValueError("A feature never bends its own coefficient.")
-    grid = feature_grid(model, k, n_grid, table)
-    rows = np.tile(features.reference, (len(grid), 1))
-    rows[:, k] = grid
-    local = local_term_coef(model, rows)
-    if swap is not None:
-        local = local - features.terms(rows) @ swap.T
-    owner, p = features.term_feature, features.n_features
-    slopes = features.term_slopes(rows)
-    base = sum_by_owner(model.term_coef * slopes[:1], owner, p)
-    return CorrectionCurve(
-        feature=features.names[j],
-        modifier=features.names[k],
-        grid=grid,
-        local_coef=sum_by_owner(local * slopes, owner, p)[:, j],
-        coef=float(base[0, j]),
-        reference=float(features.reference[k]),
     )

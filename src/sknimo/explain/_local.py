@@ -3,12 +3,19 @@
 Everything here goes through `FittedModel.local_term_coef` and autograd, in blocks of
 rows and never row by row. Three quantities, never mixed:
 
-* the *local coefficient* `s_j(x)`: contribution = `(x_j - reference_j) * s_j(x)`;
-* the *contribution* itself; contributions and the base value sum to eta;
-* the *local effect* `d eta / d x_j`, which also carries how feature j bends the
-  coefficients of the others.
+* the *local coefficient*, what the coefficient of feature j has become in this row,
+  with whatever the other features do to it. Slope at the reference of a numeric
+  feature, contrast with the baseline of a category;
+* the *contribution*, terms times their local coefficients; contributions and the base
+  value sum to eta. That of a straight line is `(x_j - reference_j)` times its local
+  coefficient;
+* the *local effect*, what a change of feature j does to eta with all else as it is in
+  this row, and so also carries how feature j bends the coefficients of the others.
+  The derivative `d eta / d x_j` of a numeric feature, a contrast for a category.
 
-Shapes: M members, n rows, p features, q terms, r network inputs.
+Codes of levels are names: nothing here differentiates or interpolates them.
+
+Shapes: M members, n rows, p features, q terms, r network inputs, c coefficients.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.explain._kinds import eta_at, is_category, n_levels
 from sknimo.families import Family
 from sknimo.model import FittedModel
 
@@ -28,17 +36,52 @@ MAX_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalValues:
-    """What the model does at each row, per unit of each feature.
+class Switch:
+    """Linear predictor before and after a feature changes from one value to another.
 
     Attributes
     ----------
-    contributions, local_coef, local_effect : ndarray of shape (n, p)
+    feature : int
+    before, after : ndarray of shape (n,)
+        All else as in each row.
+    distance : float
+        Between the two values; one for levels.
+    """
+
+    feature: int
+    before: np.ndarray
+    after: np.ndarray
+    distance: float = 1.0
+
+    @property
+    def contrast(self) -> np.ndarray:
+        """Change of the linear predictor per unit, (n,)."""
+        return (self.after - self.before) / self.distance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalValues:
+    """What the model does at each row.
+
+    Attributes
+    ----------
+    contributions : ndarray of shape (n, p)
+    local_coef : ndarray of shape (n, p)
+        Numeric: slope at the reference, per unit. Two levels: contrast of the other
+        level with the baseline. More levels: contrast of the row's own level with the
+        baseline, zero at the baseline; missing counts as a level.
+    local_effect : ndarray of shape (n, p)
+        Numeric: derivative per unit, NaN where the value is missing. Two levels: change
+        of eta from the baseline to the other level, whatever the row has. More levels:
+        change from the baseline to the row's own level.
+    switches : tuple of Switch
+        Behind the local effects of categories.
     """
 
     contributions: np.ndarray
     local_coef: np.ndarray
     local_effect: np.ndarray
+    switches: tuple[Switch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,25 +195,74 @@ def local_values(
     """
     features = model.features
     n_rows, p = len(table), features.n_features
-    owner, input_owner = features.term_feature, features.input_feature
+    owner = features.term_feature
     contributions, local_coef, local_effect = np.empty((3, n_rows, p))
     for rows in model.blocks(n_rows):
-        block = table[rows]
-        terms, inputs = block_tensors(model, block)
-        with torch.enable_grad():
-            local = model.local_term_coef(terms, inputs)
-            through = gradient((terms * local).sum(), inputs).numpy()
-        phi, own = terms.numpy(), local.detach().numpy()
-        slopes = features.term_slopes(block)
-        through = through * features.input_slopes(block)
-        local_effect[rows] = sum_by_owner(own * slopes, owner, p)
-        local_effect[rows] += sum_by_owner(through, input_owner, p)
+        terms, own, local_effect[rows] = _block_slopes(model, table[rows])
         if swap is not None:
-            own = own - phi @ swap.T
+            own = own - terms @ swap.T
         # Adding zero turns -0.0 into 0.0, which prints as what it is.
-        contributions[rows] = sum_by_owner(phi * own, owner, p) + 0.0
-        local_coef[rows] = sum_by_owner(own * slopes, owner, p)
-    return LocalValues(contributions, local_coef, local_effect)
+        contributions[rows] = sum_by_owner(terms * own, owner, p) + 0.0
+        local_coef[rows] = features.feature_coef(own)
+    category = is_category(features)
+    for j in np.flatnonzero(category).tolist():
+        if n_levels(features, j) > 2:  # the row's own level: all that it contributes
+            local_coef[:, j] = contributions[:, j]
+    switches = category_switches(model, table)
+    for found in switches:
+        local_effect[:, found.feature] = found.contrast
+    local_effect[np.isnan(table) & ~category] = np.nan
+    return LocalValues(contributions, local_coef, local_effect, switches)
+
+
+def local_slopes(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """Derivative of eta in every numeric feature, (n, p).
+
+    Zero for categories and where a value is missing.
+    """
+    out = np.empty(table.shape)
+    for rows in model.blocks(len(table)):
+        *_, out[rows] = _block_slopes(model, table[rows])
+    return out
+
+
+def _block_slopes(
+    model: FittedModel, block: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Terms and their local coefficients (n, q), derivative of eta (n, p)."""
+    features = model.features
+    p = features.n_features
+    terms, inputs = block_tensors(model, block)
+    with torch.enable_grad():
+        local = model.local_term_coef(terms, inputs)
+        through = gradient((terms * local).sum(), inputs).numpy()
+    own = local.detach().numpy()
+    direct = own * features.term_slopes(block)
+    through = through * features.input_slopes(block)
+    slopes = sum_by_owner(direct, features.term_feature, p)
+    slopes += sum_by_owner(through, features.input_feature, p)
+    return terms.numpy(), own, slopes
+
+
+def category_switches(model: FittedModel, table: np.ndarray) -> tuple[Switch, ...]:
+    """What the local effect of each category with a role compares.
+
+    Two levels: the baseline and the other one. More: the baseline and the row's own.
+    """
+    features = model.features
+    relevant = find_roles(model).relevant
+    found = []
+    for j in np.flatnonzero(is_category(features) & relevant).tolist():
+        baseline = features.reference[j]
+        before = eta_at(model, table, j, baseline)
+        if n_levels(features, j) == 2:
+            after = eta_at(model, table, j, 1 - baseline)
+        else:
+            after = model.eta(table)
+            # No change is exactly none, whatever the rounding of two evaluations.
+            before = np.where(table[:, j] == baseline, after, before)
+        found.append(Switch(j, before, after))
+    return tuple(found)
 
 
 @torch.no_grad()
@@ -183,8 +275,27 @@ def local_term_coef(model: FittedModel, table: np.ndarray) -> np.ndarray:
     return out
 
 
+def adjusted_term_coef(
+    model: FittedModel, table: np.ndarray, swap: np.ndarray | None
+) -> np.ndarray:
+    """Local coefficient of each term in the gauge `swap`, (n, q)."""
+    local = local_term_coef(model, table)
+    return local if swap is None else local - model.features.terms(table) @ swap.T
+
+
+def local_coefficients(
+    model: FittedModel, table: np.ndarray, swap: np.ndarray | None = None
+) -> np.ndarray:
+    """Every coefficient that a reader can quote, in every row, (n, c).
+
+    In the order of `FeatureMap.coef_names`: slopes at the reference, contrasts of all
+    levels with the baseline, of missing with the reference.
+    """
+    return model.features.coefficients(adjusted_term_coef(model, table, swap))
+
+
 def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
-    """How each feature bends each term's coefficient, d s_t / d x_k, (n, q, p).
+    """How each numeric feature bends each term's coefficient, d s_t / d x_k, (n, q, p).
 
     One backward pass per term with a coefficient, each for all rows of a block.
     """
@@ -210,9 +321,9 @@ def mixed_derivatives(
 ) -> np.ndarray:
     """Mean of `|d2 eta / dx_j dx_k|` over weighted rows, zero diagonal, (p, p).
 
-    Hessian-vector products: one double backward pass per feature that matters, each
-    for all rows of a block at once. Only mixed derivatives are wanted, so the
-    curvature of a feature's own basis never enters.
+    Zero where one of the two is a category. Hessian-vector products: one double
+    backward pass per feature that matters, each for all rows of a block at once. Only
+    mixed derivatives are wanted: the curvature of a feature's own basis never enters.
     """
     features = model.features
     p = features.n_features
@@ -263,6 +374,32 @@ def mean_slope(family: Family, eta: np.ndarray) -> np.ndarray:
     with torch.enable_grad():
         (slope,) = torch.autograd.grad(family.mean(leaf).sum(), leaf)
     return slope.numpy()
+
+
+def mean_of(family: Family, eta: np.ndarray) -> np.ndarray:
+    """Mean response at a linear predictor, same shape."""
+    return family.mean(torch.as_tensor(np.array(eta, dtype=np.float64))).numpy()
+
+
+def response_effects(
+    family: Family,
+    local_effect: np.ndarray,
+    switches: tuple[Switch, ...],
+    eta: np.ndarray,
+    offset: np.ndarray | None,
+) -> np.ndarray:
+    """Local effects on the mean response, (n, p).
+
+    Slopes by the chain rule, contrasts by evaluating both ends: the mean between two
+    levels is no straight line. `eta` includes the offset.
+    """
+    out = mean_slope(family, eta)[:, None] * local_effect
+    shift = np.zeros(len(eta)) if offset is None else offset
+    for found in switches:
+        after = mean_of(family, found.after + shift)
+        before = mean_of(family, found.before + shift)
+        out[:, found.feature] = (after - before) / found.distance
+    return out
 
 
 def ratio_name(family: Family) -> str | None:

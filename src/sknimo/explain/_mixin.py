@@ -17,15 +17,7 @@ from sknimo.explain._explanation import Explanation, Method, check_method, expla
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import find_origin
 from sknimo.explain._gauge import fit_gauge
-from sknimo.explain._interactions import (
-    CorrectionCurve,
-    Interactions,
-    PairSurface,
-    bending,
-    correction_curve,
-    interactions,
-    pair_surface,
-)
+from sknimo.explain._interactions import Interactions, bending, interactions
 from sknimo.explain._local import MAX_ROWS, check_weight, spread_rows
 from sknimo.explain._price import (
     RANKING_ROWS,
@@ -33,7 +25,16 @@ from sknimo.explain._price import (
     TrainingFacts,
     price_of_nonlinearity,
 )
+from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summary import Summary, summarise
+from sknimo.explain._surfaces import (
+    CorrectionCurve,
+    EffectCurve,
+    PairSurface,
+    correction_curve,
+    effect_curve,
+    pair_surface,
+)
 from sknimo.model import FittedModel
 
 
@@ -139,12 +140,14 @@ default="min_energy"
         offset : array of shape (n_samples,), optional
             Matters for effects on the response scale alone.
         max_rows : int or None, default=1000
-            Rows, evenly spaced, over which "who bends whom" is averaged.
+            Rows, evenly spaced, over which "who bends whom" and the contrasts of more
+            than two levels are averaged.
 
         Returns
         -------
         Effects
-            One row per feature; `to_frame()` makes it a data frame.
+            One row per feature, and one per level in `levels`; `to_frame()` makes
+            either a data frame.
         """
         table = self._table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
@@ -184,6 +187,58 @@ default="min_energy"
             weight=weight,
             swap=self._swap(table, weight),
             max_rows=max_rows,
+            origin=find_origin(X),
+        )
+
+    def effect_curve(
+        self, feature: int | str, X: Any = None, *, n_grid: int = 101
+    ) -> EffectCurve:
+        """Follow the effect of one feature, all others at the reference.
+
+        Parameters
+        ----------
+        feature : int or str
+            Position or name.
+        X : array or data frame, optional
+            Rows whose range the grid covers; two standard deviations around the
+            reference without them. A category is shown at all of its levels.
+        n_grid : int, default=101
+
+        Returns
+        -------
+        EffectCurve
+            Effect and slope at each value; `to_frame()` makes it a data frame.
+        """
+        self._check_fitted()
+        return effect_curve(
+            self.model_,
+            feature,
+            n_grid=n_grid,
+            table=None if X is None else self._table(X),
+            origin=find_origin(X),
+        )
+
+    def reference_sensitivity(
+        self, X: Any, *, sample_weight: Any = None
+    ) -> ReferenceSensitivity:
+        """Set the coefficients beside the effects at other points.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Rows whose mean, median and quartiles are the other points.
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        ReferenceSensitivity
+            One row per coefficient, with its largest relative change.
+        """
+        table = self._table(X)
+        return reference_sensitivity(
+            self.model_,
+            table,
+            weight=_read_column(sample_weight, len(table), "sample_weight"),
             origin=find_origin(X),
         )
 
@@ -291,6 +346,7 @@ default="min_energy"
             title=f"{type(self).__name__}: coefficients at the reference",
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
+            reference=getattr(self, "reference", None),
         )
 
 

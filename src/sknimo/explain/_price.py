@@ -9,7 +9,7 @@ Shapes: M members, n rows, p features, q terms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
+from sknimo.explain._levels import count_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     check_weight,
@@ -26,6 +27,7 @@ from sknimo.explain._local import (
     split_members,
     spread_rows,
 )
+from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 from sknimo.penalties import make_penalty
 from sknimo.solver import Coefficients, Rows, solve_coefficients
@@ -112,9 +114,9 @@ class Price:
         ]
         for j in np.argsort(-self.price, kind="stable"):
             if self.price[j] != 0:
+                label = pad(cut(f"without g of {self.names[j]}", 21), 21)
                 lines.append(
-                    f"  {'without g of ' + self.names[j]:21.21}{self.without[j]:12.5g}"
-                    f"   price {self.price[j]:.4g}"
+                    f"  {label}{self.without[j]:12.5g}   price {self.price[j]:.4g}"
                 )
         return "\n".join(lines)
 
@@ -279,8 +281,8 @@ def describe_training(
     """Sum up the training rows for later explanations.
 
     `y` and `offset` are in the units of the family, not standardised. Effects and gauge
-    are averaged over at most a thousand rows, who bends whom over two hundred of them,
-    deviances over all.
+    are averaged over at most a thousand rows, who bends whom and the contrasts of more
+    than two levels over two hundred of them, deviances over all.
 
     Examples
     --------
@@ -303,17 +305,18 @@ def describe_training(
     shift = None if offset is None else np.asarray(offset, dtype=float)
     width = len(model.features.term_feature)
     empty = torch.zeros(1, len(table), width, dtype=torch.float64)
+    found = effects(
+        model,
+        table[kept],
+        weight=share,
+        offset=None if shift is None else shift[kept],
+        swap=swap,
+        max_rows=RANKING_ROWS,
+    )
     return TrainingFacts(
         n_samples=len(table) if n_samples is None else n_samples,
         swap=swap,
-        effects=effects(
-            model,
-            table[kept],
-            weight=share,
-            offset=None if shift is None else shift[kept],
-            swap=swap,
-            max_rows=RANKING_ROWS,
-        ),
+        effects=replace(found, levels=count_levels(found.levels, table, weight)),
         deviance=solver.deviance(torch.as_tensor(model.eta(table, shift))),
         null_deviance=solver.deviance(solver.solve(empty)),
         glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),

@@ -7,19 +7,36 @@ Shapes: p features.
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from sknimo.explain._effects import exp_or_inf
+import numpy as np
+
+from sknimo.explain._effects import Effects, exp_or_inf
+from sknimo.explain._kinds import feature_kinds
+from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import find_roles, ratio_name
 from sknimo.explain._price import TrainingFacts
+from sknimo.explain._surfaces import effect_curve
+from sknimo.explain._text import (
+    NOT_KNOWN,
+    clean,
+    cut,
+    pad,
+    show_number,
+    show_value,
+    wrap,
+)
 from sknimo.model import FittedModel
 
 WIDTH = 78
 NAME_WIDTH = 20
-NOT_KNOWN = "-"
+# Lines that the reference may take before the rest is counted.
+REFERENCE_LINES = 3
+
+RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 
 
 class CertificateLike(Protocol):
@@ -33,19 +50,29 @@ class CertificateLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One feature of the table.
+    """One line of the table: a feature, or one of its levels.
 
     Attributes
     ----------
     name : str
+        The feature.
     coef : float
+        Slope at the reference, contrast of a level with the baseline, of missing with
+        the reference; NaN for a category as a whole.
     std_error : float or None
         None until it has been estimated: no number is better than a false one.
     scaled : float
-        Coefficient per standard deviation, or its exponential for ratio families.
+        Coefficient per standard deviation, NaN for contrasts; the exponential of the
+        coefficient for ratio families.
     average_effect, bend : float or None
         None where no training rows were summed up.
     role : str
+        Empty for levels.
+    kind : str
+        "line", "curve" and "category" are features; "level", "baseline" and "missing"
+        follow their feature.
+    level : str
+        The level of a row that stands for one.
     """
 
     name: str
@@ -55,6 +82,13 @@ class SummaryRow:
     average_effect: float | None
     bend: float | None
     role: str
+    kind: RowKind = "line"
+    level: str = ""
+
+    @property
+    def is_feature(self) -> bool:
+        """Whether the row stands for a feature and not for one of its levels."""
+        return self.kind in ("line", "curve", "category")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +99,15 @@ class Summary:
     ----------
     title : str
     facts : tuple of (label, value)
+    reference : tuple of str
+        Whose effect it is: kind of the reference, then each feature with its value.
     scaled_label : str
         Heading of `SummaryRow.scaled`.
     base_value : float
     rows : tuple of SummaryRow
-        Features with a role, in the order of the columns.
+        Features with a role, in the order of the columns, each followed by its levels.
+    curves : tuple of (feature, text)
+        Where the effect of each curve begins and ends.
     idle : tuple of str
         Features that neither act nor modify.
     modifiers : tuple of (feature, text)
@@ -79,9 +117,11 @@ class Summary:
 
     title: str
     facts: tuple[tuple[str, str], ...]
+    reference: tuple[str, ...]
     scaled_label: str
     base_value: float
     rows: tuple[SummaryRow, ...]
+    curves: tuple[tuple[str, str], ...]
     idle: tuple[str, ...]
     modifiers: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -93,45 +133,70 @@ class Summary:
 
     def cells(self) -> list[tuple[str, ...]]:
         """The coefficient table as text, one tuple per line."""
-        base = ("base value", _number(self.base_value), "", "", "", "", "")
-        return [
-            base,
-            *(
-                (
-                    row.name,
-                    _number(row.coef),
-                    _number(row.std_error),
-                    _number(row.scaled),
-                    _number(row.average_effect),
-                    NOT_KNOWN if row.bend is None else f"{row.bend:.2f}",
-                    row.role,
-                )
-                for row in self.rows
-            ),
-        ]
+        base = ("base value", show_number(self.base_value), "", "", "", "", "")
+        return [base, *map(self._cells, self.rows)]
+
+    def _cells(self, row: SummaryRow) -> tuple[str, ...]:
+        coef, std_error = show_number(row.coef), show_number(row.std_error)
+        scaled = "" if np.isnan(row.scaled) else show_number(row.scaled)
+        bend = NOT_KNOWN if row.bend is None else f"{row.bend:.2f}"
+        average = show_number(row.average_effect)
+        if row.kind == "category":
+            n_levels = sum(
+                other.name == row.name and other.kind in ("level", "baseline")
+                for other in self.rows
+            )
+            coef, std_error = f"{n_levels} levels", ""
+        if row.kind == "baseline":
+            coef, std_error, scaled, average, bend = "baseline", "", "", "", ""
+        name = clean(row.name) if row.is_feature else f"  {clean(row.level)}"
+        if row.kind == "curve":
+            name = f"{cut(name, NAME_WIDTH - 9)} (curve)"
+        return (name, coef, std_error, scaled, average, bend, row.role)
 
     def __str__(self) -> str:
         thick, thin = "=" * WIDTH, "-" * WIDTH
-        lines = [self.title.center(WIDTH).rstrip(), thick, *self._fact_lines(), thick]
+        lines = [self.title.center(WIDTH).rstrip(), thick, *self._fact_lines()]
+        lines += [*self._reference_lines(), thick]
         lines += [_table_line(self.headings), thin]
         lines += [_table_line(line) for line in self.cells()]
-        if self.modifiers:
-            lines += [thin, "Bent most by (change of the coefficient per sd of each)"]
-            for name, text in self.modifiers:
-                indent = " " * (NAME_WIDTH + 2)
-                head = f"  {_cut(name, NAME_WIDTH - 1):{NAME_WIDTH}}"
-                lines += textwrap.wrap(
-                    text, WIDTH, initial_indent=head, subsequent_indent=indent
-                )
+        for head, section in self._sections():
+            lines += [thin, head]
+            for name, text in section:
+                label = f"  {pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)}"
+                lines += wrap(text, WIDTH, label, " " * (NAME_WIDTH + 2))
         if self.idle:
-            text = f"No effect and no influence: {', '.join(self.idle)}"
-            lines += [thin, *textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
+            lines += [thin, *wrap(self._idle_text(), WIDTH)]
         lines.append(thick)
         for note in self.notes:
-            lines += textwrap.wrap(note, WIDTH, subsequent_indent="  ")
+            lines += wrap(note, WIDTH)
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _sections(self) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+        """Headed lists below the table."""
+        if self.curves:
+            yield "Curves (effect with everything else at the reference)", self.curves
+        if self.modifiers:
+            head = "Bent most by (change of the coefficient per sd of each)"
+            yield head, self.modifiers
+
+    def _idle_text(self) -> str:
+        return f"No effect and no influence: {', '.join(self.idle)}"
+
+    def _reference_lines(self) -> list[str]:
+        """The reference in a few lines; features that do not fit are counted."""
+        if not self.reference:
+            return []
+        head, *values = self.reference
+        for n_shown in range(len(values), -1, -1):
+            left = len(values) - n_shown
+            more = [f"and {left} more"] if left else []
+            lines = wrap(f"{head}: {', '.join([*values[:n_shown], *more])}", WIDTH)
+            if len(lines) <= REFERENCE_LINES:
+                break
+        return lines
 
     def _fact_lines(self) -> list[str]:
         half = -(-len(self.facts) // 2)
@@ -150,38 +215,42 @@ class Summary:
             for label, value in self.facts
         )
         head = "".join(f"<th>{escape(name)}</th>" for name in self.headings)
+        names = ["base value", *(_full_name(row) for row in self.rows)]
         body = "".join(
             "<tr>"
-            + f"<th {cell}>{escape(line[0])}</th>"
+            + f"<th {cell}>{escape(name)}</th>"
             + "".join(f"<td {cell}>{escape(text)}</td>" for text in line[1:])
             + "</tr>"
-            for line in self.cells()
-        )
-        bent = "".join(
-            f"<li><b>{escape(name)}</b>: {escape(text)}</li>"
-            for name, text in self.modifiers
+            for name, line in zip(names, self.cells(), strict=True)
         )
         parts = [
             '<div class="sknimo-summary">',
             f"<table><caption>{escape(self.title)}</caption>{facts}</table>",
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         ]
-        if bent:
-            parts.append(f"<p>Bent most by, per sd of each:</p><ul>{bent}</ul>")
+        if self.reference:
+            kind, *values = self.reference
+            parts.append(f"<p>{escape(kind)}: {escape(', '.join(values))}</p>")
+        parts.append(
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+        for title, section in self._sections():
+            items = "".join(
+                f"<li><b>{escape(clean(name))}</b>: {escape(clean(text))}</li>"
+                for name, text in section
+            )
+            parts.append(f"<p>{escape(title)}:</p><ul>{items}</ul>")
         if self.idle:
-            idle = escape(", ".join(self.idle))
-            parts.append(f"<p>No effect and no influence: {idle}</p>")
+            parts.append(f"<p>{escape(clean(self._idle_text()))}</p>")
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         parts.append(f"<ul>{notes}</ul></div>")
         return "\n".join(parts)
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "~"
-
-
-def _number(value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{value:.4g}"
+def _full_name(row: SummaryRow) -> str:
+    """Name of a line where there is room for it."""
+    if row.is_feature:
+        return clean(row.name) + (" (curve)" if row.kind == "curve" else "")
+    return f"{clean(row.name)}: {clean(row.level)}"
 
 
 def _fact(label: str, value: str, width: int) -> str:
@@ -191,7 +260,7 @@ def _fact(label: str, value: str, width: int) -> str:
 def _table_line(cells: tuple[str, ...]) -> str:
     name, coef, std_error, scaled, average, bend, role = cells
     return (
-        f"{_cut(name, NAME_WIDTH - 1):{NAME_WIDTH}}{coef:>11}{std_error:>9}"
+        f"{pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)}{coef:>11}{std_error:>9}"
         f"{scaled:>11}{average:>11}{bend:>6}  {role}"
     ).rstrip()
 
@@ -203,37 +272,111 @@ def summarise(
     title: str,
     certificate: CertificateLike | None = None,
     converged: bool | None = None,
+    reference: Any = None,
 ) -> Summary:
-    """Put a fitted model and what is known of its training into one record."""
+    """Put a fitted model and what is known of its training into one record.
+
+    `reference` is the estimator's parameter of this name, for the words alone.
+    """
     names, roles = model.features.names, find_roles(model)
     label = ratio_name(model.family)
-    features = model.features
-    coef = features.feature_coef(model.term_coef)
-    scaled = coef * features.scale if label is None else exp_or_inf(coef)
     known = None if facts is None else facts.effects
-    rows = tuple(
-        SummaryRow(
-            name=name,
-            coef=float(coef[j]),
-            std_error=None,
-            scaled=float(scaled[j]),
-            average_effect=None if known is None else float(known.average_effect[j]),
-            bend=None if known is None else float(known.bend[j]),
-            role=roles.labels[j],
-        )
-        for j, name in enumerate(names)
-        if roles.relevant[j]
-    )
     return Summary(
         title=title,
         facts=_facts(model, facts, int(roles.acts.sum()), certificate, converged),
+        reference=_describe_reference(model, roles.relevant, reference),
         scaled_label="per sd" if label is None else label,
         base_value=model.base_value,
-        rows=rows,
+        rows=tuple(_rows(model, known)),
+        curves=tuple(_curves(model, roles.acts)),
         idle=tuple(name for j, name in enumerate(names) if not roles.relevant[j]),
         modifiers=() if known is None else _modifiers(known),
         notes=_notes(model, label, facts, certificate, converged),
     )
+
+
+def _rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryRow]:
+    """Features with a role, each followed by its levels."""
+    features, roles = model.features, find_roles(model)
+    kinds = feature_kinds(features)
+    has_ratio = ratio_name(model.family) is not None
+    coef = features.feature_coef(model.term_coef)
+    levels = restore_levels(model) if known is None else known.levels
+    for j, name in enumerate(features.names):
+        if not roles.relevant[j]:
+            continue
+        whole = kinds[j] == "category"
+        factor = exp_or_inf(coef[j]) if has_ratio else coef[j] * features.scale[j]
+        yield SummaryRow(
+            name=name,
+            coef=float("nan") if whole else float(coef[j]),
+            std_error=None,
+            scaled=float("nan") if whole else float(factor),
+            average_effect=None if known is None else float(known.average_effect[j]),
+            bend=None if known is None else float(known.bend[j]),
+            role=roles.labels[j],
+            kind=kinds[j],
+        )
+        for at in levels.of(j).tolist():
+            yield _level_row(levels, at, has_ratio)
+
+
+def _level_row(levels: LevelEffects, at: int, has_ratio: bool) -> SummaryRow:
+    kind: RowKind = "baseline" if levels.baseline[at] else "level"
+    average, spread = float(levels.average_effect[at]), float(levels.effect_sd[at])
+    square = average**2 + spread**2
+    bend = spread**2 / square if square else 0.0
+    return SummaryRow(
+        name=levels.features[at],
+        coef=float(levels.coef[at]),
+        std_error=None,
+        scaled=float(exp_or_inf(levels.coef[at])) if has_ratio else float("nan"),
+        average_effect=None if np.isnan(average) else average,
+        bend=None if np.isnan(bend) else bend,
+        role="",
+        kind="missing" if levels.missing[at] else kind,
+        level=levels.levels[at],
+    )
+
+
+def _curves(model: FittedModel, acts: np.ndarray) -> Iterator[tuple[str, str]]:
+    """Range of the effect of each curve, over the usual grid."""
+    for j, kind in enumerate(feature_kinds(model.features)):
+        if kind == "curve" and acts[j]:
+            found = effect_curve(model, j)
+            low, high = int(found.effect.argmin()), int(found.effect.argmax())
+            text = (
+                f"{found.effect[low]:.3g} at {found.value[low]:.4g} to "
+                f"{found.effect[high]:.3g} at {found.value[high]:.4g}, seen from "
+                f"{found.value[0]:.4g} to {found.value[-1]:.4g}"
+            )
+            yield found.feature, text
+
+
+def _describe_reference(
+    model: FittedModel, relevant: np.ndarray, parameter: Any
+) -> tuple[str, ...]:
+    """Kind of the reference, then the features with a role and their values."""
+    features = model.features
+    words = {
+        "mean": "mean",
+        "median": "median",
+        "mode": "most frequent value",
+    }
+    kind = "Reference"
+    if isinstance(parameter, Mapping):
+        kind = f"Reference (set for {len(parameter)} of {features.n_features} features)"
+    elif parameter in words:
+        with_levels = "category" in feature_kinds(features) and parameter != "mode"
+        level = ", most frequent level" if with_levels else ""
+        kind = f"Reference ({words[parameter]}{level})"
+    values = [
+        f"{cut(name, 30)} "
+        + cut(show_value(features.reference[j], features.levels(j), quote=True), 30)
+        for j, name in enumerate(features.names)
+        if relevant[j]
+    ]
+    return (kind, *values) if values else ()
 
 
 def _facts(
@@ -266,7 +409,7 @@ def _facts(
     return tuple(head)
 
 
-def _modifiers(known: Any) -> tuple[tuple[str, str], ...]:
+def _modifiers(known: Effects) -> tuple[tuple[str, str], ...]:
     """Feature and its strongest modifiers with their strengths."""
     out = []
     for j, bent_by in enumerate(known.modifiers):
@@ -291,11 +434,20 @@ def _notes(
     meaning = (
         "for one standard deviation" if label is None else "exp(coef), for one unit"
     )
+    kinds = set(feature_kinds(model.features))
     notes = [
-        f"coef: effect of one unit more on {unit}, everything else at the reference "
-        "(the training mean). base value: the prediction there.",
+        f"coef: effect of one unit more on {unit}, everything else at the reference. "
+        "base value: the prediction there.",
+    ]
+    if "category" in kinds:
+        notes.append("levels: change from the baseline to the level, in the same way.")
+    if "curve" in kinds:
+        notes.append("curve: coef is its slope at the reference.")
+    if model.features.admits_missing.any():
+        notes.append("missing: change from the reference to a missing value.")
+    notes += [
         f"{third}: {meaning} more. average: effect averaged over the training rows. "
-        "bend: share of the effect's mean square that varies from row to row.",
+        "bend: share of the effect's mean square that varies with other features.",
         "std err: not estimated for this fit.",
     ]
     if facts is not None:

@@ -1,0 +1,98 @@
+"""What a feature is, and the values between which it can be switched.
+
+A numeric feature has slopes. A category has none: its codes are names, and what it
+does is said by *contrasts*, differences of eta between two of its *states* with
+everything else as it is. A missing value is a state too, of a numeric feature as well:
+one that stands beside the reference.
+
+Shapes: n rows, p features, l states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sknimo.features import FeatureMap
+from sknimo.model import FittedModel
+
+FeatureKind = Literal["line", "curve", "category"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """Values that a feature is switched between, and how often rows have them.
+
+    Attributes
+    ----------
+    values : ndarray of shape (l,)
+        Codes of levels, or the reference of a numeric feature; NaN is missing.
+    share : ndarray of shape (l,)
+        Shares of the rows, which sum to one.
+    """
+
+    values: np.ndarray
+    share: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def feature_kinds(features: FeatureMap) -> tuple[FeatureKind, ...]:
+    """One of "line", "curve" and "category" per feature."""
+    return tuple(_kind(features, j) for j in range(features.n_features))
+
+
+def _kind(features: FeatureMap, j: int) -> FeatureKind:
+    if features.levels(j) is not None:
+        return "category"
+    n_terms = features.bases[j].n_terms - int(features.admits_missing[j])
+    return "curve" if n_terms > 1 else "line"
+
+
+def is_category(features: FeatureMap) -> np.ndarray:
+    """Which features have levels, (p,)."""
+    found = [features.levels(j) is not None for j in range(features.n_features)]
+    return np.array(found, dtype=bool)
+
+
+def n_levels(features: FeatureMap, j: int) -> int:
+    """Number of levels of a category, zero for a numeric feature."""
+    return len(features.levels(j) or ())
+
+
+def switch(table: np.ndarray, j: int, value: float) -> np.ndarray:
+    """The same rows with one feature at a given value."""
+    switched = table.copy()
+    switched[:, j] = value
+    return switched
+
+
+def eta_at(model: FittedModel, table: np.ndarray, j: int, value: float) -> np.ndarray:
+    """Linear predictor of all rows with one feature at a given value, (n,)."""
+    return model.eta(switch(table, j, value))
+
+
+def find_states(
+    features: FeatureMap, j: int, column: np.ndarray, weight: np.ndarray
+) -> States | None:
+    """States that the rows have; None for a feature that cannot be switched.
+
+    Those of a category are its levels, and missing. A numeric feature is missing or
+    known, and then at its reference.
+    """
+    missing = np.isnan(column)
+    if features.levels(j) is not None:
+        codes = column[~missing].astype(int)
+        total = np.bincount(codes, weight[~missing], minlength=n_levels(features, j))
+        values = np.arange(len(total), dtype=float)
+    else:
+        values, total = features.reference[j : j + 1], weight[~missing].sum()[None]
+    total = np.append(total, weight[missing].sum())
+    values = np.append(values, np.nan)
+    kept = total > 0
+    if kept.sum() < 2:
+        return None
+    return States(values[kept], total[kept] / total.sum())

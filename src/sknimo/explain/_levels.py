@@ -1,0 +1,200 @@
+"""One row per level: contrasts with the baseline, and of missing with the reference.
+
+Shapes: n rows, p features, l levels of all features together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._kinds import eta_at
+from sknimo.explain._local import (
+    check_weight,
+    find_roles,
+    ratio_name,
+    spread_rows,
+)
+from sknimo.explain._text import cut, pad, show_number
+from sknimo.families import Family
+from sknimo.features import MISSING_LABEL
+from sknimo.model import FittedModel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelEffects:
+    """What each level does, all arrays of shape (l,).
+
+    Levels of every category, the baseline among them, and "missing" of every feature
+    that admits it, in the order of the features.
+
+    Attributes
+    ----------
+    features, levels : tuple of str
+    column : ndarray of int
+        Position of the feature.
+    value : ndarray
+        Code of the level, NaN for missing.
+    baseline : ndarray of bool
+    n_rows : ndarray
+        Rows with this level; their weight where rows are weighted.
+    coef : ndarray
+        Change of the linear predictor from the baseline to this level, everything else
+        at the reference. For missing the change from the reference.
+    average_effect, effect_sd : ndarray
+        Mean and standard deviation of the same change over all rows, whatever level
+        they have, everything else as in the row.
+    family : Family
+    origin : Origin
+    """
+
+    features: tuple[str, ...]
+    levels: tuple[str, ...]
+    column: np.ndarray
+    value: np.ndarray
+    baseline: np.ndarray
+    n_rows: np.ndarray
+    coef: np.ndarray
+    average_effect: np.ndarray
+    effect_sd: np.ndarray
+    family: Family
+    origin: Origin
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Which rows stand for missing values, (l,)."""
+        return np.isnan(self.value)
+
+    @property
+    def measured(self) -> np.ndarray:
+        """What follows from rows and not from the model alone, (3, l)."""
+        return np.stack([self.n_rows, self.average_effect, self.effect_sd])
+
+    def of(self, column: int) -> np.ndarray:
+        """Places of the levels of one feature, in the order of their codes."""
+        return np.flatnonzero(self.column == column)
+
+    def to_frame(self) -> Any:
+        """One row per level, as a data frame of the library that `X` came from."""
+        columns: dict[str, Any] = {
+            "feature": list(self.features),
+            "level": list(self.levels),
+            "baseline": self.baseline,
+            "n_rows": self.n_rows,
+            "coef": self.coef,
+            "average_effect": self.average_effect,
+            "effect_sd": self.effect_sd,
+        }
+        name = ratio_name(self.family)
+        if name is not None:
+            label = name.replace(" ", "_")
+            with np.errstate(over="ignore"):
+                columns[label] = np.exp(self.coef)
+                columns[f"average_{label}"] = np.exp(self.average_effect)
+        return make_frame(columns, self.origin)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "No feature has levels"
+        lines = [
+            f"Effects of {len(self)} levels",
+            f"{'':34}{'rows':>9}{'coef':>12}{'average':>12}{'sd':>10}",
+        ]
+        for at, name in enumerate(self.features):
+            mark = " (baseline)" if self.baseline[at] else ""
+            label = cut(name, 14) + " " + cut(self.levels[at], 18 - len(mark)) + mark
+            lines.append(
+                f"{pad(label, 34)}{self.n_rows[at]:9.6g}"
+                f"{show_number(self.coef[at]):>12}"
+                f"{show_number(self.average_effect[at]):>12}"
+                f"{show_number(self.effect_sd[at], 3):>10}"
+            )
+        return "\n".join(lines)
+
+
+def restore_levels(
+    model: FittedModel,
+    measured: np.ndarray | None = None,
+    origin: Origin | None = None,
+) -> LevelEffects:
+    """Levels of a model with what was measured on rows, NaN where nothing was."""
+    features = model.features
+    column, value, coef, baseline, labels = [], [], [], [], []
+    contrasts = iter(features.coefficients(model.term_coef).tolist())
+    for j, basis in enumerate(features.bases):
+        own = features.levels(j)
+        if own is None:
+            next(contrasts, None)  # the slope
+        for code, label in enumerate(own or ()):
+            at_baseline = code == int(basis.reference)
+            column.append(j)
+            value.append(float(code))
+            labels.append(str(label))
+            baseline.append(at_baseline)
+            coef.append(0.0 if at_baseline else next(contrasts))
+        if features.admits_missing[j]:
+            column.append(j)
+            value.append(np.nan)
+            labels.append(MISSING_LABEL)
+            baseline.append(False)
+            coef.append(next(contrasts))
+    if measured is None:
+        measured = np.full((3, len(column)), np.nan)
+    n_rows, average_effect, effect_sd = measured
+    return LevelEffects(
+        features=tuple(features.names[j] for j in column),
+        levels=tuple(labels),
+        column=np.array(column, dtype=int),
+        value=np.array(value, dtype=float),
+        baseline=np.array(baseline, dtype=bool),
+        n_rows=n_rows,
+        coef=np.array(coef, dtype=float),
+        average_effect=average_effect,
+        effect_sd=effect_sd,
+        family=model.family,
+        origin=Origin() if origin is None else origin,
+    )
+
+
+def level_effects(
+    model: FittedModel,
+    table: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    max_rows: int | None = None,
+    origin: Origin | None = None,
+) -> LevelEffects:
+    """Average the contrast of every level over at most `max_rows` weighted rows."""
+    found = count_levels(restore_levels(model, origin=origin), table, weight)
+    kept = spread_rows(len(table), max_rows)
+    rows, share = table[kept], check_weight(weight, len(table))[kept]
+    share = share / share.sum()
+    relevant = find_roles(model).relevant
+    average, spread = np.zeros((2, len(found)))
+    for j in np.unique(found.column[relevant[found.column]]).tolist():
+        before = eta_at(model, rows, j, model.features.reference[j])
+        for at in found.of(j):
+            if not found.baseline[at]:
+                contrast = eta_at(model, rows, j, found.value[at]) - before
+                average[at] = share @ contrast
+                spread[at] = np.sqrt(share @ (contrast - average[at]) ** 2)
+    return replace(found, average_effect=average, effect_sd=spread)
+
+
+def count_levels(
+    levels: LevelEffects, table: np.ndarray, weight: np.ndarray | None
+) -> LevelEffects:
+    """The same levels with the number, or weight, of the rows that have them."""
+    weight = np.ones(len(table)) if weight is None else weight
+    n_rows = np.zeros(len(levels))
+    for at, (j, value) in enumerate(zip(levels.column, levels.value, strict=True)):
+        column = table[:, j]
+        hit = np.isnan(column) if np.isnan(value) else column == value
+        n_rows[at] = weight[hit].sum()
+    return replace(levels, n_rows=n_rows)

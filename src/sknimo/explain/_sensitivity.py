@@ -1,0 +1,178 @@
+"""How far the coefficients depend on the reference.
+
+A coefficient is the effect at one point. Here it is set beside the effect at others,
+points that could have been the reference just as well: if they differ much, say whose
+effect it is.
+
+Shapes: n rows, p features, c coefficients, m points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._kinds import eta_at
+from sknimo.explain._local import check_weight, local_slopes
+from sknimo.explain._text import cut, pad, show_number
+from sknimo.features import FeatureMap
+from sknimo.model import FittedModel
+
+POINTS = ("mean", "median", "lower_quartile", "upper_quartile")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReferenceSensitivity:
+    """Coefficients beside the same effects at other points.
+
+    Attributes
+    ----------
+    names : tuple of str
+        One per coefficient: a feature, a feature and a level, a feature and missing.
+    coef : ndarray of shape (c,)
+        At the reference.
+    points : tuple of str
+        The other points: mean, median and quartiles of all numeric features, each with
+        the most frequent level of every category and of every feature of two values.
+    effects : ndarray of shape (c, m)
+        Slope or contrast there, everything else at that point.
+    values : ndarray of shape (m, p)
+        The points themselves, codes for levels.
+    n_rows : int
+    origin : Origin
+    """
+
+    names: tuple[str, ...]
+    coef: np.ndarray
+    points: tuple[str, ...]
+    effects: np.ndarray
+    values: np.ndarray
+    n_rows: int
+    origin: Origin
+
+    @property
+    def largest_change(self) -> np.ndarray:
+        """Largest `|effect - coef| / |coef|` over the points, (c,).
+
+        Zero where nothing changes, infinite where a zero coefficient does.
+        """
+        change = np.abs(self.effects - self.coef[:, None]).max(axis=1, initial=0.0)
+        size = np.abs(self.coef)
+        out = np.where(change > 0, np.inf, 0.0)
+        return np.divide(change, size, out=out, where=size > 0)
+
+    @property
+    def changes_sign(self) -> np.ndarray:
+        """Whether some point has an effect of the opposite sign, (c,)."""
+        return (self.effects * self.coef[:, None] < 0).any(axis=1)
+
+    def to_frame(self) -> Any:
+        """One row per coefficient, as a data frame of the library of `X`."""
+        columns: dict[str, Any] = {"name": list(self.names), "coef": self.coef}
+        columns |= {name: self.effects[:, at] for at, name in enumerate(self.points)}
+        columns["largest_change"] = self.largest_change
+        columns["changes_sign"] = self.changes_sign
+        return make_frame(columns, self.origin)
+
+    def __repr__(self) -> str:
+        heads = ("coef", *(point.replace("_quartile", " q.") for point in self.points))
+        lines = [
+            f"Sensitivity to the reference over {self.n_rows} rows",
+            " " * 20 + "".join(f"{head:>10}" for head in heads) + f"{'change':>9}",
+        ]
+        for at, name in enumerate(self.names):
+            numbers = (self.coef[at], *self.effects[at])
+            cells = "".join(f"{show_number(value, 3):>10}" for value in numbers)
+            change = f"{100 * self.largest_change[at]:.0f} %"
+            change = "> 999 %" if self.largest_change[at] > 9.99 else change
+            lines.append(f"{pad(cut(name, 19), 20)}{cells}{change:>9}")
+        return "\n".join(lines)
+
+
+def reference_sensitivity(
+    model: FittedModel,
+    table: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    origin: Origin | None = None,
+) -> ReferenceSensitivity:
+    """Set the coefficients beside the effects at the mean, median and quartiles.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> from sknimo.explain import reference_sensitivity
+    >>> found = reference_sensitivity(est.model_, data.X)
+    >>> bool(abs(found.effects[:, 0] - est.coef_).max() < 1e-9)  # the mean itself
+    True
+    """
+    features = model.features
+    points = find_points(features, table, check_weight(weight, len(table)))
+    return ReferenceSensitivity(
+        names=features.coef_names,
+        coef=features.coefficients(model.term_coef),
+        points=POINTS,
+        effects=effects_at(model, points).T,
+        values=points,
+        n_rows=len(table),
+        origin=Origin() if origin is None else origin,
+    )
+
+
+def find_points(
+    features: FeatureMap, table: np.ndarray, share: np.ndarray
+) -> np.ndarray:
+    """The points of `POINTS`, rows of a table, (m, p)."""
+    out = np.tile(features.reference, (len(POINTS), 1))
+    for j, column in enumerate(table.T):
+        known = ~np.isnan(column) & (share > 0)
+        if not known.any():
+            continue
+        values, place = np.unique(column[known], return_inverse=True)
+        weight = np.bincount(place, share[known])
+        if features.levels(j) is not None or len(values) <= 2:
+            out[:, j] = values[weight.argmax()]
+            continue
+        quantiles = _quantiles(values, weight, np.array([0.5, 0.25, 0.75]))
+        out[:, j] = [weight @ values / weight.sum(), *quantiles]
+    return out
+
+
+def _quantiles(
+    values: np.ndarray, weight: np.ndarray, probability: np.ndarray
+) -> np.ndarray:
+    """Weighted quantiles of increasing values; integer weights equal repetition."""
+    total = np.cumsum(weight)
+    goal = probability * total[-1]
+    low = np.searchsorted(total, goal * (1 - 1e-12))
+    high = np.searchsorted(total, goal * (1 + 1e-12))
+    last = len(values) - 1
+    return (values[np.minimum(low, last)] + values[np.minimum(high, last)]) / 2
+
+
+def effects_at(model: FittedModel, points: np.ndarray) -> np.ndarray:
+    """Slopes and contrasts at some points, in the order of the coefficients, (m, c)."""
+    features = model.features
+    slopes = local_slopes(model, points)
+    columns = []
+    for j, basis in enumerate(features.bases):
+        levels = features.levels(j)
+        if levels is None:
+            columns.append(slopes[:, j])
+            before = model.eta(points)
+        else:
+            before = eta_at(model, points, j, basis.reference)
+        columns += [
+            eta_at(model, points, j, float(code)) - before
+            for code in range(len(levels or ()))
+            if code != int(basis.reference)
+        ]
+        if features.admits_missing[j]:
+            columns.append(eta_at(model, points, j, np.nan) - before)
+    return np.stack(columns, axis=1) if columns else np.empty((len(points), 0))
