@@ -882,8 +882,6 @@ class TestAnswers:
         left = 1 - est.score(test_X, test_y)
         assert left < DEVIANCE_SHARE * (1 - rival.score(test_X, test_y))
 
-    @pytest.mark.slow
-    @pytest.mark.xfail(reason="the dispersion of counts is taken for one")
     def test_overdispersed_counts_are_no_worse_than_the_glm(self):
         """Noise beyond Poisson's looks like structure if its size is thought known."""
 

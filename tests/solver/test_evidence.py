@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 import torch
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import ARDRegression, BayesianRidge, Ridge
@@ -31,7 +32,12 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
-from sknimo.solver._evidence import MEMORY_BUDGET, _Member, input_norms
+from sknimo.solver._evidence import (
+    MEMORY_BUDGET,
+    _Member,
+    estimate_dispersion,
+    input_norms,
+)
 from sknimo.solver._tangent import (
     Dual,
     Primal,
@@ -825,10 +831,77 @@ class TestFit:
         member.update_precisions()
         assert member.state.log_evidence == -np.inf
 
-    @pytest.mark.parametrize("family", ["binomial", "poisson"])
-    def test_a_known_dispersion_stays_one(self, family, make_problem, fit):
-        problem = make_problem(family)
+    def test_a_known_dispersion_stays_one(self, make_problem, fit):
+        problem = make_problem("binomial")
         assert fit(problem, optimism=0.1).dispersion == 1.0
+
+
+class TestDispersion:
+    """How much the rows vary beyond what eta and the family say."""
+
+    @staticmethod
+    def rows(family, y, weight=None):
+        weight = torch.ones(len(y)) if weight is None else weight
+        return Rows(
+            torch.as_tensor(y).double(),
+            torch.zeros(len(y)).double(),
+            weight.double().unsqueeze(0),
+            get_family(family),
+        )
+
+    @pytest.mark.parametrize("family", ["gaussian", "gamma"])
+    def test_it_is_the_mean_deviance_per_free_row(self, family, make_problem):
+        problem = make_problem(family)
+        rows = self.rows(family, problem.y)
+        eta = torch.full_like(problem.y, 0.3)
+        deviance = 2 * problem.family.loss(problem.y, eta).sum().item()
+        found = estimate_dispersion(rows, eta, 7.0)
+        assert found == pytest.approx(deviance / (problem.n_rows - 7), rel=1e-12)
+
+    def test_counts_have_that_of_statsmodels(self):
+        """Large means, where Fletcher's correction is small."""
+        rng = np.random.default_rng(0)
+        X = sm.add_constant(rng.normal(size=(500, 2)))
+        mean = np.exp(X @ [3.0, 0.3, -0.2])
+        y = rng.negative_binomial(mean / 2, 1 / 3)  # variance three times the mean
+        glm = sm.GLM(y, X, family=sm.families.Poisson()).fit(scale="X2")
+        eta = torch.as_tensor(np.log(glm.fittedvalues))
+        found = estimate_dispersion(self.rows("poisson", y), eta, 3.0)
+        assert found == pytest.approx(glm.scale, rel=0.02)
+        assert found == pytest.approx(3.0, rel=0.15)
+
+    def test_counts_are_never_taken_for_less_noisy_than_poisson(self):
+        y = np.full(50, 4.0)
+        eta = torch.full((50,), np.log(4.0)).double()
+        assert estimate_dispersion(self.rows("poisson", y), eta, 0.0) == 1.0
+
+    def test_one_count_where_none_was_expected_does_not_decide(self):
+        """Pearson's statistic alone would be 10,000."""
+        rng = np.random.default_rng(1)
+        y = rng.poisson(2.0, size=100).astype(float)
+        eta = torch.full((100,), np.log(2.0)).double()
+        y[0], eta[0] = 1.0, np.log(1e-6)
+        assert estimate_dispersion(self.rows("poisson", y), eta, 1.0) < 2
+
+    def test_rows_of_no_weight_do_not_count(self):
+        rng = np.random.default_rng(2)
+        y = rng.poisson(2.0, size=100).astype(float)
+        eta, weight = torch.full((100,), 0.5).double(), torch.ones(100)
+        weight[::2] = 0
+        rows = self.rows("poisson", np.where(weight > 0, y, 1e6), weight)
+        eta[::2] = 800.0  # overflows
+        fewer = estimate_dispersion(self.rows("poisson", y[1::2]), eta[1::2], 1.0)
+        assert estimate_dispersion(rows, eta, 1.0) == pytest.approx(fewer, rel=1e-12)
+
+    def test_noise_beyond_poisson_s_widens_the_intervals(self, make_problem, fit):
+        """Evidence and precisions use the dispersion that the counts show."""
+        problem = make_problem("poisson", n_rows=300)
+        rng = np.random.default_rng(3)
+        wild = problem.y * torch.as_tensor(rng.exponential(size=300))
+        plain = fit(problem, inputs=False)
+        noisy = fit(replace(problem, y=wild.round()), inputs=False)
+        assert noisy.dispersion > 1.5 * plain.dispersion
+        assert noisy.log_evidence < plain.log_evidence
 
 
 class TestHardCases:

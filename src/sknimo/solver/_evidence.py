@@ -40,11 +40,14 @@ from sknimo.solver._tangent import (
     working_rows,
 )
 
-# Families whose dispersion is estimated; the others have it fixed at one.
-ESTIMATED_DISPERSION = ("gaussian", "gamma")
+# Families whose dispersion is estimated; the binomial has it fixed at one. Counts can
+# vary more than Poisson's law says, which is taken for noise, but not less.
+ESTIMATED_DISPERSION = ("gaussian", "gamma", "poisson")
+LEAST_DISPERSION = {"poisson": 1.0}
 PRECISION_RANGE = (1e-6, 1e10)
-# Where the dispersion is known, classes can be separated and coefficients run away:
-# their prior standard deviation stays below ten per standard deviation of a feature.
+# Where classes or zero counts can be separated, coefficients run away: their prior
+# standard deviation stays below ten per standard deviation of a feature.
+SEPARABLE = ("binomial", "poisson")
 LEAST_LOGIT_PRECISION = 1e-2
 # An input or feature whose precision passes this is switched off.
 DEAD_INPUT = 1e4
@@ -138,9 +141,7 @@ def start_state(
     eta = rows.eta(
         problem.terms.unsqueeze(0), coefficients.coef, coefficients.intercept
     )
-    dispersion = 1.0
-    if problem.family.name in ESTIMATED_DISPERSION:
-        dispersion = float(2 * rows.loss(eta)[0] / weight.sum())
+    dispersion = max(estimate_dispersion(rows, eta[0], 0.0), 1e-12)
     precision = torch.ones(p + 5, dtype=torch.float64, device=weight.device)
     precision[:p] = max(int(input_support.sum()), 1)
     return EvidenceState(
@@ -149,10 +150,33 @@ def start_state(
         intercept=coefficients.intercept[0],
         params_precision=precision,
         coef_precision=torch.full((p,), 1e-2, dtype=torch.float64).to(weight),
-        dispersion=max(dispersion, 1e-12) * optimism,
+        dispersion=dispersion * optimism,
         support=support.clone(),
         input_support=input_support.clone(),
     )
+
+
+def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
+    """Variance beyond the family's own that `eta` (n,) leaves, one if it is known.
+
+    `used` counts the directions that the fit has spent. Mean half deviance for the
+    Gaussian and gamma families. For counts Pearson's statistic, divided by one plus the
+    mean relative residual: a single count where hardly any was expected would decide it
+    otherwise (Fletcher, 2012, doi:10.1093/biomet/asr083).
+    """
+    family, weight = rows.family, rows.weight[0]
+    if family.name not in ESTIMATED_DISPERSION:
+        return 1.0
+    n_rows = float(weight.sum())
+    free = max(n_rows - used, 0.05 * n_rows)
+    if family.name not in LEAST_DISPERSION:
+        return float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+    counts = weight > 0
+    weight, mean = weight[counts], family.mean(eta[counts]).clamp(min=1e-12)
+    excess = (rows.y[counts] - mean) / mean
+    pearson = float((weight * excess.square() * mean).sum()) / free
+    skew = float((weight * excess).sum()) / n_rows
+    return max(pearson / max(1 + skew, 0.1), LEAST_DISPERSION[family.name])
 
 
 def fit_evidence(
@@ -344,10 +368,6 @@ class _Member:
             return self.tangent.design(params)
         return torch.cat([self.tangent.design(params, rows) for rows in self.chunks])
 
-    @property
-    def _estimates_dispersion(self) -> bool:
-        return self.rows.family.name in ESTIMATED_DISPERSION
-
     def _precision(self) -> Tensor:
         """Precision of every parameter, coefficients first, (m,)."""
         return torch.cat(
@@ -430,21 +450,18 @@ class _Member:
         p = len(state.coef_precision)
         counted = _group_sum(determined[:q], self.linear_group, p)
         size = _group_sum(theta[:q].square(), self.linear_group, p)
-        least = (
-            PRECISION_RANGE[0] if self._estimates_dispersion else LEAST_LOGIT_PRECISION
-        )
+        family = self.rows.family.name
+        least = LEAST_LOGIT_PRECISION if family in SEPARABLE else PRECISION_RANGE[0]
         coef_precision = (counted + 1e-6) / (size + 1e-10)
         coef_precision = coef_precision.clamp(least, PRECISION_RANGE[1])
         eta = self.rows.eta(self.design.unsqueeze(0), at.coef, at.intercept)
         loss = float(self.rows.loss(eta)[0])
         n_rows = float(self.weight.sum())
         used = float(determined.sum()) + 1
-        dispersion = 1.0
-        if self._estimates_dispersion:
-            dispersion = max(2 * loss / max(n_rows - used, 0.05 * n_rows), 1e-10)
+        dispersion = max(estimate_dispersion(self.rows, eta[0], used), 1e-10)
         prior = float((precision * theta.square()).sum()) / 2
         evidence = -loss / state.dispersion - prior - posterior.half_log_det
-        if self._estimates_dispersion:  # the intercept takes one row's worth
+        if family in ESTIMATED_DISPERSION:  # the intercept takes one row's worth
             evidence -= (n_rows - 1) / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
         self.state = replace(
