@@ -40,6 +40,7 @@ from sknimo.features import (
     encode_table,
     fit_features,
     fit_linear,
+    has_columns,
     read_table,
 )
 from sknimo.model import FittedModel
@@ -217,7 +218,7 @@ class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
         read = read_table(X, self.categorical, missing)
         if read.values is not X:  # names come from the frame, numbers from us
             validate_data(self, X, reset=True, skip_check_array=True)
-            table = check_array(read.values, dtype=np.float64, ensure_all_finite=False)
+            table = self._as_array(read.values)
         else:
             table = validate_data(
                 self, X, reset=True, dtype=np.float64, ensure_all_finite=False
@@ -227,21 +228,18 @@ class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
 
     def _read_table(self, X: Any, reset: bool = False) -> np.ndarray:
         """Read new rows as the training rows were read."""
-        features = self.model_.features
-        if hasattr(X, "columns") or any(
-            map(features.levels, range(len(features.names)))
-        ):
+        features, values = self.model_.features, X
+        if has_columns(X):  # number and names first: columns are read by position
             validate_data(self, X, reset=False, skip_check_array=True)
-        values = encode_table(X, features, self.handle_unknown)
-        if values is not X:
-            validate_data(self, X, reset=False, skip_check_array=True)
-            table = check_array(values, dtype=np.float64, ensure_all_finite=False)
-        else:
-            table = validate_data(
-                self, X, reset=False, dtype=np.float64, ensure_all_finite=False
-            )
-        check_finite(table, self._names(table.shape[1]), features.admits_missing)
+            values = encode_table(X, features, self.handle_unknown)
+        table = self._as_array(values)
+        check_finite(table, features.names, features.admits_missing)
         return table
+
+    def _as_array(self, values: Any) -> np.ndarray:
+        return check_array(
+            values, dtype=np.float64, ensure_all_finite=False, estimator=self
+        )
 
     def _keep_model(self, model: FittedModel, data: TrainingSet) -> None:
         """Write the attributes that every fitted estimator has."""

@@ -446,16 +446,24 @@ def _standardise(
 
 
 def natural_spline(z: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Raw columns `z, N_1 .. N_{k-2}` of a natural cubic spline, (n, k - 1)."""
-    cube = np.maximum(z[:, None] - knots, 0.0) ** 3
-    pieces = (cube[:, :-1] - cube[:, -1:]) / (knots[-1] - knots[:-1])
-    return np.column_stack([z, pieces[:, :-1] - pieces[:, -1:]])
+    """Raw columns `z, N_1 .. N_{k-2}` of a natural cubic spline, (n, k - 1).
+
+    `N_j = d_j - d_{k-1}` with `d_j(z) = ((z - knot_j)_+^3 - (z - knot_k)_+^3) /
+    (knot_k - knot_j)`. Beyond the last knot the line is written as one: cubes of
+    distant values would cancel to nothing but rounding.
+    """
+    inside = np.minimum(z, knots[-1])
+    above = np.maximum(inside[:, None] - knots[:-1], 0.0)
+    pieces = above * above * above / (knots[-1] - knots[:-1])
+    curves = pieces[:, :-1] - pieces[:, -1:]
+    beyond = (z - inside)[:, None] * natural_spline_slopes(inside, knots)[:, 1:]
+    return np.column_stack([z, curves + beyond])
 
 
 def natural_spline_slopes(z: np.ndarray, knots: np.ndarray) -> np.ndarray:
     """Derivatives of the raw columns in z, (n, k - 1)."""
-    square = 3 * np.maximum(z[:, None] - knots, 0.0) ** 2
-    pieces = (square[:, :-1] - square[:, -1:]) / (knots[-1] - knots[:-1])
+    above = np.maximum(np.minimum(z, knots[-1])[:, None] - knots[:-1], 0.0)
+    pieces = 3 * above * above / (knots[-1] - knots[:-1])
     return np.column_stack([np.ones(len(z)), pieces[:, :-1] - pieces[:, -1:]])
 
 
@@ -469,7 +477,7 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     width = np.diff(knots)
     points = np.concatenate([knots[:-1], middle, knots[1:]])
     share = np.concatenate([width, 4 * width, width]) / 6
-    line = 6 * np.maximum(points[:, None] - knots, 0.0)
-    pieces = (line[:, :-1] - line[:, -1:]) / (knots[-1] - knots[:-1])
+    above = np.maximum(points[:, None] - knots[:-1], 0.0)
+    pieces = 6 * above / (knots[-1] - knots[:-1])
     second = pieces[:, :-1] - pieces[:, -1:]
     return (second * share[:, None]).T @ second

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from statistics import NormalDist
 from typing import Any, Literal, get_args
 
@@ -36,14 +36,26 @@ InputScaling = Literal["standard", "rank_gauss"]
 
 # Rounding of a reference below this share of the scale does not show.
 RESIDUE = 1e-12
-N_KNOTS = 8
+# Knots of a spline. The smoothness prior decides how much a curve may bend, so there
+# are more than most curves need.
+N_KNOTS = 10
+# Half of the knots follow the rows, half are even between these shares of them.
+EVEN_KNOTS = (0.02, 0.98)
+# Below these shares of the range and of the variance lies nothing but rounding.
+KNOT_GAP = 1e-9
+CURVE_VARIANCE = 1e-12
 # A curve needs this many distinct values.
 SPLINE_VALUES = 6
 POLYNOMIAL_VALUES = 3
 # Quantiles between which normal scores are interpolated.
 N_SCORES = 129
-# A reference with no row within this many standard deviations is nobody's.
+# A reference with no row within this many standard deviations is nobody's; fewer rows
+# than that cannot be near everything.
 NEAR = 0.5
+NEAR_ROWS = 10
+# A column with more levels than this share of the rows is a name, not a category.
+MAX_LEVEL_SHARE = 0.5
+FEW_LEVELS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +124,16 @@ def fit_features(
     levels = levels or [None] * len(names)
     kinds = spread_option("basis", options.basis, names, "linear")
     references = spread_option("reference", options.reference, names, "mean")
+    _check_options(options, kinds, names, levels)
     bases: list[Basis] = []
     inputs: list[Basis] = []
     for j, column in enumerate(table.T):
         known = ~np.isnan(column)
         values, share = column[known], weight[known]
+        if len(values) == 0:
+            raise ValueError(
+                f"Column {names[j]!r} of X contains missing values (NaN) only. Drop it."
+            )
         own = levels[j]
         basis: Basis
         read: Basis
@@ -138,6 +155,31 @@ def fit_features(
     return features
 
 
+def _check_options(
+    options: FeatureOptions,
+    kinds: Sequence[Any],
+    names: Sequence[str],
+    levels: Sequence[tuple[Label, ...] | None],
+) -> None:
+    """Refuse bases and scalings that do not exist or do not fit their column."""
+    if options.input_scaling not in get_args(InputScaling):
+        known = ", ".join(repr(option) for option in get_args(InputScaling))
+        raise ValueError(
+            f"input_scaling must be one of {known}, got {options.input_scaling!r}."
+        )
+    for kind, name, own in zip(kinds, names, levels, strict=True):
+        if kind not in get_args(BasisName):
+            known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))
+            raise ValueError(
+                f"basis must be one of {known}, got {kind!r} for {name!r}."
+            )
+        if own is not None and kind != "linear" and isinstance(options.basis, Mapping):
+            raise ValueError(
+                f"basis of column {name!r} is {kind!r}, but its values are levels of a "
+                "category, which have no curve. Remove it from basis."
+            )
+
+
 def spread_option(
     name: str, option: Any, names: Sequence[str], default: Any
 ) -> list[Any]:
@@ -154,7 +196,7 @@ def find_column(key: Any, names: Sequence[str], option: str) -> int:
     """Position of a column given by name or position."""
     if isinstance(key, str) and key in names:
         return list(names).index(key)
-    if isinstance(key, Integral):
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
         if -len(names) <= int(key) < len(names):
             return int(key) % len(names)
     shown = ", ".join(repr(name) for name in names[:8])
@@ -187,6 +229,11 @@ def fit_levels(
     name: str,
 ) -> Levels:
     """Baseline (the most frequent level, or the one asked for) and common scale."""
+    if len(values) > max(FEW_LEVELS, MAX_LEVEL_SHARE * len(codes)):
+        raise ValueError(
+            f"Column {name!r} has {len(values)} levels in {len(codes)} distinct rows, "
+            "too many to learn from. Drop it, or merge rare levels first."
+        )
     total = np.bincount(codes.astype(int), weight, minlength=len(values))
     baseline = int(np.argmax(total))
     if not (isinstance(reference, str) and reference in get_args(ReferenceName)):
@@ -206,9 +253,6 @@ def fit_levels(
 def _fit_numeric(
     column: np.ndarray, weight: np.ndarray, kind: Any, reference: Any, name: str
 ) -> Basis:
-    if kind not in get_args(BasisName):
-        known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))
-        raise ValueError(f"basis must be one of {known}, got {kind!r} for {name!r}.")
     line = fit_linear(column, weight)
     if line.scale == 0:
         return line
@@ -250,27 +294,34 @@ def _choose_reference(
     return Linear(float(reference), line.scale)
 
 
-def fit_spline(sample: _Sample, line: Linear) -> Spline:
-    """Natural cubic spline with knots at quantiles and uncorrelated curves."""
+def fit_spline(sample: _Sample, line: Linear) -> Spline | Linear:
+    """Natural cubic spline of uncorrelated curves, smooth ones first.
+
+    After the line the terms are the directions of the spline space in order of their
+    curvature `integral f''(z)**2 dz` at unit variance, each divided by the root of its
+    curvature relative to the smoothest. Their squared coefficients thus add up to the
+    curvature of the curve: a common prior is a prior on smoothness. An outlier that
+    leaves nothing to tell a curve from a line leaves the line.
+    """
     z = (sample.values - line.reference) / line.scale
     share = sample.weight / sample.weight.sum()
-    knots = np.unique(_Sample(z, share).quantiles(np.linspace(0, 1, N_KNOTS)))
-    if len(knots) < SPLINE_VALUES:  # heavy ties: knots by distinct values instead
-        place = np.linspace(0, len(z) - 1, min(N_KNOTS, len(z))).round().astype(int)
-        knots = np.unique(z[place])
+    knots = _place_knots(_Sample(z, share))
     raw = natural_spline(z, knots)
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
+    variance = share @ curves**2
     tilt = (share * line_column) @ curves / (share @ line_column**2)
     curves = curves - np.outer(line_column, tilt)
     size, direction = np.linalg.eigh((curves * share[:, None]).T @ curves)
-    kept = size > 1e-12 * size.max()
+    kept = size > CURVE_VARIANCE * variance.sum()
+    if not kept.any():
+        return line
     whiten = direction[:, kept] / np.sqrt(size[kept])
     wiggle, turn = np.linalg.eigh(whiten.T @ natural_spline_curvature(knots) @ whiten)
     whiten = whiten @ turn
     # Signs of eigenvectors are arbitrary; fix them.
     whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
-    wiggle = np.maximum(wiggle, 1e-12 * wiggle.max())
+    wiggle = np.maximum(wiggle, CURVE_VARIANCE * wiggle.max())
     whiten *= np.sqrt(wiggle[0] / wiggle)
     transform = np.zeros((len(knots) - 1, 1 + whiten.shape[1]))
     transform[0, 0] = 1.0
@@ -279,15 +330,29 @@ def fit_spline(sample: _Sample, line: Linear) -> Spline:
     return Spline(line.reference, line.scale, knots, transform)
 
 
+def _place_knots(sample: _Sample) -> np.ndarray:
+    """Knots at evenly spaced values of a blend of ranks and values.
+
+    Ranks alone leave the tails to one cubic piece each, values alone the bulk of a
+    skewed column; the blend is even half in ranks, half in values. The outer knots are
+    the smallest and the largest value, so that every curve is straight beyond them.
+    """
+    values = sample.values
+    total = np.cumsum(sample.weight)
+    rank = (total - sample.weight / 2) / total[-1]
+    low, high = sample.quantiles(np.array(EVEN_KNOTS))
+    if high > low:
+        rank = (rank + np.clip((values - low) / (high - low), 0.0, 1.0)) / 2
+    even = np.linspace(rank[0], rank[-1], N_KNOTS)[1:-1]
+    knots = np.unique(np.r_[values[0], np.interp(even, rank, values), values[-1]])
+    apart = np.diff(knots) > KNOT_GAP * (knots[-1] - knots[0])
+    return np.r_[knots[:-1][apart], knots[-1]]
+
+
 def _fit_input(
     column: np.ndarray, weight: np.ndarray, basis: Basis, options: FeatureOptions
 ) -> Basis:
     """What the network sees of a numeric column."""
-    if options.input_scaling not in get_args(InputScaling):
-        known = ", ".join(repr(option) for option in get_args(InputScaling))
-        raise ValueError(
-            f"input_scaling must be one of {known}, got {options.input_scaling!r}."
-        )
     line = basis if isinstance(basis, Linear) else Linear(basis.reference, basis.scale)
     if line.scale == 0:
         return line
@@ -295,7 +360,9 @@ def _fit_input(
     if options.input_scaling == "rank_gauss" and len(sample.values) > 2:
         return fit_rank_gauss(sample, line.reference)
     if options.clip_inputs:
-        return Clipped(line, float(sample.values[0]), float(sample.values[-1]))
+        # A reference outside the range stays within: inputs are zero there.
+        low = min(float(sample.values[0]), line.reference)
+        return Clipped(line, low, max(float(sample.values[-1]), line.reference))
     return line
 
 
@@ -332,12 +399,14 @@ def _warn_constant(features: FeatureMap) -> None:
             f"Constant column {_shown(constant)}: its coefficient is zero and it has "
             "no effect on predictions. Drop it to silence this warning.",
             DataWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
 def _warn_far(features: FeatureMap, table: np.ndarray, weight: np.ndarray) -> None:
     """Warn of features whose reference is nobody's value."""
+    if np.count_nonzero(weight) < NEAR_ROWS:
+        return
     far = []
     for j, name in enumerate(features.names):
         scale = features.scale[j]
@@ -351,7 +420,7 @@ def _warn_far(features: FeatureMap, table: np.ndarray, weight: np.ndarray) -> No
             f"No row lies near the reference in column {_shown(far)}: coefficients "
             "there describe nobody in the data. Choose another point with reference=.",
             DataWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
 

@@ -15,13 +15,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from sknimo.features._bases import Label
+from sknimo.features._bases import MISSING_LABEL, Label
 from sknimo.features._fit import find_column
 from sknimo.features._map import FeatureMap
 
-# A column with more levels than this share of the rows is a name, not a category.
-MAX_LEVEL_SHARE = 0.5
-FEW_LEVELS = 20
+Column = nw.Series[Any] | np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,9 @@ class Table:
 
 
 def read_table(
-    X: Any, categorical: Sequence[Any] | None = None, admit_missing: bool = False
+    X: Any,
+    categorical: Sequence[Any] | str | int | None = None,
+    admit_missing: bool = False,
 ) -> Table:
     """Read training data: learn levels, turn a data frame into floats.
 
@@ -50,23 +50,27 @@ def read_table(
     name with a remedy, and so are missing values unless admitted.
     """
     frame = _as_frame(X)
-    if frame is None:
-        if categorical is None:
-            return Table(_read_array(X, admit_missing))
-        return _read_mixed_array(X, categorical, admit_missing)
-    names = [str(name) for name in frame.columns]
+    if frame is None and categorical is None:
+        return Table(_read_array(X, None, admit_missing))
+    columns = _split(X, frame)
+    if columns is None:
+        return Table(X)
+    names = _column_names(frame, len(columns))
+    if isinstance(categorical, str | int):
+        categorical = [categorical]
     declared = {find_column(key, names, "categorical") for key in categorical or ()}
-    columns, levels = [], []
-    for j, column in enumerate(frame.iter_columns()):
+    read, levels = [], []
+    for j, (column, name) in enumerate(zip(columns, names, strict=True)):
         own = None
         if j in declared or _is_text(column):
-            labels = _read_labels(column.to_list(), names[j])
-            own = _order_levels(labels, column.dtype, names[j])
-            columns.append(_codes(labels, own, names[j], admit_missing, None))
+            labels = _read_labels(column, name)
+            own = _order_levels(labels, column, name)
+            read.append(_codes(labels, own, name, admit_missing))
         else:
-            columns.append(_read_column(column, names[j], admit_missing))
+            read.append(_read_numbers(column, name, admit_missing))
         levels.append(own)
-    return Table(_stack(columns, len(frame)), _levels(levels))
+    found = any(own is not None for own in levels)
+    return Table(_stack(read, len(X)), tuple(levels) if found else None)
 
 
 def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") -> Any:
@@ -75,28 +79,29 @@ def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") ->
     An unknown level is refused by name and row, or taken for the baseline when
     `handle_unknown` is "reference".
     """
-    admits = features.admits_missing
-    known = [features.levels(j) for j in range(features.n_features)]
     frame = _as_frame(X)
+    known = [features.levels(j) for j in range(features.n_features)]
+    admits = features.admits_missing
     if frame is None and not any(known):
-        return _read_array(X, bool(admits.any()))
-    if frame is None:
-        source = [(column.tolist(), column) for column in np.asarray(X).T]
-    columns = []
-    for j, own in enumerate(known):
+        return _read_array(X, features.names, admits)
+    columns = _split(X, frame)
+    if columns is None:
+        return X
+    read = []
+    for j, (column, own) in enumerate(zip(columns, known, strict=True)):
         name, admit = features.names[j], bool(admits[j])
         if own is not None:
-            values = source[j][0] if frame is None else frame[:, j].to_list()
-            fallback = (
-                int(features.reference[j]) if handle_unknown == "reference" else None
+            unknown = int(features.reference[j]) if handle_unknown != "error" else None
+            labels = _read_labels(column, name)
+            read.append(_codes(labels, own, name, admit, unknown))
+        elif _is_text(column):
+            raise ValueError(
+                f"Column {name!r} holds text, but it held numbers in training. Convert "
+                "it to numbers, or fit again."
             )
-            labels = _read_labels(values, name)
-            columns.append(_codes(labels, own, name, admit, fallback))
-        elif frame is None:
-            columns.append(_read_objects(source[j][1], name, admit))
         else:
-            columns.append(_read_column(frame[:, j], name, admit))
-    return _stack(columns, len(X))
+            read.append(_read_numbers(column, name, admit))
+    return _stack(read, len(X))
 
 
 def drop_unused_levels(table: Table, weight: np.ndarray) -> Table:
@@ -118,67 +123,105 @@ def drop_unused_levels(table: Table, weight: np.ndarray) -> Table:
     return Table(values, tuple(levels))
 
 
+def has_columns(X: Any) -> bool:
+    """Whether something is a table at all: a data frame, a matrix, rows in a list."""
+    if isinstance(X, list | tuple):
+        return bool(X) and isinstance(X[0], list | tuple | np.ndarray)
+    return len(getattr(X, "shape", ())) == 2
+
+
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
+    """Columns of a data frame, an array or a list of rows; None without columns."""
+    if frame is not None:
+        return list(frame.iter_columns())
+    if not isinstance(X, np.ndarray | list | tuple):
+        return None
+    try:
+        # Lists become objects: as an array of strings numbers would lose their type.
+        array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
+    except ValueError:  # rows of different lengths
+        return None
+    return list(array.T) if array.ndim == 2 else None
+
+
+def _column_names(frame: nw.DataFrame[Any] | None, n_columns: int) -> list[str]:
+    """Names of the columns; names that are no text are none, as in scikit-learn."""
+    if frame is not None and all(isinstance(name, str) for name in frame.columns):
+        return list(frame.columns)
+    return [f"x{j}" for j in range(n_columns)]
 
 
 def _stack(columns: list[np.ndarray], n_rows: int) -> np.ndarray:
     return np.column_stack(columns) if columns else np.empty((n_rows, 0))
 
 
-def _levels(
-    levels: list[tuple[Label, ...] | None],
-) -> tuple[tuple[Label, ...] | None, ...] | None:
-    return tuple(levels) if any(own is not None for own in levels) else None
-
-
-def _is_text(column: nw.Series[Any]) -> bool:
+def _is_text(column: Column) -> bool:
     """Whether a column of a data frame holds categories by its type."""
-    dtype = column.dtype
-    if dtype in (nw.String, nw.Categorical, nw.Enum):
+    if isinstance(column, np.ndarray):
+        return False
+    if column.dtype in (nw.String, nw.Categorical, nw.Enum):
         return True
-    return dtype == nw.Object and any(isinstance(v, str) for v in column.to_list())
+    return column.dtype == nw.Object and any(
+        isinstance(value, str) for value in column.to_list()
+    )
 
 
-def _read_labels(values: list[Any], name: str) -> list[Label | None]:
+def _read_labels(column: Column, name: str) -> list[Label | None]:
     """Levels as plain Python values, None where missing."""
-    labels: list[Label | None] = []
-    for row, value in enumerate(values):
-        if isinstance(value, np.generic):
-            value = value.item()
-        if is_missing(value):
-            labels.append(None)
-        elif isinstance(value, float) and value.is_integer():
-            labels.append(int(value))  # 1 and 1.0 are one level
-        elif isinstance(value, str | bool | int | float):
-            labels.append(value)
-        else:
-            raise TypeError(
-                f"Column {name!r} holds {type(value).__name__} at row {row}; the "
-                "levels of a category are text or numbers."
-            )
-    return labels
+    values = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
+    return [_label(value, name, row) for row, value in enumerate(values)]
+
+
+def _label(value: Any, name: str, row: int) -> Label | None:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if is_missing(value):
+        return None
+    if isinstance(value, float):
+        if np.isinf(value):
+            raise ValueError(_bad_value(name, row, "infinity (inf)"))
+        return int(value) if value.is_integer() else value  # 1 and 1.0 are one level
+    if isinstance(value, str | bool | int):
+        return value
+    raise TypeError(
+        f"Column {name!r} holds {type(value).__name__} at row {row}; the levels of a "
+        "category are text or numbers."
+    )
 
 
 def _order_levels(
-    labels: list[Label | None], dtype: Any, name: str
+    labels: list[Label | None], column: Column, name: str
 ) -> tuple[Label, ...]:
     """Distinct levels: in their own order where they have one, else sorted."""
     found = {label for label in labels if label is not None}
-    n_known = sum(label is not None for label in labels)
-    if len(found) > max(FEW_LEVELS, MAX_LEVEL_SHARE * n_known):
-        raise ValueError(
-            f"Column {name!r} has {len(found)} levels in {n_known} rows, too many to "
-            "learn from. Drop it, or merge rare levels first."
-        )
     if not found:
         raise ValueError(
             f"Column {name!r} of X contains missing values (NaN) only. Drop it."
         )
+    if None in labels and MISSING_LABEL in found:
+        raise ValueError(
+            f"Column {name!r} has a level {MISSING_LABEL!r} beside missing values "
+            "(NaN). Rename the level, or make these values missing too."
+        )
+    levels = sorted(found, key=lambda label: (isinstance(label, str), label))
+    shown: dict[str, Label] = {}
+    for level in levels:
+        alike = shown.setdefault(str(level), level)
+        if alike is not level:
+            raise ValueError(
+                f"Column {name!r} has levels that look alike: {alike!r} and {level!r}. "
+                "Give all its values one type."
+            )
+    dtype = None if isinstance(column, np.ndarray) else column.dtype
     if isinstance(dtype, nw.Enum):
-        return tuple(label for label in dtype.categories if label in found)
-    return tuple(sorted(found, key=lambda label: (isinstance(label, str), label)))
+        own = [_label(label, name, 0) for label in dtype.categories]
+        return tuple(label for label in own if label is not None and label in found)
+    return tuple(levels)
 
 
 def _codes(
@@ -186,9 +229,9 @@ def _codes(
     levels: tuple[Label, ...],
     name: str,
     admit_missing: bool,
-    fallback: int | None,
+    unknown: int | None = None,
 ) -> np.ndarray:
-    """Code of every label, NaN where missing."""
+    """Code of every label, NaN where missing; `unknown` for others, or a refusal."""
     place: dict[Label | None, float] = {
         label: float(code) for code, label in enumerate(levels)
     }
@@ -200,38 +243,43 @@ def _codes(
         if code is None:
             if label is None:
                 raise ValueError(_bad_value(name, row, "missing value (NaN)"))
-            if fallback is None:
+            if unknown is None:
                 shown = ", ".join(repr(level) for level in levels[:8])
                 raise ValueError(
                     f"Column {name!r} has level {label!r} at row {row}, which no "
                     f"training row had (known: {shown}). Fit again with such rows, or "
                     'use handle_unknown="reference" to take it for the baseline.'
                 )
-            code = float(fallback)
+            code = float(unknown)
         codes[row] = code
     return codes
 
 
-def _read_column(column: nw.Series[Any], name: str, admit_missing: bool) -> np.ndarray:
+def _read_numbers(column: Column, name: str, admit_missing: bool) -> np.ndarray:
     """One numeric column as float64, or a refusal with a remedy."""
+    if isinstance(column, np.ndarray):
+        return _read_objects(column, name, admit_missing)
     dtype = column.dtype
     if dtype.is_temporal():
         raise TypeError(
             f"Column {name!r} holds dates or times ({dtype}). Convert it to a number "
             "with a meaning first, for example days since a start."
         )
+    missing = column.is_null().to_numpy()
+    if missing.any() and not admit_missing:
+        raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
+    if missing.all():  # a column of nothing may have any type
+        return np.full(len(missing), np.nan)
     if dtype == nw.Object:
         return _read_objects(column.to_numpy(), name, admit_missing)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
         raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
-    missing = column.is_null().to_numpy()
-    if missing.any() and not admit_missing:
-        raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
-    values = column.cast(nw.Float64).to_numpy()
-    return np.asarray(values, dtype=np.float64)
+    return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
 
-def _read_array(X: Any, admit_missing: bool) -> Any:
+def _read_array(
+    X: Any, names: Sequence[str] | None, admits_missing: np.ndarray | bool
+) -> Any:
     """Refuse dates and strings in arrays; turn Python objects into floats."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind in ("m", "M"):
@@ -242,32 +290,11 @@ def _read_array(X: Any, admit_missing: bool) -> Any:
     if kind in ("U", "S"):
         raise ValueError(_not_numbers("X holds strings"))
     if kind == "O" and isinstance(X, np.ndarray) and X.ndim == 2 and X.size:
-        columns = [
-            _read_objects(column, f"x{j}", admit_missing)
-            for j, column in enumerate(X.T)
-        ]
-        return np.column_stack(columns)
+        names = _column_names(None, X.shape[1]) if names is None else names
+        admits = np.broadcast_to(admits_missing, (len(names),))
+        columns = zip(X.T, names, admits, strict=True)
+        return np.column_stack([_read_objects(*column) for column in columns])
     return X
-
-
-def _read_mixed_array(X: Any, categorical: Sequence[Any], admit_missing: bool) -> Table:
-    """An array with declared categories; other columns hold numbers."""
-    array = np.asarray(X)
-    if array.ndim != 2:
-        return Table(X)
-    names = [f"x{j}" for j in range(array.shape[1])]
-    declared = {find_column(key, names, "categorical") for key in categorical}
-    columns, levels = [], []
-    for j, column in enumerate(array.T):
-        own = None
-        if j in declared:
-            labels = _read_labels(column.tolist(), names[j])
-            own = _order_levels(labels, None, names[j])
-            columns.append(_codes(labels, own, names[j], admit_missing, None))
-        else:
-            columns.append(_read_objects(column, names[j], admit_missing))
-        levels.append(own)
-    return Table(_stack(columns, len(array)), _levels(levels))
 
 
 def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndarray:
@@ -287,7 +314,7 @@ def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndar
             )
         try:
             numbers[row] = float(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             found = f"Column {name!r} holds {type(value).__name__} at row {row}"
             raise TypeError(f"{_not_numbers(found)} ({error})") from error
     return numbers
@@ -296,7 +323,9 @@ def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndar
 def is_missing(value: object) -> bool:
     """Whether a Python object stands for a missing value."""
     pandas = nw.dependencies.get_pandas()
-    if value is None or (pandas is not None and value is pandas.NA):
+    if value is None:
+        return True
+    if pandas is not None and (value is pandas.NA or value is pandas.NaT):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
@@ -322,7 +351,7 @@ def _number(value: Any, name: str, row: int) -> float:
         if isinstance(value, str | bytes):
             raise TypeError("a string is not a number")
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must hold numbers, row {row} has {str(value)!r}."
         ) from error
@@ -355,5 +384,9 @@ def _bad_value(name: str, row: int, kind: str) -> str:
     return (
         f"Column {name!r} of X contains {kind}, first at row {row}. Drop or impute "
         "such rows first, for example with sklearn.impute.SimpleImputer"
-        + (', or fit with missing="indicator".' if "NaN" in kind else ".")
+        + (
+            ', or fit with missing="indicator" on rows where some are missing.'
+            if "NaN" in kind
+            else "."
+        )
     )
