@@ -1,0 +1,237 @@
+"""Apply a saved model to a table of any length, part by part.
+
+Parts are as long as the blocks in which the model itself works, so that predictions do
+not depend on how a table was cut, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._fit import Named, Rows, label_target, read_target
+from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
+
+Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
+
+# Rows of a part, rounded down to blocks of the model.
+PART_ROWS = 8192
+# Explanation attribute and column prefix of each quantity.
+PREFIXES = {
+    "contributions": ("values", "contribution"),
+    "local-coefficients": ("local_coef", "local_coef"),
+    "local-effects": ("local_effect", "local_effect"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some consecutive rows of a table.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    first : int
+        Where the first row stands in the whole table, from zero.
+    """
+
+    table: pa.Table
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How a model finds its features in a table.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Columns of the table, in the order of the features.
+    named : bool
+        Whether the model was fitted with names.
+    types : dict of str to pyarrow type
+    """
+
+    features: tuple[str, ...]
+    named: bool
+    types: dict[str, pa.DataType]
+
+    def select(self, table: pa.Table) -> Any:
+        """The features as the model was given them in training."""
+        X = table.select(self.features)
+        if self.named:
+            return X
+        columns = [column.to_numpy(zero_copy_only=False) for column in X.columns]
+        kind = object if any(c.dtype == object for c in columns) else np.float64
+        return np.column_stack([column.astype(kind) for column in columns])
+
+
+def find_columns(est: Any, reader: TableReader) -> Columns:
+    """Match the features of a model with the columns of a table."""
+    features = est.model_.features
+    found = reader.schema.names
+    named = hasattr(est, "feature_names_in_")
+    names = [str(name) for name in getattr(est, "feature_names_in_", features.names)]
+    missing = [name for name in names if name not in found]
+    if missing and named:
+        raise UserError(
+            f"{reader.name} has no column {list_names(missing)}, which the model "
+            f"needs. Its columns are {list_names(found)}."
+        )
+    if missing:  # fitted from an array: columns count by position
+        if len(found) != len(names):
+            raise UserError(
+                f"The model was fitted without column names and needs {len(names)} "
+                f"columns; {reader.name} has {len(found)}."
+            )
+        names = found
+    types = {}
+    for j, name in enumerate(names):
+        own = reader.schema.field(name).type
+        types[name] = _column_type(features.levels(j), own)
+    return Columns(tuple(names), named, types)
+
+
+def _column_type(levels: Sequence[Any] | None, found: pa.DataType) -> pa.DataType:
+    """Type to read a feature with: what the model needs, truth values as they are."""
+    if levels is not None and any(isinstance(level, str) for level in levels):
+        return pa.string()
+    return pa.bool_() if pa.types.is_boolean(found) else pa.float64()
+
+
+def read_parts(
+    est: Any, reader: TableReader, columns: Columns, more: Sequence[str] = ()
+) -> Iterator[Part]:
+    """The features and some more columns of a table, part by part."""
+    names = list(dict.fromkeys([*columns.features, *more]))
+    size = part_rows(est)
+    waiting: list[pa.Table] = []
+    n_waiting = first = 0
+    for batch in reader.batches(names, columns.types):
+        waiting.append(batch)
+        n_waiting += len(batch)
+        while n_waiting >= size:
+            rows = pa.concat_tables(waiting)
+            yield Part(rows.slice(0, size), first)
+            waiting, n_waiting = [rows.slice(size)], n_waiting - size
+            first += size
+    if n_waiting:
+        yield Part(pa.concat_tables(waiting), first)
+    elif not first:
+        raise UserError(f"{reader.name} has a header but no rows.")
+
+
+def part_rows(est: Any) -> int:
+    """Rows of a part: a whole number of the model's own blocks."""
+    block = next(iter(est.model_.blocks(PART_ROWS))).stop
+    return int(block * (PART_ROWS // block))
+
+
+def predict_part(
+    est: Any, part: Part, columns: Columns, offset: str | None
+) -> dict[str, Any]:
+    """Predictions of a part, by the name of their column."""
+    X, shift = columns.select(part.table), read_numbers(part.table, offset)
+    out: dict[str, Any] = {}
+    with count_rows(part.first):
+        out["prediction"] = est.predict(X, shift)
+        if hasattr(est, "classes_"):
+            chances = est.predict_proba(X, shift).T
+            for label, chance in zip(est.classes_, chances, strict=True):
+                out[f"probability_{label}"] = chance
+    return out
+
+
+def keep_columns(part: Part, kept: Sequence[str], made: dict[str, Any]) -> pa.Table:
+    """Columns of the table, then those that were made."""
+    for name in kept:
+        if name in made:
+            raise UserError(
+                f"The kept column {name!r} has the name of a column that is written; "
+                "rename it in the data or do not keep it."
+            )
+    columns = {name: part.table[name] for name in kept}
+    return pa.table(columns | {name: pa.array(v) for name, v in made.items()})
+
+
+def explain_part(
+    est: Any, part: Part, columns: Columns, offset: str | None, method: str
+) -> Any:
+    """Explanation of a part."""
+    X, shift = columns.select(part.table), read_numbers(part.table, offset)
+    with count_rows(part.first):
+        return est.explain(X, method=method, offset=shift)
+
+
+def explain_wide(
+    explanation: Any, part: Part, columns: Columns, quantity: Quantity
+) -> pa.Table:
+    """One line per row, one column per feature and quantity."""
+    out = {
+        "prediction": explanation.mean,
+        "eta": explanation.eta,
+        "base_value": np.full(len(explanation), explanation.base_value),
+    }
+    if explanation.offset.any():
+        out["offset"] = explanation.offset
+    for attribute, prefix in _asked(quantity):
+        values = getattr(explanation, attribute)
+        for j, name in enumerate(explanation.names):
+            out[f"{prefix}_{name}"] = np.ascontiguousarray(values[:, j])
+    return pa.table(out)
+
+
+def explain_long(
+    explanation: Any, part: Part, columns: Columns, quantity: Quantity
+) -> pa.Table:
+    """One line per row and feature; rows count from one."""
+    n_rows, p = explanation.values.shape
+    cells = [part.table[name].cast(pa.string()) for name in columns.features]
+    rows = zip(*(column.to_pylist() for column in cells), strict=True)
+    out: dict[str, Any] = {
+        "row": np.repeat(np.arange(n_rows) + part.first + 1, p),
+        "feature": list(explanation.names) * n_rows,
+        "value": pa.array([cell for row in rows for cell in row], pa.string()),
+    }
+    for attribute, prefix in _asked(quantity):
+        out[prefix] = getattr(explanation, attribute).ravel()
+    return pa.table(out)
+
+
+def read_known(
+    est: Any,
+    path: str,
+    text: TextFormat,
+    target: str,
+    weight: str | None,
+    offset: str | None,
+) -> Rows:
+    """All rows of a table with their targets, as a model knows them."""
+    with TableReader(path, text) as reader:
+        columns = find_columns(est, reader)
+        more = [name for name in (target, weight, offset) if name is not None]
+        names = list(dict.fromkeys([*columns.features, *more]))
+        batches = list(reader.batches(names, columns.types))
+        if not sum(map(len, batches)):
+            raise UserError(f"{reader.name} has a header but no rows.")
+        table = pa.concat_tables(batches)
+    y = read_target(table[target])
+    classes = getattr(est, "classes_", None)
+    if classes is not None:
+        y = label_target(y) if classes.dtype.kind != "f" else y
+    return Rows(
+        X=columns.select(table),
+        y=Named.make(y, target),
+        weight=read_numbers(table, weight),
+        offset=read_numbers(table, offset),
+        place=np.arange(len(table)),
+    )
+
+
+def _asked(quantity: Quantity) -> list[tuple[str, str]]:
+    return list(PREFIXES.values()) if quantity == "all" else [PREFIXES[quantity]]

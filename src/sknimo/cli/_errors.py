@@ -1,0 +1,131 @@
+"""From exceptions to one line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FAILURE = 1
+INTERRUPTED = 130
+# What a shell reports of a command that SIGPIPE has ended.
+PIPE_CLOSED = 141
+
+
+# Remedies of the library in the words of the command line.
+OPTIONS = {
+    'fit with missing="indicator"': "fit with --missing indicator",
+    'use handle_unknown="reference"': "fit with --unknown reference",
+    ", for example with sklearn.impute.SimpleImputer": " (--drop-missing)",
+    "with categorical=, pass a data frame with text columns, or drop it.": "with "
+    "--categorical, or leave it out with --drop.",
+    "Use NIMOClassifier for labels.": "Leave out --family for labels.",
+    "Drop it, or merge": "Leave it out with --drop, or merge",
+    "Drop such rows first.": "Drop such rows, or say --drop-missing.",
+}
+
+
+class UserError(Exception):
+    """Something the user can mend; the message says how."""
+
+
+def guard(command: Callable[P, T]) -> Callable[P, T]:
+    """Let a command end in an exit code, whatever happens inside.
+
+    With `debug=True` among its arguments, exceptions keep their traceback.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = _show_warning
+            try:
+                result = command(*args, **kwargs)
+                sys.stdout.flush()
+                return result
+            except BrokenPipeError:
+                # The reader has seen enough. Standard output must not be flushed again
+                # when the interpreter ends, hence the replacement.
+                with suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(PIPE_CLOSED) from None
+            except KeyboardInterrupt:
+                say("interrupted; nothing was written.")
+                raise typer.Exit(INTERRUPTED) from None
+            except Exception as error:
+                _fail(error, bool(kwargs.get("debug")))
+
+    return run
+
+
+def _fail(error: Exception, debug: bool) -> NoReturn:
+    if isinstance(error, typer.Exit | typer.Abort | typer.BadParameter):
+        raise error
+    if debug:
+        traceback.print_exception(error)
+    else:
+        say(f"error: {describe(error)}")
+    raise typer.Exit(FAILURE) from None
+
+
+def describe(error: Exception) -> str:
+    """One line about an error."""
+    if isinstance(error, FileNotFoundError):
+        text = f"there is no file {error.filename}."
+    elif isinstance(error, PermissionError):
+        text = f"no permission to use {error.filename}."
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}."
+    elif isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):
+        text = str(error)
+    else:  # none of the known faults: say what it is and how to learn more
+        text = f"{type(error).__name__}: {error} (--debug shows where.)"
+    return " ".join(text.split()) or type(error).__name__
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    with suppress(OSError):
+        print(f"sknimo: {text}", file=sys.stderr)
+
+
+@contextmanager
+def count_rows(place: np.ndarray | int) -> Iterator[None]:
+    """Let faults name rows as the user counts them, from one and in the whole file.
+
+    `place` holds where each row stands in its file, or where the first one does.
+    """
+
+    def count(found: re.Match[str]) -> str:
+        row = int(found[1])
+        if isinstance(place, int):
+            return f"row {place + row + 1}"
+        return f"row {int(place[row]) + 1 if row < len(place) else row + 1}"
+
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        text = re.sub(r"\brow (\d+)\b", count, str(error))
+        for words, option in OPTIONS.items():
+            text = text.replace(words, option)
+        raise UserError(text) from error
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    say(f"warning: {' '.join(str(message).split())}")

@@ -1,0 +1,282 @@
+"""From a table and options to a fitted estimator."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pa_compute
+
+from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._tables import list_names, read_numbers
+
+FamilyChoice = Literal["auto", "gaussian", "binomial", "poisson", "gamma"]
+
+# A text column with this share of numbers is a numeric column with typing errors.
+MOSTLY_NUMBERS = 0.5
+NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the columns of a table are for.
+
+    Attributes
+    ----------
+    target : str
+    weight, offset : str or None
+    drop : tuple of str
+        Left out.
+    categorical : tuple of str
+        Categories although they look like numbers.
+    """
+
+    target: str
+    weight: str | None = None
+    offset: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to fit or to judge by.
+
+    Attributes
+    ----------
+    X : pyarrow.Table
+    y : ndarray of shape (n,)
+    weight, offset : ndarray of shape (n,) or None
+    place : ndarray of shape (n,)
+        Where each row stands in its file, from zero.
+    """
+
+    X: pa.Table
+    y: np.ndarray
+    weight: np.ndarray | None
+    offset: np.ndarray | None
+    place: np.ndarray
+
+    def take(self, index: np.ndarray) -> Rows:
+        """Some of the rows."""
+        return Rows(
+            self.X.take(index),
+            self.y[index],
+            None if self.weight is None else self.weight[index],
+            None if self.offset is None else self.offset[index],
+            self.place[index],
+        )
+
+
+class Named(np.ndarray):
+    """A column that knows its name, which reports show."""
+
+    name: str | None = None
+
+    @classmethod
+    def make(cls, values: np.ndarray, name: str) -> Named:
+        """A view of an array with a name."""
+        named = values.view(cls)
+        named.name = name
+        return named
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.name = getattr(source, "name", None)
+
+
+def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Names from repeated options; a comma parts names unless a name has one."""
+    out: list[str] = []
+    for text in given:
+        known = text in columns
+        out += [text] if known else [part.strip() for part in text.split(",")]
+    return tuple(name for name in out if name)
+
+
+def read_roles(table: pa.Table, source: str, roles: Roles) -> Rows:
+    """Part a table into features, target, weight and offset."""
+    names = table.column_names
+    special = [roles.target, roles.weight, roles.offset]
+    used = [name for name in special if name is not None]
+    for name in [*used, *roles.drop, *roles.categorical]:
+        if name not in names:
+            raise UserError(
+                f"{source} has no column {name!r}. Its columns are {list_names(names)}."
+            )
+    if len(set(used)) < len(used):
+        raise UserError("Target, weight and offset must be different columns.")
+    left_out = {*used, *roles.drop}
+    features = [name for name in names if name not in left_out]
+    if not features:
+        raise UserError(
+            f"{source} has no column left to predict {roles.target!r} from."
+        )
+    for name in features:
+        if name not in roles.categorical:
+            _refuse_typing_errors(table[name], name)
+    return Rows(
+        X=table.select(features),
+        y=Named.make(read_target(table[roles.target]), roles.target),
+        weight=read_numbers(table, roles.weight),
+        offset=read_numbers(table, roles.offset),
+        place=np.arange(len(table)),
+    )
+
+
+def drop_missing(rows: Rows) -> Rows:
+    """The rows in which no cell is missing."""
+    complete = np.ones(len(rows.y), dtype=bool)
+    for column in rows.X.columns:
+        complete &= ~pa_compute.is_null(column, nan_is_null=True).to_numpy()
+    numbers = [rows.y] if rows.y.dtype.kind == "f" else []
+    numbers += [v for v in (rows.weight, rows.offset) if v is not None]
+    for values in numbers:
+        complete &= ~np.isnan(values)
+    if rows.y.dtype == object:
+        complete &= np.array([label is not None for label in rows.y])
+    if not complete.any():
+        raise UserError("Every row has a missing value; none is left to fit.")
+    return rows.take(np.flatnonzero(complete))
+
+
+def _refuse_typing_errors(column: pa.ChunkedArray, name: str) -> None:
+    """Refuse text in a column that otherwise holds numbers."""
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(
+        column.type
+    ):
+        return
+    hit = pa_compute.match_substring_regex(column, NUMBER)
+    number = pa_compute.fill_null(hit, True).to_numpy()
+    known = len(column) - column.null_count
+    n_numbers = int(number.sum()) - column.null_count
+    if known and MOSTLY_NUMBERS <= n_numbers / known < 1:
+        row = int(np.argmin(number))
+        raise UserError(
+            f"Column {name!r} holds numbers but for {column[row].as_py()!r} in row "
+            f"{row + 1}. Mend or empty that cell, or say --categorical {name}."
+        )
+
+
+def read_target(column: pa.ChunkedArray) -> np.ndarray:
+    """A target as numbers, truth values or texts."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return column.cast(pa.float64()).to_numpy().copy()
+    if pa.types.is_boolean(kind) and not column.null_count:
+        return column.to_numpy().astype(bool)
+    labels = np.empty(len(column), dtype=object)
+    labels[:] = [None if v is None else str(v) for v in column.to_pylist()]
+    return labels
+
+
+def find_family(y: np.ndarray, choice: FamilyChoice) -> str:
+    """The family asked for, or the one that the values of the target suggest."""
+    if choice != "auto":
+        return choice
+    if y.dtype.kind != "f":
+        return "binomial"
+    return "binomial" if len(np.unique(y[~np.isnan(y)])) == 2 else "gaussian"
+
+
+def label_target(y: np.ndarray) -> np.ndarray:
+    """Labels of a classifier: whole numbers rather than 0.0 and 1.0."""
+    if y.dtype.kind == "f" and np.isfinite(y).all() and (y == np.round(y)).all():
+        return y.astype(np.int64)
+    if y.dtype == object and all(label is not None for label in y):
+        return y.astype(str)
+    return y
+
+
+def with_labels(rows: Rows) -> Rows:
+    """The same rows with their target as labels."""
+    name = getattr(rows.y, "name", None)
+    return replace(rows, y=Named.make(label_target(np.asarray(rows.y)), str(name)))
+
+
+def read_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Settings from `name=value`; a value is read as JSON, else taken as text."""
+    settings = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set needs name=value, got {text!r}.")
+        try:
+            settings[name.strip()] = json.loads(value)
+        except ValueError:
+            settings[name.strip()] = value
+    if isinstance(settings.get("hidden"), list):
+        settings["hidden"] = tuple(settings["hidden"])
+    return settings
+
+
+def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
+    """The estimator for a family; settings are checked by name."""
+    from sknimo.estimators import (
+        NIMOClassifier,
+        NIMOClassifierCV,
+        NIMORegressor,
+        NIMORegressorCV,
+    )
+
+    cls: Any
+    if family == "binomial":
+        cls = NIMOClassifier if fixed else NIMOClassifierCV
+    else:
+        cls = NIMORegressor if fixed else NIMORegressorCV
+        settings = {"family": family, **settings}
+    known = inspect.signature(cls).parameters
+    for name in settings:
+        if name not in known:
+            raise UserError(
+                f"{cls.__name__} has no setting {name!r}. It has "
+                f"{list_names(known, 40)}."
+            )
+    return cls(**settings)
+
+
+def fit_rows(est: Any, rows: Rows) -> Any:
+    """Fit; faults are told by the row of the file."""
+    with count_rows(rows.place):
+        return est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
+
+
+def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    """Part rows at random into those to fit and those to judge by."""
+    n_rows = len(rows.y)
+    n_test = round(share * n_rows)
+    if not 0 < n_test < n_rows:
+        raise UserError(
+            f"--test {share:g} of {n_rows} rows leaves nothing to one side."
+        )
+    order = np.random.default_rng(seed).permutation(n_rows)
+    return rows.take(np.sort(order[n_test:])), rows.take(np.sort(order[:n_test]))
+
+
+def judge(est: Any, rows: Rows) -> dict[str, float]:
+    """How well a model predicts rows that it has not seen."""
+    weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
+    with count_rows(rows.place):
+        if hasattr(est, "classes_"):
+            chance = est.predict_proba(rows.X, rows.offset)
+            truth = np.asarray(rows.y == est.classes_[1]).astype(int)
+            right = (chance[:, 1] > 0.5) == truth
+            own = np.clip(chance[np.arange(len(truth)), truth], 1e-300, 1.0)
+            return {
+                "accuracy": float(np.average(right, weights=weight)),
+                "log_loss": float(np.average(-np.log(own), weights=weight)),
+            }
+        found = {}
+        if rows.offset is None:
+            found["deviance_explained"] = est.score(rows.X, rows.y, weight)
+        error = np.asarray(rows.y) - est.predict(rows.X, rows.offset)
+    found["root_mean_squared_error"] = float(
+        np.sqrt(np.average(error**2, weights=weight))
+    )
+    return found

@@ -1,0 +1,237 @@
+"""Write tables and pages: whole or not at all, to files or standard output."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Literal, Protocol, cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pa_compute
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+
+from sknimo.cli._errors import UserError
+
+TableFormat = Literal["csv", "tsv", "parquet", "jsonl"]
+
+STDOUT = "-"
+ENDINGS: dict[str, TableFormat] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+class TableWriter(Protocol):
+    """Takes a table part by part."""
+
+    def write(self, part: pa.Table) -> None:
+        """Append rows; all parts have the same columns."""
+
+    def close(self) -> None:
+        """Finish the table."""
+
+
+def choose_format(path: str, given: TableFormat | None) -> TableFormat:
+    """Format by option or by the ending of a file; CSV on standard output."""
+    if given is not None:
+        return given
+    name = Path(path).name.lower().removesuffix(".gz")
+    ending = Path(name).suffix
+    if path == STDOUT or ending == "" or path.startswith("/dev/"):
+        return "csv"
+    if ending not in ENDINGS:
+        raise UserError(
+            f"The ending of {path} names no format that can be written. Use "
+            f"{', '.join(ENDINGS)} (each may end in .gz), or --format."
+        )
+    return ENDINGS[ending]
+
+
+@contextmanager
+def open_table(path: str, kind: TableFormat) -> Iterator[TableWriter]:
+    """A table under construction; a file appears only when it is complete."""
+    with open_output(path) as file, _compress(path, file) as stream:
+        writer = _WRITERS[kind](stream)
+        yield writer
+        writer.close()
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[IO[bytes]]:
+    """A stream that becomes the file at `path` on success and nothing otherwise."""
+    target = Path(os.path.realpath(path))
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        with open(target, "wb") as file:  # a device or a pipe
+            yield file
+    else:
+        neighbour = target.with_name(f".sknimo-{secrets.token_hex(8)}.tmp")
+        try:
+            with open(neighbour, "xb") as file:
+                with suppress(OSError):
+                    os.chmod(neighbour, stat.S_IMODE(target.stat().st_mode))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(neighbour, target)
+        except FileNotFoundError as error:
+            if not target.parent.is_dir():
+                raise UserError(f"there is no folder {target.parent}.") from error
+            raise
+        finally:
+            with suppress(OSError):
+                os.unlink(neighbour)
+
+
+def check_output(path: str) -> None:
+    """Refuse an output file whose folder cannot take it, before any work is done."""
+    target = Path(os.path.realpath(path))
+    if path == STDOUT or (target.exists() and not target.is_dir()):
+        return
+    if target.is_dir():
+        raise UserError(f"{path} is a folder; name a file in it.")
+    if not target.parent.is_dir():
+        raise UserError(f"There is no folder {target.parent}. Make it first.")
+    if not os.access(target.parent, os.W_OK):
+        raise UserError(f"No permission to write into {target.parent}.")
+
+
+@contextmanager
+def _compress(path: str, file: IO[bytes]) -> Iterator[IO[bytes]]:
+    if not path.lower().endswith(".gz"):
+        yield file
+        return
+    # Neither name nor time in the header: equal tables give equal files.
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as stream:
+        yield cast(IO[bytes], stream)
+
+
+class _TextWriter:
+    """Delimited text with a header."""
+
+    def __init__(self, stream: IO[bytes], delimiter: str = ",") -> None:
+        self._stream, self._delimiter = stream, delimiter
+        self._begun = False
+
+    def write(self, part: pa.Table) -> None:
+        if not self._begun:
+            header = io.StringIO()
+            csv.writer(header, delimiter=self._delimiter, lineterminator="\n").writerow(
+                part.column_names
+            )
+            self._stream.write(header.getvalue().encode())
+            self._begun = True
+        special = f'["\r\n{self._delimiter}]'
+        texts = [column for column in part.columns if pa.types.is_string(column.type)]
+        quoted = any(
+            pa_compute.any(pa_compute.match_substring_regex(column, special)).as_py()
+            for column in texts
+        )
+        options = pa_csv.WriteOptions(
+            include_header=False,
+            delimiter=self._delimiter,
+            # pyarrow quotes all text as soon as some of it needs quotes.
+            quoting_style="needed" if quoted else "none",
+        )
+        # A stream of its own: pyarrow closes what it writes to.
+        text = io.BytesIO()
+        pa_csv.write_csv(part, text, options)
+        self._stream.write(text.getbuffer())
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class _ParquetWriter:
+    """Parquet, one row group per part."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = pa.PythonFile(_Counted(stream), mode="w")
+        self._writer: pa_parquet.ParquetWriter | None = None
+
+    def write(self, part: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = pa_parquet.ParquetWriter(self._stream, part.schema)
+        self._writer.write_table(part)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Counted(io.RawIOBase):
+    """Knows its position, which a pipe does not, and leaves the stream open."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._place = stream, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._stream.write(data)
+        self._place += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._place
+
+
+class _LinesWriter:
+    """One JSON object per line; NaN, which JSON does not have, as null."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, part: pa.Table) -> None:
+        for row in part.to_pylist():
+            line = json.dumps(plain_values(row), ensure_ascii=False)
+            self._stream.write(line.encode() + b"\n")
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+_WRITERS: dict[TableFormat, Any] = {
+    "csv": _TextWriter,
+    "tsv": lambda stream: _TextWriter(stream, "\t"),
+    "parquet": _ParquetWriter,
+    "jsonl": _LinesWriter,
+}
+assert _WRITERS.keys() == set(get_args(TableFormat))
+
+
+def plain_values(value: Any) -> Any:
+    """A value as JSON can hold it: numbers that are not finite become None."""
+    if isinstance(value, dict):
+        return {str(key): plain_values(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_values(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return plain_values(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | type(None)) else str(value)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(plain_values(value), indent=2, ensure_ascii=False))

@@ -1,0 +1,179 @@
+"""What commands print for people: models, single rows, progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sknimo.cli._apply import Columns, Part
+from sknimo.cli._errors import UserError
+from sknimo.cli._output import print_json
+from sknimo.cli._tables import TableReader
+
+T = TypeVar("T")
+
+
+def describe_model(est: Any) -> dict[str, Any]:
+    """What a model is, as plain values."""
+    model, facts = est.model_, est._facts
+    features = model.features
+    described = []
+    for j, name in enumerate(features.names):
+        levels, reference = features.levels(j), features.reference[j]
+        entry: dict[str, Any] = {
+            "name": name,
+            "kind": "number" if levels is None else "category",
+            "reference": reference if levels is None else levels[int(reference)],
+        }
+        if levels is not None:
+            entry["levels"] = list(levels)
+        elif features.low:
+            entry["range"] = [features.low[j], features.high[j]]
+        entry["may_be_missing"] = bool(features.admits_missing[j])
+        described.append(entry)
+    return {
+        "class": type(est).__name__,
+        "family": model.family.name,
+        "link": model.family.link,
+        "classes": getattr(est, "classes_", None),
+        "members": model.n_members,
+        "rows_fitted": None if facts is None else facts.n_samples,
+        "deviance_explained": None if facts is None else facts.explained,
+        "glm_deviance_explained": None if facts is None else facts.glm_explained,
+        "converged": getattr(est, "converged_", None),
+        "base_value": model.base_value,
+        "coefficients": dict(zip(est.coef_names_, est.coef_.tolist(), strict=True)),
+        "features": described,
+    }
+
+
+def show_model(est: Any, facts: dict[str, Any]) -> None:
+    """Print a saved model: file, columns that it needs, coefficient table."""
+    print(f"{facts['file']}: {facts['class']}, {facts['bytes'] / 1000:.1f} kB")
+    if facts["classes"] is not None:
+        first, second = facts["classes"]
+        print(f"Predicts the chance of {second!r} against {first!r}.")
+    print(f"\nNeeds {len(facts['features'])} columns:")
+    width = max(len(entry["name"]) for entry in facts["features"])
+    for entry in facts["features"]:
+        print(f"  {entry['name']:{width}}  {_describe_feature(entry)}")
+    print()
+    print(est.summary())
+
+
+def _describe_feature(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "category":
+        levels = [str(level) for level in entry["levels"]]
+        more = f", ... ({len(levels)} levels)" if len(levels) > 6 else ""
+        text = f"category: {', '.join(levels[:6])}{more}; "
+        text += f"baseline {entry['reference']}"
+    else:
+        text = "number"
+        if "range" in entry:
+            low, high = entry["range"]
+            text += f" from {low:.4g} to {high:.4g}"
+        text += f"; reference {entry['reference']:.4g}"
+    return text + ("; may be missing" if entry["may_be_missing"] else "")
+
+
+def show_rows(
+    explained: Iterable[tuple[Part, Any]],
+    columns: Columns,
+    rows: Sequence[int],
+    as_json: bool,
+) -> None:
+    """Print the explanation of some rows, which count from one."""
+    wanted, found, last = set(rows), {}, 0
+    if min(rows) < 1:
+        raise UserError(f"Rows count from 1, got {min(rows)}.")
+    for part, explanation in explained:
+        last = part.first + len(part.table)
+        for row in sorted(wanted):
+            if part.first < row <= last:
+                one = explanation[row - 1 - part.first]
+                cells = part.table.slice(row - 1 - part.first, 1)
+                found[row] = _describe_row(one, row, cells, columns)
+        if max(wanted) <= last:
+            break
+    beyond = wanted - found.keys()
+    if beyond:
+        raise UserError(f"There is no row {min(beyond)}; the table has {last} rows.")
+    if as_json:
+        print_json([found[row] for row in rows])
+        return
+    for row in rows:
+        _print_row(found[row])
+
+
+def _describe_row(one: Any, row: int, cells: Any, columns: Columns) -> dict[str, Any]:
+    order = np.argsort(-np.abs(one.values[0]), kind="stable")
+    return {
+        "row": row,
+        "prediction": float(one.mean[0]),
+        "eta": float(one.eta[0]),
+        "base_value": one.base_value,
+        "offset": float(one.offset[0]),
+        "features": [
+            {
+                "feature": one.names[j],
+                "value": cells[columns.features[j]][0].as_py(),
+                "contribution": float(one.values[0, j]),
+                "local_coef": float(one.local_coef[0, j]),
+                "local_effect": float(one.local_effect[0, j]),
+            }
+            for j in order
+        ],
+        "note": one.note,
+    }
+
+
+def _print_row(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    same = found["prediction"] == found["eta"]
+    title = f"Row {found['row']}: prediction {found['prediction']:.5g}"
+    title += "" if same else f", linear predictor {found['eta']:.5g}"
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    for name in ("feature", "value", "contribution", "one unit more"):
+        table.add_column(name, justify="left" if name == "feature" else "right")
+    table.add_row("base value", "", f"{found['base_value']:.4g}", "")
+    if found["offset"]:
+        table.add_row("offset", "", f"{found['offset']:+.4g}", "")
+    for entry in found["features"]:
+        if entry["contribution"] or entry["local_effect"]:
+            table.add_row(
+                Text(entry["feature"]),
+                Text(_show_value(entry["value"])),
+                f"{entry['contribution']:+.4g}",
+                f"{entry['local_effect']:+.4g}",
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+    print()
+
+
+def _show_value(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def follow(tables: Iterable[T], reader: TableReader, quiet: bool) -> Iterator[T]:
+    """Pass tables on with a bar on standard error, if that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield from tables
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(reader.name, total=None)
+        for table in tables:
+            yield table
+            share = reader.progress
+            if share is not None:
+                progress.update(task, total=1.0, completed=share)

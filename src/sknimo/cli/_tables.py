@@ -1,0 +1,340 @@
+"""Read tables in batches: CSV, TSV, Parquet, any of them gzipped, files or stdin.
+
+Text is recognised by its content, not by its name: gzip and Parquet by their first
+bytes, the delimiter by the header. Rows arrive in batches, so that memory does not grow
+with the file; training reads all of them.
+
+The types of text columns are taken from the first rows, whole numbers as floats. A
+model that is already fitted knows better: a text column stays text even if all of it
+looks like numbers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+
+from sknimo.cli._errors import UserError
+
+STDIN = "-"
+# What is looked at to find delimiter and types, and what one batch of text holds.
+HEAD_BYTES = 1 << 20
+BLOCK_BYTES = 8 << 20
+PARQUET_ROWS = 1 << 16
+DELIMITERS = ",\t;|"
+GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How text is to be read.
+
+    Attributes
+    ----------
+    delimiter : str or None
+        Character between cells; None looks at the header.
+    encoding : str
+    """
+
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+
+
+class TableReader:
+    """A table that is read once, from its first row to its last.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    schema : pyarrow.Schema
+        Names and types of its columns.
+    """
+
+    def __init__(self, path: str, text: TextFormat | None = None) -> None:
+        self.name = "standard input" if path == STDIN else path
+        self._stack = ExitStack()
+        self._raw = self._stack.enter_context(_open_bytes(path))
+        self._size = _file_size(self._raw)
+        self._rows: tuple[int, int] | None = None
+        try:
+            with self._refuse_damage():
+                self._open(text or TextFormat())
+        except BaseException:
+            self.close()
+            raise
+        _refuse_repeats(self.schema.names, self.name)
+
+    def _open(self, text: TextFormat) -> None:
+        stream: Any = _Rejoined.split(self._raw, 4)
+        if stream.head.startswith(GZIP):
+            unzipped = self._stack.enter_context(gzip.GzipFile(fileobj=stream))
+            stream = _Rejoined.split(unzipped, 4)
+        self._parquet: pa_parquet.ParquetFile | None = None
+        if stream.head.startswith(PARQUET):
+            self._open_parquet(stream)
+            return
+        self._stream = _Rejoined.split(stream, HEAD_BYTES)
+        head = self._stream.head
+        if not head.strip():
+            raise UserError(f"{self.name} is empty.")
+        self._delimiter = text.delimiter or _find_delimiter(head, text.encoding)
+        self._encoding = text.encoding
+        self.schema = self._infer(head)
+
+    def _open_parquet(self, stream: _Rejoined) -> None:
+        source: IO[bytes] = self._raw
+        if stream.source is not self._raw or self._size is None:
+            # Parquet is read from its end, so a stream must be put down first.
+            source = self._stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(cast(IO[bytes], io.BufferedReader(stream)), source)
+        source.seek(0)
+        try:
+            self._parquet = pa_parquet.ParquetFile(source)
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{self.name} is a damaged Parquet file.") from error
+        self.schema = self._parquet.schema_arrow
+        self._rows = (0, self._parquet.metadata.num_rows)
+
+    def _infer(self, head: bytes) -> pa.Schema:
+        """Types of the first rows; whole numbers and empty columns as floats."""
+        if len(head) == HEAD_BYTES:  # the last line is cut
+            head = head[: head.rfind(b"\n") + 1] or head
+        schema = self._reader(io.BytesIO(head), {}, lenient=True).schema
+        if any(pa.types.is_binary(field.type) for field in schema):
+            raise UserError(
+                f"{self.name} is not encoded in {self._encoding}. Say how it is, for "
+                "example with --encoding latin-1."
+            )
+        fields = [
+            pa.field(field.name, pa.float64())
+            if pa.types.is_integer(field.type) or pa.types.is_null(field.type)
+            else field
+            for field in schema
+        ]
+        return pa.schema(fields)
+
+    def _reader(
+        self, source: Any, types: Mapping[str, pa.DataType], lenient: bool = False
+    ) -> pa_csv.CSVStreamingReader:
+        block = max(BLOCK_BYTES, HEAD_BYTES)
+        return pa_csv.open_csv(
+            source,
+            read_options=pa_csv.ReadOptions(
+                block_size=block, encoding=self._encoding, use_threads=False
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self._delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=(lambda row: "skip") if lenient else None,
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict(types),
+                include_columns=list(types),
+                strings_can_be_null=True,
+            ),
+        )
+
+    def batches(
+        self,
+        columns: Collection[str] | None = None,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Some columns, batch by batch, where `types` overrides what was found."""
+        names = self.schema.names if columns is None else list(columns)
+        self._check_names(names)
+        wanted = {name: self.schema.field(name).type for name in names}
+        wanted |= {name: kind for name, kind in (types or {}).items() if name in wanted}
+        if self._parquet is not None:
+            yield from self._parquet_batches(self._parquet, names)
+            return
+        try:
+            with self._refuse_damage():
+                for batch in self._reader(self._stream, wanted):
+                    yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            raise UserError(self._explain(str(error))) from error
+
+    @contextmanager
+    def _refuse_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(f"{self.name} is a damaged gzip file.") from error
+
+    def _parquet_batches(
+        self, file: pa_parquet.ParquetFile, names: list[str]
+    ) -> Iterator[pa.Table]:
+        done, total = 0, file.metadata.num_rows
+        for batch in file.iter_batches(PARQUET_ROWS, columns=names):
+            yield pa.Table.from_batches([batch])
+            done += batch.num_rows
+            self._rows = (done, total)
+
+    def read(self, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+        """All rows and columns."""
+        batches = list(self.batches(types=types))
+        if not batches or not sum(map(len, batches)):
+            raise UserError(f"{self.name} has a header but no rows.")
+        return pa.concat_tables(batches)
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the table that has been read, None when unknown."""
+        if self._rows is not None:
+            done, total = self._rows
+            return done / max(total, 1)
+        return None if self._size is None else self._raw.tell() / max(self._size, 1)
+
+    def _check_names(self, names: Collection[str]) -> None:
+        for name in names:
+            if name not in self.schema.names:
+                raise UserError(
+                    f"{self.name} has no column {name!r}. Its columns are "
+                    f"{list_names(self.schema.names)}."
+                )
+
+    def _explain(self, message: str) -> str:
+        """What pyarrow says about a bad cell or line, with a remedy."""
+        cell = re.search(
+            r"CSV column #(\d+):(?: Row #(\d+):)? CSV conversion error to (\w+): "
+            r"invalid value '(.*)'",
+            message,
+            re.S,
+        )
+        if cell:
+            column, line, kind, value = cell.groups()
+            where = f"{self.name}, line {line}" if line else self.name
+            wanted = {"double": "a number", "bool": "true or false"}.get(kind, kind)
+            name = self.schema.names[int(column)]
+            return (
+                f"{where}: column {name!r} holds {value!r}, not {wanted}. Mend or "
+                "empty that cell."
+            )
+        width = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
+        if width:
+            line, expected, found = width.groups()
+            return (
+                f"{self.name}, line {line}: {found} cells where the header has "
+                f"{expected}. Is {self._delimiter!r} the delimiter (--delimiter)?"
+            )
+        return f"{self.name} cannot be read: {' '.join(message.split())}"
+
+    def close(self) -> None:
+        """Close all files."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream whose first bytes have been looked at."""
+
+    def __init__(self, head: bytes, source: Any) -> None:
+        self.head, self.source = head, source
+        self._place = 0
+
+    @classmethod
+    def split(cls, source: Any, size: int) -> _Rejoined:
+        """Look at the first bytes of a stream."""
+        head = b""
+        while len(head) < size and (more := source.read(size - len(head))):
+            head += more
+        return cls(head, source)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._place < len(self.head):
+            part = self.head[self._place : self._place + len(buffer)]
+            self._place += len(part)
+        else:
+            part = self.source.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _open_bytes(path: str) -> IO[bytes]:
+    if path == STDIN:
+        # Closing a duplicate leaves standard input itself open.
+        return cast(IO[bytes], _Kept(sys.stdin.buffer))
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder, not a file.")
+    return open(path, "rb")
+
+
+class _Kept(io.RawIOBase):
+    """A stream that survives its own closing."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._source.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _file_size(file: IO[bytes]) -> int | None:
+    """Bytes of a regular file, None for a stream."""
+    try:
+        size = os.fstat(file.fileno()).st_size
+        return size if file.seekable() else None
+    except (OSError, io.UnsupportedOperation):
+        return None
+
+
+def _find_delimiter(head: bytes, encoding: str) -> str:
+    """The character that parts the cells of the header, a comma when none does."""
+    lines = head.decode(encoding, "replace").splitlines()
+    header = re.sub(r'"[^"]*"', "", next(line for line in lines if line.strip()))
+    return max(DELIMITERS, key=header.count)
+
+
+def _refuse_repeats(names: list[str], source: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"{source} has {names.count(name)} columns named {name!r}. Rename all "
+                "but one of them."
+            )
+
+
+def read_numbers(table: pa.Table, name: str | None) -> np.ndarray | None:
+    """A column of numbers, NaN where missing; None for no name."""
+    if name is None:
+        return None
+    column = table[name]
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise UserError(f"Column {name!r} holds {column.type}, not numbers.")
+    return np.array(column.cast(pa.float64()).to_numpy())
+
+
+def list_names(names: Collection[str], limit: int = 12) -> str:
+    """Names in quotes, cut after some."""
+    shown = ", ".join(repr(name) for name in list(names)[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
