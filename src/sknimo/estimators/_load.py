@@ -17,6 +17,7 @@ from sknimo.estimators._saving import (
     read_classes,
     read_facts,
     read_param,
+    write_facts,
 )
 from sknimo.estimators._search import (
     EvidenceSearch,
@@ -25,7 +26,7 @@ from sknimo.estimators._search import (
 )
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
-from sknimo.io import Archive, Node, read_archive, unpack_model
+from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
 
 # The only classes that a file can name.
 CLASSES: dict[str, type[BaseNIMO]] = {
@@ -122,6 +123,9 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est._saved_by = library.text()
     est._show_model(model)
     est._facts = read_facts(facts, archive.tensors, model)
+    unused = archive.tensors.keys() - {*MODEL_TENSORS, *write_facts(est._facts)[1]}
+    if unused:
+        raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
     est.n_features_in_ = model.features.n_features
     if named.flag():
         est.feature_names_in_ = np.array(model.features.names, dtype=object)
