@@ -5,6 +5,10 @@ float64), differentiate the penalised loss with the coefficients held fixed (exa
 the envelope theorem, because they minimise that same loss on the same rows with the
 same noise), move by Adam, shrink the first layer's groups by a proximal step.
 
+With mini-batches a step differentiates the loss of some rows only, at coefficients that
+were solved on all rows and are held fixed: unbiased, where solving on the batch itself
+would not be. They are renewed at every check, and the last word is an exact solve.
+
 Only features with a coefficient are modulated; the others stay in the design as they
 are, so that they can return, and cost the network nothing. The set is renewed at every
 check. Members that are finished leave the batch with their values frozen.
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -158,6 +162,8 @@ class _Run:
         self.forward = Forward(problem, options)
         self.log = _Log()
         self.noise_source = torch.Generator().manual_seed(options.noise_seed)
+        self.order = torch.empty(0, dtype=torch.long)  # rows of this pass still to come
+        self.penalty = members.penalty  # as priced at the last check
         n_models = members.n_models
         self.status: list[Status | None] = [None] * n_models
         self.n_iter = torch.zeros(n_models, dtype=torch.long)
@@ -200,8 +206,11 @@ class _Run:
 
     def step(self, step: int) -> None:
         """One optimiser step for all live members, with a check when it is due."""
+        if self.options.batch_size:
+            self._batch_step(step)
+            return
         live, options = self.live, self.options
-        noise = self._draw_noise()
+        noise = self._draw_noise(self.problem.n_rows)
         point = self.forward.differentiate(live, noise)
         live.coefficients = point.coefficients
         gradient = point.gradient
@@ -217,10 +226,37 @@ class _Run:
                 gradient = gradient[torch.isin(live.index, self.live.index)]
         self._move(step, gradient)
 
-    def _draw_noise(self) -> Tensor | None:
+    def _batch_step(self, step: int) -> None:
+        """One step on a batch of rows; coefficients move at the checks only."""
+        if step % self.options.check_every == 0:
+            point = self.forward.evaluate(self.live.params, self.live)
+            live = self.live
+            live.coefficients = point.coefficients
+            self._check(step, point, clean=True)
+            if self.finished:
+                return
+            stayed = torch.isin(live.index, self.live.index).nonzero().squeeze(-1)
+            self.penalty = point.penalty.take(stayed)
+        batch = self._draw_batch()
+        noise = self._draw_noise(len(batch))
+        gradient = self.forward.differentiate_batch(
+            self.live, self.penalty, batch, noise
+        )
+        self._move(step, gradient)
+
+    def _draw_batch(self) -> Tensor:
+        """Rows of the next step, each once per pass, the same for all members."""
+        size = self.options.batch_size
+        if len(self.order) < size:
+            fresh = torch.randperm(self.problem.n_rows, generator=self.noise_source)
+            self.order = torch.cat([self.order, fresh])
+        batch, self.order = self.order[:size], self.order[size:]
+        return batch.to(self.problem.terms.device)
+
+    def _draw_noise(self, n_rows: int) -> Tensor | None:
         if self.options.noise == 0:
             return None
-        shape = (self.problem.n_rows, self.problem.spec.hidden[0])
+        shape = (n_rows, self.problem.spec.hidden[0])
         # Drawn on the CPU in one precision: the same noise on every device.
         draw = torch.randn(shape, generator=self.noise_source)
         return self.options.noise * draw.to(self.live.params)
@@ -433,6 +469,7 @@ class Point:
     objective: Tensor  # (K,)
     gradient: Tensor  # (K, P), empty when only the value was asked for
     eta: Tensor  # (K, n)
+    penalty: CoefPenalty  # as priced by this design
 
 
 class Forward:
@@ -471,17 +508,16 @@ class Forward:
         members: Members,
         active: Tensor,
         active_mask: Tensor,
-        rows: slice,
+        rows: slice | Tensor,
         noise: Tensor | None = None,
     ) -> Tensor:
-        """`phi * (1 + g)` for a block of rows, (K, rows, q) in float64."""
+        """`phi * (1 + g)` for some rows and their noise, (K, rows, q) in float64."""
         problem = self.problem
         terms = problem.terms[rows]
         support = members.support[:, problem.term_feature].unsqueeze(1)
         if active.shape[1] == 0:
             return terms * support
-        block_noise = None if noise is None else noise[rows]
-        bend = self.modulator(params, self.inputs[rows], active, block_noise).double()
+        bend = self.modulator(params, self.inputs[rows], active, noise).double()
         p = problem.spec.n_features
         n_models, n_rows, _ = bend.shape
         # Padding entries of `active` point at p, a column that is cut off again.
@@ -500,7 +536,7 @@ class Forward:
         noise: Tensor | None = None,
     ) -> Tensor:
         blocks = [
-            self.design(params, members, active, mask, rows, noise)
+            self.design(params, members, active, mask, rows, _some(noise, rows))
             for rows in self.chunks(members.n_models, active.shape[1])
         ]
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
@@ -544,12 +580,35 @@ class Forward:
             for rows in blocks:
                 if graph is None:
                     with torch.enable_grad():
-                        block = self.design(params, *args, rows, noise)
+                        block = self.design(params, *args, rows, _some(noise, rows))
                 else:
                     block = graph
                 (part,) = torch.autograd.grad(block, params, upstream[:, rows])
                 gradient += part
-        return Point(at, objective, gradient, eta)
+        return Point(at, objective, gradient, eta, penalty)
+
+    def differentiate_batch(
+        self, live: _Live, penalty: CoefPenalty, batch: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """Gradient estimated on a batch; coefficients and prices stay, (K, P)."""
+        problem, members = self.problem, live.members
+        params = live.params.detach().requires_grad_(True)
+        if live.active.shape[1] == 0:
+            return torch.zeros_like(params)
+        with torch.enable_grad():
+            graph = self.design(
+                params, members, live.active, live.active_mask, batch, noise
+            )
+        design = graph.detach()
+        # Weights of the batch stand for those of all rows.
+        weight = members.weight[:, batch] * (problem.n_rows / len(batch))
+        rows = Rows(problem.y[batch], problem.offset[batch], weight, problem.family)
+        some = replace(members, weight=weight, validation=None)
+        at = live.coefficients
+        eta = rows.eta(design, at.coef, at.intercept)
+        upstream = self.upstream(some, rows, penalty, design, eta, at)
+        (gradient,) = torch.autograd.grad(graph, params, upstream)
+        return gradient
 
     def upstream(
         self,
@@ -581,7 +640,7 @@ class Forward:
         at = newton_step(design, live.rows, ridge, live.coefficients)
         eta = live.rows.eta(design, at.coef, at.intercept)
         objective = live.rows.loss(eta) + penalty.value(at.coef)
-        return Point(at, objective, params.new_zeros(0), eta)
+        return Point(at, objective, params.new_zeros(0), eta, penalty)
 
     @torch.no_grad()
     def solve_exactly(
@@ -598,6 +657,10 @@ class Forward:
         rows = Rows(problem.y, problem.offset, members.weight, problem.family)
         penalty = self.penalty_of(members, design)
         return solve_coefficients(design, rows, penalty, start)
+
+
+def _some(noise: Tensor | None, rows: slice) -> Tensor | None:
+    return None if noise is None else noise[rows]
 
 
 def profile(
@@ -621,7 +684,7 @@ def profile(
     eta = rows.eta(design.detach(), at.coef, at.intercept)
     upstream = forward.upstream(members, rows, penalty, design.detach(), eta, at)
     (gradient,) = torch.autograd.grad(design, leaf, upstream)
-    return Point(at, exact.objective, gradient, eta)
+    return Point(at, exact.objective, gradient, eta, penalty)
 
 
 def choose_active(
