@@ -12,11 +12,12 @@ FEATURES = {
     "feature parameters": """basis : {"linear", "poly2", "spline", "auto"} or dict, \
 default="linear"
         How numeric features enter: as a line, a parabola, a natural cubic spline, or
-        whichever of line and spline the evidence prefers. A dictionary chooses by name
-        or position; features that it does not name are lines.
+        whichever of the three the evidence prefers. A dictionary chooses by name or
+        position; features that it does not name are lines.
     categorical : list of str or int, optional
         Columns to take for categories besides text, categorical and enum columns of a
-        data frame, which always are.
+        data frame, which always are. A category is one feature with one coefficient
+        per level other than the baseline.
     reference : {"mean", "median", "mode"} or dict, default="mean"
         The point that coefficients refer to. Columns of two values and categories stand
         at their most frequent value, unless a dictionary says otherwise.

@@ -372,7 +372,8 @@ def fit_rank_gauss(sample: _Sample, reference: float) -> RankGauss:
     rank = np.cumsum(share) - share / 2
     place = np.arange(len(rank))
     if len(rank) > N_SCORES:
-        place = np.unique(np.searchsorted(rank, np.linspace(0, 1, N_SCORES)[1:-1]))
+        even = np.linspace(0, 1, N_SCORES)[1:-1]
+        place = np.minimum(np.searchsorted(rank, even), len(rank) - 1)
         place = np.unique(np.concatenate([[0], place, [len(rank) - 1]]))
     normal = NormalDist()
     scores = np.array([normal.inv_cdf(float(r)) for r in rank[place]])
