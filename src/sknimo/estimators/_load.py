@@ -146,10 +146,14 @@ def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, 
         raise params.refuse("a mapping of parameters")
     for name in params.value:
         Node(name, "name of a parameter").text(known)
-    nodes = params.fields(*params.value)
-    return {
-        name: read_param(node) for name, node in zip(params.value, nodes, strict=True)
-    }
+    nodes = dict(zip(params.value, params.fields(*params.value), strict=True))
+    values = {name: read_param(node) for name, node in nodes.items()}
+    # `fit` checks parameters; these two are used without it.
+    if "handle_unknown" in nodes:
+        nodes["handle_unknown"].text(("error", "reference"))
+    if not isinstance(values.get("reference", ""), str | dict):
+        raise nodes["reference"].refuse("a string or a dict")
+    return values
 
 
 def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None:
