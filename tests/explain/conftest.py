@@ -5,7 +5,7 @@ network, good or bad. Random models bend much harder than any fit would.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import get_family
-from sknimo.features import FeatureMap, Linear, Polynomial
+from sknimo.features import (
+    FeatureMap,
+    FeatureOptions,
+    Linear,
+    Polynomial,
+    fit_features,
+)
 from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec, unpack
 
@@ -187,3 +193,106 @@ def draw_table():
         return features.reference + features.scale * rng.normal(size=shape)
 
     return draw
+
+
+# Every kind of feature: basis, input of the network, and whether values may be missing.
+LEVELS = {
+    "sex": ("man", "woman"),
+    "region": ("north", "east <&> $x$", "south", "two\nlines"),
+    "blood": (0, 1, 2),
+    "twin": (False, True),
+    "site": ("only",),
+}
+MIXED = (
+    "age",  # straight line, rank-Gauss input
+    "dose",  # parabola, clipped input
+    "bmi",  # spline with missing values
+    "income",  # straight line with missing values, rank-Gauss input
+    "smoker",  # number with two values
+    *LEVELS,
+    "constant",
+)
+MISSING = ("bmi", "income", "blood", "twin")
+
+
+def draw_mixed_table(n_rows=60, seed=0):
+    """Rows of every kind of feature, codes for levels and NaN for missing."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "age": 50 + 12 * rng.normal(size=n_rows),
+        "dose": rng.uniform(0, 40, n_rows),
+        "bmi": 25 + 4 * rng.normal(size=n_rows),
+        "income": np.exp(rng.normal(size=n_rows)),
+        "smoker": (rng.random(n_rows) < 0.3).astype(float),
+        "constant": np.ones(n_rows),
+    }
+    for name, levels in LEVELS.items():
+        shares = np.arange(len(levels), 0, -1) / np.arange(1, len(levels) + 1).sum()
+        columns[name] = rng.choice(len(levels), n_rows, p=shares).astype(float)
+    for name in MISSING:
+        columns[name][rng.random(n_rows) < 0.15] = np.nan
+    return np.column_stack([columns[name] for name in MIXED])
+
+
+def mixed_features(seed=0):
+    table = draw_mixed_table(200, seed + 100)
+    levels = [LEVELS.get(name) for name in MIXED]
+    basis = {"bmi": "spline", "dose": "poly2"}
+
+    def fit(**options):
+        options = FeatureOptions(basis=basis, **options)
+        return fit_features(
+            table, MIXED, np.ones(len(table)), levels, options, quiet=True
+        )
+
+    clipped, ranked = fit(clip_inputs=True), fit(input_scaling="rank_gauss")
+    standard = fit()
+    inputs = list(standard.input_bases)
+    for name, other in (("age", ranked), ("income", ranked), ("dose", clipped)):
+        inputs[MIXED.index(name)] = other.input_bases[MIXED.index(name)]
+    return replace(standard, input_bases=tuple(inputs))
+
+
+@pytest.fixture
+def make_mixed():
+    """A random model of every kind of feature that bends hard."""
+
+    def make(n_members=2, family="gaussian", seed=0, deaf=(), size=0.6):
+        features = mixed_features(seed)
+        rng = np.random.default_rng(seed)
+        p = features.n_features
+        owner = features.term_feature
+        spec = make_spec(features.input_feature.tolist(), p, (6, 5))
+        params = init_params(spec, range(seed, seed + n_members))
+        generator = torch.Generator().manual_seed(seed)
+        out = unpack(spec, params).out
+        out.copy_(size * torch.randn(out.shape, generator=generator).double())
+        silent = np.isin(owner, [MIXED.index(name) for name in deaf])
+        coef = rng.normal(size=(n_members, len(owner))) * ~silent
+        return FittedModel(
+            features=features,
+            family=get_family(family),
+            spec=spec,
+            coef=torch.as_tensor(coef),
+            intercept=torch.as_tensor(rng.normal(size=n_members)),
+            params=params,
+            modulated=torch.ones(n_members, p, dtype=torch.bool),
+        )
+
+    return make
+
+
+@pytest.fixture
+def mixed(make_mixed):
+    return make_mixed()
+
+
+@pytest.fixture
+def draw_mixed():
+    """Rows for such a model, `(n_rows, seed) -> (n, p)`."""
+    return draw_mixed_table
+
+
+@pytest.fixture
+def mixed_table(draw_mixed):
+    return draw_mixed()

@@ -102,24 +102,51 @@ def test_a_swap_is_antisymmetric_and_keeps_the_function(fitted):
     assert np.abs(total + model.base_value - model.eta(table)).max() <= 1e-10
 
 
-def test_gauge_minimises_the_energy_as_least_squares_does(make_model, draw_table):
-    model = make_model(n_features=4)
-    table = draw_table(model, n_rows=60)
+def least_squares_split(model, table):
+    """Nonlinear contributions of least energy, as a plain least-squares problem."""
     phi = model.features.terms(table)
-    straight = phi * model.term_coef
-    native = local_values(model, table).contributions - straight
+    native = local_values(model, table).contributions - phi * model.term_coef
     pairs = list(combinations(range(4), 2))
-    design = np.zeros((60, 4, len(pairs)))
+    design = np.zeros((len(table), 4, len(pairs)))
     for column, (i, j) in enumerate(pairs):
         design[:, i, column] = phi[:, i] * phi[:, j]
         design[:, j, column] = -phi[:, i] * phi[:, j]
     amount, *_ = np.linalg.lstsq(
         design.reshape(-1, len(pairs)), native.reshape(-1), rcond=None
     )
-    expected = native - design @ amount
-    swap = fit_gauge(model, table)
-    found = local_values(model, table, swap).contributions - straight
-    assert found == pytest.approx(expected, abs=1e-10)
+    return native - design @ amount
+
+
+@pytest.mark.parametrize(("n_rows", "tol"), [(60, 0.1), (1000, 0.005)])
+def test_gauge_minimises_the_energy_as_least_squares_does(
+    make_model, draw_table, monkeypatch, n_rows, tol
+):
+    model = make_model(n_features=4)
+    table = draw_table(model, n_rows=n_rows)
+    straight = model.features.terms(table) * model.term_coef
+
+    def found():
+        swap = fit_gauge(model, table)
+        return local_values(model, table, swap).contributions - straight
+
+    expected = least_squares_split(model, table)
+    # The ridge is a small part of it, the smaller the more rows there are.
+    assert found() == pytest.approx(expected, abs=tol)
+    monkeypatch.setattr("sknimo.explain._gauge.RIDGE", 0.0)
+    assert found() == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_gauge_holds_on_rows_it_has_not_seen(make_mixed, draw_mixed):
+    # As many products of terms as rows: least squares alone would fit the rows.
+    model = make_mixed()
+    few, fresh = draw_mixed(120, seed=3), draw_mixed(1000, seed=4)
+    straight = model.features.per_feature(model.features.terms(fresh) * model.term_coef)
+
+    def energy(swap):
+        bent = local_values(model, fresh, swap).contributions - straight
+        return (bent**2).sum(1).mean()
+
+    assert energy(fit_gauge(model, few)) < 0.7 * energy(None)
 
 
 def test_a_pure_product_is_shared_equally(make_model, draw_table, swap_products):

@@ -15,7 +15,10 @@ from the channel of term t to that of term u. It is found in two steps.
    out is the same from whatever split the model started.
 2. *Least squares.* Minimise the energy over the pairs that bend each other in that
    common split. Pairs that do not bend each other keep nothing of each other, so the
-   gauge never invents an interaction.
+   gauge never invents an interaction. A ridge pulls the answer towards the anchored
+   split in proportion to the number of pairs per row. Without it, curves and levels
+   (hundreds of products of terms on hundreds of rows) let the least squares fit the
+   rows: contributions shrink a little there and grow a thousandfold elsewhere.
 
 Shapes: n rows, p features, q terms, m grid values.
 """
@@ -40,6 +43,8 @@ MAX_GAUGE_ROWS = 1000
 PROBE_ROWS = 100
 CG_STEPS = 500
 CG_TOL = 1e-14
+# Pull towards the anchored split, for each pair of terms and effective row.
+RIDGE = 0.2
 
 
 def fit_gauge(
@@ -91,7 +96,7 @@ def _anchors(features: FeatureMap, j: int, column: np.ndarray) -> np.ndarray:
     if levels is not None:
         values = np.arange(len(levels), dtype=float)
     elif len(known):
-        values = np.quantile(known, np.linspace(0, 1, N_ANCHORS))
+        values = np.quantile(np.unique(known), np.linspace(0, 1, N_ANCHORS))
     else:
         values = features.reference[j : j + 1]
     return np.append(values, np.nan) if features.admits_missing[j] else values
@@ -130,10 +135,11 @@ def _least_squares(
     anchor: np.ndarray,
     allowed: np.ndarray,
 ) -> np.ndarray:
-    """Swap that minimises the energy of nonlinear contributions, by CG, (q, q).
+    """Swap that minimises energy and ridge of nonlinear contributions, by CG, (q, q).
 
     The normal equations are never formed: with `R` (n, p) the nonlinear contributions,
-    the gradient of the energy is `M - M.T` with `M = (phi * R)' phi`.
+    the gradient of the energy is `M - M.T` with `M = (phi * R)' phi`. Products are
+    measured in units of their own size: rare levels and wiggly curves have small terms.
     """
     features = model.features
     owner, p = features.term_feature, features.n_features
@@ -141,12 +147,19 @@ def _least_squares(
     bend = local - model.term_coef - phi @ anchor.T
     energy_of = sum_by_owner(phi * bend, owner, p)
 
+    square_size = (phi**2 * share[:, None]).T @ phi**2
+    size = np.sqrt(square_size, out=np.zeros_like(square_size), where=allowed)
+    per_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+
+    ridge = RIDGE * np.triu(allowed).sum() / _effective_rows(table, share)
+
     def gather(per_feature: np.ndarray) -> np.ndarray:
         moment = (phi * per_feature[:, owner] * share[:, None]).T @ phi
-        return (moment - moment.T) * allowed
+        return (moment - moment.T) * per_size
 
     def apply(swap: np.ndarray) -> np.ndarray:
-        return gather(sum_by_owner(phi * (phi @ swap.T), owner, p))
+        moved = phi * (phi @ (swap * per_size).T)
+        return gather(sum_by_owner(moved, owner, p)) + ridge * swap
 
     swap = np.zeros_like(anchor)
     residual = gather(energy_of)
@@ -160,10 +173,17 @@ def _least_squares(
             break
         image = apply(direction)
         curvature = float((direction * image).sum())
-        if curvature <= 0:  # a direction that the rows do not see
+        if curvature <= 0:  # a direction that the rows do not see, without a ridge
             break
         swap = swap + square / curvature * direction
         residual = residual - square / curvature * image
         last, square = square, float((residual**2).sum())
         direction = residual + square / last * direction
-    return swap * unit
+    return swap * per_size * unit
+
+
+def _effective_rows(table: np.ndarray, share: np.ndarray) -> float:
+    """Number of distinct rows that weigh as much as these, one repeated counts once."""
+    filled = np.where(np.isnan(table), np.inf, table)
+    _, place = np.unique(filled, axis=0, return_inverse=True)
+    return 1 / float((np.bincount(place.reshape(-1), share) ** 2).sum())
