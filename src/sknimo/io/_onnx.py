@@ -403,7 +403,12 @@ def _standardise(graph: _Graph, x: str, bases: Sequence[Any]) -> str:
         at_reference = graph.add("Equal", above, zero)
         lower = graph.add("Sub", above, graph.constant(residue))
         above = graph.add("Where", at_reference, zero, lower)
-    return graph.add("Div", above, graph.constant([[b.scale for b in bases]]))
+    z = graph.add("Div", above, graph.constant([[b.scale for b in bases]]))
+    if len(bases) > 1:
+        return z
+    # ONNX Runtime fuses a division by one number with a product that follows and keeps
+    # the number in single precision. Something in between prevents that.
+    return graph.add("Max", z, graph.constant(-np.inf))
 
 
 @singledispatch
@@ -426,20 +431,29 @@ def _(basis: Polynomial, graph: _Graph, x: str) -> str:
 
 @_terms.register
 def _(basis: Spline, graph: _Graph, x: str) -> str:
+    # As in `natural_spline`: cubes up to the last knot, a line beyond it.
     z = _standardise(graph, x, [basis])
-    knots = basis.knots
-    above = graph.add("Relu", graph.add("Sub", z, graph.constant(knots[None])))
-    cube = graph.add("Mul", graph.add("Mul", above, above), above)
-    # Cubes at the knots to the raw curves N_1 .. N_{k-2}, as in `natural_spline`.
-    pieces = np.zeros((len(knots), len(knots) - 1))
-    width = knots[-1] - knots[:-1]
-    pieces[np.arange(len(width)), np.arange(len(width))] = 1 / width
-    pieces[-1] = -1 / width
-    curves = pieces[:, :-1] - pieces[:, -1:]
-    raw = graph.concat([z, graph.add("MatMul", cube, graph.constant(curves))])
-    origin = np.append(0.0, np.maximum(-knots, 0.0) ** 3 @ curves)
-    raw = graph.add("Sub", raw, graph.constant(origin[None]))
+    knots, last = basis.knots[:-1], basis.knots[-1]
+    inside = graph.add("Min", z, graph.constant(last))
+    above = graph.add("Relu", graph.add("Sub", inside, graph.constant(knots[None])))
+    square = graph.add("Mul", above, above)
+    cube = graph.add("Mul", square, above)
+    pieces = np.diag(1 / (last - knots))
+    curves = pieces[:, :-1] - pieces[:, -1:]  # (k - 1, k - 2)
+    bent = graph.add("MatMul", cube, graph.constant(curves))
+    slope = graph.add("MatMul", square, graph.constant(3 * curves))
+    beyond = graph.add("Mul", graph.add("Sub", z, inside), slope)
+    raw = graph.concat([z, graph.add("Add", bent, beyond)])
+    raw = graph.add("Sub", raw, graph.constant(_spline_origin(basis, curves)))
     return graph.add("MatMul", raw, graph.constant(basis.transform))
+
+
+def _spline_origin(basis: Spline, curves: np.ndarray) -> np.ndarray:
+    """The raw columns at the reference, (1, k - 1)."""
+    inside = min(0.0, float(basis.knots[-1]))
+    above = np.maximum(inside - basis.knots[:-1], 0.0)
+    raw = above**3 @ curves - inside * (3 * above**2 @ curves)
+    return np.append(0.0, raw)[None]
 
 
 @_terms.register
