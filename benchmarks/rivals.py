@@ -199,13 +199,13 @@ def fit_lassonet_cv(rows: Rows, seed: int, n_jobs: int) -> Fitted:
     return Fitted(scaling.wrap(net.predict), features=net.best_selected_.numpy())
 
 
-def fit_ebm(rows: Rows, seed: int, n_jobs: int) -> Fitted:
+def fit_ebm(rows: Rows, seed: int, n_jobs: int, **options: Any) -> Fitted:
     """All defaults: fourteen bags, pairwise terms, its own validation rows."""
     from interpret import glassbox
 
     kind = "Regressor" if rows.is_regression else "Classifier"
     make = getattr(glassbox, f"ExplainableBoosting{kind}")
-    est = make(n_jobs=n_jobs, random_state=seed).fit(rows.X, rows.y)
+    est = make(n_jobs=n_jobs, random_state=seed, **options).fit(rows.X, rows.y)
     return Fitted(quietly(est.predict))
 
 
