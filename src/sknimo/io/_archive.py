@@ -127,7 +127,8 @@ def replace_file(path: Path, payload: bytes) -> None:
     if os.name == "posix":  # the new name itself must reach the disk
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            with suppress(OSError):  # some network file systems cannot
+                os.fsync(folder)
         finally:
             os.close(folder)
 
