@@ -7,8 +7,23 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from sknimo.explain import describe_training, summarise
+from sknimo.explain import describe_training, effect_curve, summarise
+from sknimo.explain._text import clean, cut, pad, width_of, wrap
 from sknimo.features import FeatureMap
+
+HOSTILE = (
+    "<script>alert('age')</script>",
+    "dose\nwith\tlines",
+    "体格指数（体重÷身長の二乗）とても長い",
+    "income " * 20,
+    "$\\frac{1}{2}$ & co",
+    "_sex",
+    "",
+    "b\x00lood",
+    "\u202etwin",
+    "site",
+    "constant",
+)
 
 
 class Text(HTMLParser):
@@ -121,3 +136,178 @@ def test_without_training_facts_nothing_is_made_up(fitted):
     assert "Deviance" not in text
     assert all(row.average_effect is None for row in summary.rows)
     assert re.search(r"Rows: +-", text)
+
+
+# Every kind of feature
+
+
+@pytest.fixture
+def mixed_page(make_mixed, draw_mixed):
+    model = make_mixed(deaf=("blood",))
+    table = draw_mixed(80)
+    facts = describe_training(model, table, model.eta(table))
+    return model, facts, summarise(model, facts, title="Mixed", reference="median")
+
+
+def test_there_is_one_row_per_feature_level_and_missing_value(mixed_page):
+    model, facts, summary = mixed_page
+    rows = [(row.name, row.kind, row.level) for row in summary.rows]
+    assert rows == [
+        ("age", "line", ""),
+        ("dose", "curve", ""),
+        ("bmi", "curve", ""),
+        ("bmi", "missing", "missing"),
+        ("income", "line", ""),
+        ("income", "missing", "missing"),
+        ("smoker", "line", ""),
+        ("sex", "category", ""),
+        ("sex", "baseline", "man"),
+        ("sex", "level", "woman"),
+        ("region", "category", ""),
+        ("region", "baseline", "north"),
+        ("region", "level", "east <&> $x$"),
+        ("region", "level", "south"),
+        ("region", "level", "two\nlines"),
+        ("blood", "category", ""),
+        ("blood", "baseline", "0"),
+        ("blood", "level", "1"),
+        ("blood", "level", "2"),
+        ("blood", "missing", "missing"),
+        ("twin", "category", ""),
+        ("twin", "baseline", "False"),
+        ("twin", "level", "True"),
+        ("twin", "missing", "missing"),
+    ]
+    assert summary.idle == ("site", "constant")
+
+
+def test_numbers_of_the_rows_are_those_of_the_effects(mixed_page):
+    model, facts, summary = mixed_page
+    effects = facts.effects
+    coef = dict(
+        zip(
+            model.features.coef_names,
+            model.features.coefficients(model.term_coef),
+            strict=True,
+        )
+    )
+    for row in summary.rows:
+        j = effects.names.index(row.name)
+        if row.is_feature:
+            assert row.average_effect == effects.average_effect[j]
+            assert row.bend == effects.bend[j]
+            assert row.role == effects.role[j]
+            assert np.isnan(row.coef) == (row.kind == "category")
+            if row.kind != "category":
+                assert row.coef == coef[row.name]
+        elif row.kind != "baseline":
+            assert row.coef == coef[f"{row.name}[{row.level}]"]
+            own = [
+                at
+                for at in effects.levels.of(j)
+                if effects.levels.levels[at] == row.level
+            ]
+            assert row.average_effect == effects.levels.average_effect[own[0]]
+
+
+def test_the_page_marks_baselines_levels_and_curves(mixed_page):
+    _, _, summary = mixed_page
+    text = str(summary)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:2] == ["dose", "(curve)"] for line in lines)
+    assert any(line.split() == ["north", "baseline"] for line in lines)
+    assert any(line.startswith("region ") and "4 levels" in line for line in lines)
+    assert any(line.startswith("  two\\nlines ") for line in lines)
+    assert "levels: change from the baseline" in text
+    assert "missing: change from the reference" in text
+
+
+def test_curves_are_given_with_the_range_of_their_effect(mixed_page):
+    model, _, summary = mixed_page
+    assert [name for name, _ in summary.curves] == ["dose", "bmi"]
+    found = effect_curve(model, "dose")
+    low, high = found.effect.min(), found.effect.max()
+    text = dict(summary.curves)["dose"]
+    assert text.startswith(f"from {low:.3g} at ") and f" to {high:.3g} at " in text
+
+
+def test_the_head_says_whose_effect_it_is(mixed_page):
+    model, facts, summary = mixed_page
+    reference = model.features.reference
+    text = " ".join(str(summary).split())
+    age = f"Reference (median, most frequent level): age {reference[0]:.4g}, dose"
+    assert age in text
+    assert "sex 'man', region 'north', blood 0, twin False" in text
+    chosen = summarise(model, facts, title="x", reference={"age": 30, "sex": "man"})
+    assert chosen.reference[0] == "Reference (set for 2 of 11 features)"
+    mode = summarise(model, facts, title="x", reference="mode")
+    assert mode.reference[0] == "Reference (most frequent value)"
+    assert summarise(model, facts, title="x").reference[0] == "Reference"
+
+
+def test_the_reference_of_many_features_is_cut_and_counted(make_model):
+    model = make_model(n_features=60)
+    summary = summarise(model, None, title="Sixty", reference="mean")
+    begin = str(summary).index("Reference (mean)")
+    end = str(summary).index("====", begin)
+    lines = str(summary)[begin:end].splitlines()
+    assert len(lines) == 3
+    shown = len(re.findall(r"\bx\d+ +-?\d", " ".join(lines)))
+    assert lines[-1].endswith(f"and {60 - shown} more")
+    assert len(summary.reference) == 61
+    html = summary._repr_html_()
+    assert "x59 " in html
+
+
+def test_hostile_names_and_levels_break_neither_text_nor_html(make_mixed, draw_mixed):
+    model = make_mixed(family="binomial")
+    model = replace(model, features=replace(model.features, names=HOSTILE))
+    table = draw_mixed(60)
+    y = (model.eta(table) > 0).astype(float)
+    summary = summarise(model, describe_training(model, table, y), title="Hostile")
+    lines = str(summary).split("\n")
+    assert max(map(width_of, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    html = summary._repr_html_()
+    cells = read_html(html)
+    assert "<script>" not in html and "<script>alert('age')</script>" in cells
+    assert "$\\frac{1}{2}$ & co" in cells
+    assert "_sex: woman" in cells
+    assert ": east <&> $x$" in cells  # a level of the feature without a name
+
+
+def test_ratios_of_levels_stand_in_the_third_column(make_mixed, draw_mixed):
+    model = make_mixed(family="poisson")
+    summary = summarise(model, None, title="Counts")
+    for row in summary.rows:
+        if row.kind == "category":
+            assert np.isnan(row.scaled)
+        else:
+            assert row.scaled == pytest.approx(np.exp(row.coef))
+    assert all(row.average_effect is None and row.bend is None for row in summary.rows)
+    assert max(map(len, str(summary).splitlines())) <= 80
+
+
+# Text
+
+
+def test_text_is_cut_by_the_columns_it_takes():
+    assert cut("a long name", 6) == "a lon~"
+    assert cut("年齢年齢", 6) == "年齢~"
+    assert width_of(cut("年齢" * 20, 19)) <= 19
+    assert pad("年齢", 6) == "年齢  "
+    assert clean("a\tb\x00\u202e") == "a\\tb\\x00\\u202e"
+    assert width_of("e\u0301") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 100, "a " * 60, "年" * 70, "", "ab " + "c" * 50]
+)
+@pytest.mark.parametrize("head", ["", "label: "])
+def test_wrapped_lines_fit_and_lose_nothing(text, head):
+    lines = wrap(text, 20, head, "  ")
+    assert max(map(width_of, lines)) <= 20
+    assert lines[0].startswith(head)
+    joined = lines[0].removeprefix(head) + "".join(line[2:] for line in lines[1:])
+    assert joined.replace(" ", "") == text.replace(" ", "")

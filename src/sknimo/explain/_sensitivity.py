@@ -21,6 +21,7 @@ from sknimo.explain._text import cut, pad, show_number
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
+ROUNDING = 1e-12
 POINTS = ("mean", "median", "lower_quartile", "upper_quartile")
 
 
@@ -60,6 +61,8 @@ class ReferenceSensitivity:
         Zero where nothing changes, infinite where a zero coefficient does.
         """
         change = np.abs(self.effects - self.coef[:, None]).max(axis=1, initial=0.0)
+        # Differences of eta around a coefficient of zero leave rounding behind.
+        change[change <= ROUNDING * np.abs(self.effects).max(initial=0.0)] = 0.0
         size = np.abs(self.coef)
         out = np.where(change > 0, np.inf, 0.0)
         return np.divide(change, size, out=out, where=size > 0)

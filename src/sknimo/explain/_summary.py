@@ -107,7 +107,7 @@ class Summary:
     rows : tuple of SummaryRow
         Features with a role, in the order of the columns, each followed by its levels.
     curves : tuple of (feature, text)
-        Where the effect of each curve begins and ends.
+        Smallest and largest effect of each curve, and where.
     idle : tuple of str
         Features that neither act nor modify.
     modifiers : tuple of (feature, text)
@@ -177,7 +177,8 @@ class Summary:
     def _sections(self) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
         """Headed lists below the table."""
         if self.curves:
-            yield "Curves (effect with everything else at the reference)", self.curves
+            head = "Curves (effect within 2 sd, everything else at the reference)"
+            yield head, self.curves
         if self.modifiers:
             head = "Bent most by (change of the coefficient per sd of each)"
             yield head, self.modifiers
@@ -346,9 +347,8 @@ def _curves(model: FittedModel, acts: np.ndarray) -> Iterator[tuple[str, str]]:
             found = effect_curve(model, j)
             low, high = int(found.effect.argmin()), int(found.effect.argmax())
             text = (
-                f"{found.effect[low]:.3g} at {found.value[low]:.4g} to "
-                f"{found.effect[high]:.3g} at {found.value[high]:.4g}, seen from "
-                f"{found.value[0]:.4g} to {found.value[-1]:.4g}"
+                f"from {found.effect[low]:.3g} at {found.value[low]:.4g} to "
+                f"{found.effect[high]:.3g} at {found.value[high]:.4g}"
             )
             yield found.feature, text
 
