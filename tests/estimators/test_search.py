@@ -38,19 +38,19 @@ from sklearn.model_selection import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-import sknimo.estimators._search as search_module
+import sknimo.estimators._path as path_module
+import sknimo.estimators._restarts as restarts_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._search import (
+from sknimo.estimators._folds import make_folds
+from sknimo.estimators._path import RELAXATION, fit_path, largest_alpha
+from sknimo.estimators._restarts import (
     EVIDENCE_MARGIN,
     MEMBER_SHARE,
-    RELAXATION,
     Runner,
     SearchResult,
     Task,
     choose_members,
-    fit_path,
-    largest_alpha,
 )
 from sknimo.families import FAMILIES
 from sknimo.solver import Coefficients, EvidenceOptions, start_state
@@ -320,7 +320,7 @@ class TestPath:
         share = torch.full((1, 50), 1 / 50, dtype=torch.float64)
         grid = np.geomspace(0.5, 0.01, 7)
         whole = fit_path(problem, share, grid)
-        monkeypatch.setattr(search_module, "PATH_BYTES", 8 * 4 * 50 * 4 * 2)
+        monkeypatch.setattr(path_module, "PATH_BYTES", 8 * 4 * 50 * 4 * 2)
         blocks = fit_path(problem, share, grid)
         for part in ("lasso", "free"):
             first, second = getattr(whole, part), getattr(blocks, part)
@@ -398,10 +398,10 @@ class TestFolds:
         return np.concatenate(losses).mean()
 
     @classmethod
-    def check_folds(cls, cv, X, y, folds, monkeypatch):
+    def check_folds(cls, cv, X, y, folds, monkeypatch, **options):
         """The held-out loss is that of these folds; relaxation would blur it."""
-        monkeypatch.setattr(search_module, "RELAXATION", (0.0,))
-        est = make_glm(cv=cv, alphas=[0.1]).fit(X, y)
+        monkeypatch.setattr(path_module, "RELAXATION", (0.0,))
+        est = make_glm(cv=cv, alphas=[0.1]).fit(X, y, **options)
         expected = cls.expected_loss(X, y, folds, 0.1)
         assert est.path_.cv_loss == pytest.approx([expected], rel=LOSS_RTOL)
 
@@ -475,6 +475,63 @@ class TestFolds:
         X, y = data
         folds = list(GroupKFold(self.FOLDS).split(X, y, np.arange(N_ROWS) // 7))
         self.check_folds(folds, X, y, folds, monkeypatch)
+
+    @pytest.mark.parametrize("kind", ["numbers", "words"])
+    def test_groups_reach_the_splitter(self, kind, data, monkeypatch):
+        X, y = data
+        groups = np.random.default_rng(0).permutation(np.arange(N_ROWS) // 7)
+        labels = groups if kind == "numbers" else np.array([f"g{g}" for g in groups])
+        splitter = GroupKFold(self.FOLDS)
+        folds = list(splitter.split(X, y, groups))
+        self.check_folds(splitter, X, y, folds, monkeypatch, groups=labels)
+
+    def test_a_whole_number_of_folds_keeps_groups_together(self, data):
+        """The same as naming the folds that it draws."""
+        X, y = data
+        groups = np.random.default_rng(0).permutation(np.arange(N_ROWS) // 7)
+        training = make_glm()._read_training_set(X, y, None, None, FAMILIES["gaussian"])
+        random = np.random.RandomState(0)
+        folds = make_folds(training, 3, groups, random)
+        assert len(folds) == 3
+        held_out = np.array([fold.held_out > 0 for fold in folds])[:, training.place]
+        assert (held_out.sum(axis=0) == 1).all()  # every row once
+        for fold in range(3):
+            inside = held_out[fold]
+            assert not set(groups[inside]) & set(groups[~inside])
+        sizes = held_out.sum(axis=1)
+        assert sizes.min() >= N_ROWS // 3 - 14  # two groups apart at most
+
+    def test_groups_of_one_row_are_folds_of_rows(self, data):
+        X, y = data
+        apart = make_glm(cv=3).fit(X, y, groups=np.arange(N_ROWS))
+        assert np.isfinite(apart.path_.cv_loss).all()
+
+    def test_rows_of_zero_weight_may_have_any_group(self, data):
+        X, y = data
+        weight = (np.arange(N_ROWS) % 4 > 0).astype(float)
+        groups = np.arange(N_ROWS) // 7
+        lost = np.where(weight > 0, groups, 999)
+        first, second = (
+            make_glm(cv=3).fit(X, y, weight, groups=g) for g in (groups, lost)
+        )
+        assert np.array_equal(first.path_.cv_loss, second.path_.cv_loss)
+
+    @pytest.mark.parametrize(
+        ("groups", "message"),
+        [
+            (np.zeros(N_ROWS), "single group"),
+            (np.arange(5), "one label per row: expected 60, got 5"),
+            (np.r_[np.nan, np.arange(N_ROWS - 1.0)], "missing label in row 0"),
+            (np.array([*range(N_ROWS - 1), None], dtype=object), "row 59"),
+        ],
+    )
+    def test_groups_that_cannot_be_used_are_refused(self, groups, message, data):
+        with pytest.raises(ValueError, match=message):
+            make_glm().fit(*data, groups=groups)
+
+    def test_a_group_splitter_without_groups_says_what_it_lacks(self, data):
+        with pytest.raises(ValueError, match="groups"):
+            make_glm(cv=GroupKFold(3)).fit(*data)
 
     def test_a_splitter_sees_the_rows_as_given(self, data, monkeypatch):
         """Blocks of sorted rows would hold out the largest targets."""
@@ -756,7 +813,7 @@ class TestTime:
         X, y = data
         clock = iter(np.arange(1000.0))
         monkeypatch.setattr(
-            search_module.time, "monotonic", lambda: next(clock), raising=True
+            restarts_module.time, "monotonic", lambda: next(clock), raising=True
         )
         est = make(max_time=2.5, n_starts=4)
         with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
@@ -1059,7 +1116,7 @@ class TestTools:
         def stop(*args, **kwargs):
             raise KeyboardInterrupt
 
-        return lambda: monkeypatch.setattr(search_module, "fit_evidence", stop)
+        return lambda: monkeypatch.setattr(restarts_module, "fit_evidence", stop)
 
     @EVERY_FAMILY
     def test_an_interrupted_fit_leaves_the_previous_one(self, family, interrupt):

@@ -1,0 +1,105 @@
+"""Folds: which rows train and which are held out.
+
+Folds speak of the rows as `fit` keeps them, sorted and merged; a splitter speaks of the
+rows as the user gave them. This module translates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import check_cv
+from sklearn.utils import column_or_1d
+
+from sknimo.estimators._data import TrainingSet
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Weights of the rows that a fold trains on and holds out, each (n,)."""
+
+    train: np.ndarray
+    held_out: np.ndarray
+
+
+def read_groups(groups: Any, n_rows: int) -> np.ndarray | None:
+    """One label per row of the user, or None."""
+    if groups is None:
+        return None
+    labels = column_or_1d(groups)
+    if len(labels) != n_rows:
+        raise ValueError(
+            f"groups must hold one label per row: expected {n_rows}, got {len(labels)}."
+        )
+    missing = np.array([label is None or label != label for label in labels], bool)
+    if missing.any():
+        raise ValueError(
+            f"groups holds a missing label in row {int(missing.argmax())}. Give every "
+            "row a label; one of its own if it belongs to no group."
+        )
+    return labels
+
+
+def make_folds(
+    data: TrainingSet,
+    cv: Any,
+    groups: np.ndarray | None,
+    random: np.random.RandomState,
+) -> list[Fold]:
+    """Training and held-out weight of every row, per fold.
+
+    A whole number makes random folds of distinct rows, or of whole groups where there
+    are any. A splitter, or an iterable of index pairs, refers to the rows as the user
+    gave them.
+    """
+    if isinstance(cv, Integral) and groups is None:
+        fold = random.permutation(len(data.table)) % min(int(cv), len(data.table))
+        return [
+            Fold(data.weight * (fold != k), data.weight * (fold == k))
+            for k in range(fold.max() + 1)
+        ]
+    folds = [
+        Fold(_total(data, train), _total(data, held_out))
+        for train, held_out in _splits(data, cv, groups, random)
+    ]
+    folds = [fold for fold in folds if fold.train.any() and fold.held_out.any()]
+    if not folds:
+        raise ValueError("cv leaves no fold with rows to train on and to hold out.")
+    return folds
+
+
+def _splits(
+    data: TrainingSet,
+    cv: Any,
+    groups: np.ndarray | None,
+    random: np.random.RandomState,
+) -> list[tuple[Any, Any]]:
+    """Rows to train on and to hold out, as positions or masks of the user's rows."""
+    used = data.place >= 0
+    if isinstance(cv, Integral) and groups is not None:
+        labels = np.unique(groups[used])
+        if len(labels) < 2:
+            raise ValueError(
+                f"groups holds a single group ({labels[0]!r}); folds need two at least."
+            )
+        fold_of = random.permutation(len(labels)) % min(int(cv), len(labels))
+        index = np.searchsorted(labels, groups[used])
+        fold = np.full(len(used), -1)
+        fold[used] = fold_of[index]
+        return [(used & (fold != k), fold == k) for k in range(fold_of.max() + 1)]
+    target = np.where(used, data.y[data.place], 0.0)
+    splitter = check_cv(cv, target, classifier=data.classes is not None)
+    placeholder = np.zeros((len(target), 1))
+    return list(splitter.split(placeholder, target, groups))
+
+
+def _total(data: TrainingSet, rows: Any) -> np.ndarray:
+    """Weight that some of the user's rows give to the rows that are kept, (n,)."""
+    index = np.arange(len(data.place))[np.asarray(rows)]  # positions or a mask
+    kept = index[data.place[index] >= 0]
+    return np.bincount(
+        data.place[kept], data.given_weight[kept], minlength=len(data.table)
+    )
