@@ -8,7 +8,7 @@ Shapes: M members, n rows, p features, q terms, r inputs.
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ import torch
 import sknimo.model
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.families import get_family
-from sknimo.features import FeatureMap, Linear
+from sknimo.features import FeatureMap, Linear, Polynomial
 from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec, unpack
 
@@ -102,7 +102,8 @@ def gradient_at_reference(model):
     reference = torch.as_tensor(features.reference)
     x = reference.clone().requires_grad_(True)
     owner = torch.as_tensor(features.term_feature)
-    terms = ((x - reference)[owner] * torch.as_tensor(features.unit)).unsqueeze(0)
+    slopes = torch.as_tensor(features.term_slopes(features.reference[None])[0])
+    terms = ((x - reference)[owner] * slopes).unsqueeze(0)
     eta = model.base_value + (terms * model.local_term_coef(terms, terms)).sum()
     (gradient,) = torch.autograd.grad(eta, x)
     return gradient.numpy()
@@ -197,21 +198,14 @@ class TestMask:
 class TestGroups:
     """A feature with several columns: one modulation, blind to all of them."""
 
-    @dataclass(frozen=True)
-    class Curve:
-        reference: float
-        n_terms: int = 2
-
-        def terms(self, x):
-            x = x - self.reference
-            return np.column_stack([x, x**2])
-
-        def unit(self):
-            return np.array([1.0, 0.0])
-
     @pytest.fixture
     def grouped(self):
-        bases = (self.Curve(1.0), Linear(0.0, 2.0), self.Curve(-1.0), Linear(3.0, 1.0))
+        bases = (
+            Polynomial(1.0, 1.0, 1.0),
+            Linear(0.0, 2.0),
+            Polynomial(-1.0, 1.0, 1.0),
+            Linear(3.0, 1.0),
+        )
         features = FeatureMap(("a", "b", "c", "d"), bases)
         spec = make_spec(features.input_feature, 4, (6, 5))
         params = init_params(spec, [0, 1])
@@ -255,7 +249,7 @@ class TestGroups:
         table = np.random.default_rng(0).normal(size=(20, 4))
         total = grouped.base_value + grouped.contributions(table).sum(axis=1)
         assert total == pytest.approx(grouped.eta(table), abs=ROUNDING)
-        slope = grouped.features.per_feature(grouped.term_coef * grouped.features.unit)
+        slope = grouped.features.coefficients(grouped.term_coef)
         step = 1e-6 * np.eye(4)
         at = grouped.features.reference
         rise = grouped.eta(at + step) - grouped.eta(at - step)
@@ -288,7 +282,7 @@ class TestMembers:
     def test_the_average_keeps_the_identities(self, pair):
         both, _, _ = pair
         X, _ = draw("gaussian", seed=5)
-        coef = both.features.per_feature(both.term_coef * both.features.unit)
+        coef = both.features.coefficients(both.term_coef)
         tol = IDENTITY["float64"]
         assert gradient_at_reference(both) == pytest.approx(coef, abs=tol, rel=tol)
         total = both.base_value + both.contributions(X).sum(axis=1)

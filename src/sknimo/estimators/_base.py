@@ -273,6 +273,25 @@ class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
         table = self._read_table(X, reset=False)
         return self.model_.eta(table, read_offset(offset, len(table)))
 
+    def extrapolation_score(self, X: Any) -> np.ndarray:
+        """How far each row lies beyond the training range.
+
+        Zero within the range of every column. Beyond it, distance to the range in
+        standard deviations of the training rows, largest over columns. Levels, missing
+        values and columns that were constant in training do not count.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        excess = self.model_.features.excess(self._read_table(X))
+        return excess.max(axis=1, initial=0.0)
+
     def _check_fitted(self) -> None:
         check_is_fitted(self)
 

@@ -41,13 +41,13 @@ RESIDUE = 1e-12
 N_KNOTS = 10
 # Half of the knots follow the rows, half are even between these shares of them.
 EVEN_KNOTS = (0.02, 0.98)
-# Below these shares of the range and of the variance lies nothing but rounding.
+# Below these shares of the range and of the widest curve lies nothing but rounding.
 KNOT_GAP = 1e-9
-CURVE_VARIANCE = 1e-12
+CURVE_SPREAD = 1e-10
 # A curve needs this many distinct values.
 SPLINE_VALUES = 6
 POLYNOMIAL_VALUES = 3
-# Quantiles between which normal scores are interpolated.
+# Values between which normal scores are interpolated.
 N_SCORES = 129
 # A reference with no row within this many standard deviations is nobody's; fewer rows
 # than that cannot be near everything.
@@ -309,19 +309,22 @@ def fit_spline(sample: _Sample, line: Linear) -> Spline | Linear:
     raw = natural_spline(z, knots)
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
-    variance = share @ curves**2
+    widest = np.sqrt(share @ curves**2).max(initial=0.0)
     tilt = (share * line_column) @ curves / (share @ line_column**2)
     curves = curves - np.outer(line_column, tilt)
-    size, direction = np.linalg.eigh((curves * share[:, None]).T @ curves)
-    kept = size > CURVE_VARIANCE * variance.sum()
+    # Not from their covariance: squares lose the curves in the bulk of a skewed column.
+    _, size, direction = np.linalg.svd(
+        np.sqrt(share)[:, None] * curves, full_matrices=False
+    )
+    kept = size > CURVE_SPREAD * widest
     if not kept.any():
         return line
-    whiten = direction[:, kept] / np.sqrt(size[kept])
+    whiten = direction[kept].T / size[kept]
     wiggle, turn = np.linalg.eigh(whiten.T @ natural_spline_curvature(knots) @ whiten)
     whiten = whiten @ turn
     # Signs of eigenvectors are arbitrary; fix them.
     whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
-    wiggle = np.maximum(wiggle, CURVE_VARIANCE * wiggle.max())
+    wiggle = np.maximum(wiggle, 1e-15 * wiggle.max())
     whiten *= np.sqrt(wiggle[0] / wiggle)
     transform = np.zeros((len(knots) - 1, 1 + whiten.shape[1]))
     transform[0, 0] = 1.0
@@ -367,15 +370,16 @@ def _fit_input(
 
 
 def fit_rank_gauss(sample: _Sample, reference: float) -> RankGauss:
-    """Normal scores of mid-ranks, thinned to quantiles, with unit spread."""
+    """Normal scores of mid-ranks, thinned to even scores, with unit spread."""
     share = sample.weight / sample.weight.sum()
     rank = np.cumsum(share) - share / 2
+    normal = NormalDist()
     place = np.arange(len(rank))
     if len(rank) > N_SCORES:
-        even = np.linspace(0, 1, N_SCORES)[1:-1]
-        place = np.minimum(np.searchsorted(rank, even), len(rank) - 1)
-        place = np.unique(np.concatenate([[0], place, [len(rank) - 1]]))
-    normal = NormalDist()
+        low, high = (normal.inv_cdf(float(rank[end])) for end in (0, -1))
+        even = [normal.cdf(score) for score in np.linspace(low, high, N_SCORES)[1:-1]]
+        near = np.minimum(np.searchsorted(rank, even), len(rank) - 1)
+        place = np.unique(np.concatenate([[0], near, [len(rank) - 1]]))
     scores = np.array([normal.inv_cdf(float(r)) for r in rank[place]])
     points = sample.values[place]
     spread = fit_linear(np.interp(sample.values, points, scores), share).scale

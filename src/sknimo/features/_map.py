@@ -147,12 +147,15 @@ class FeatureMap:
         return total
 
     def excess(self, table: np.ndarray) -> np.ndarray:
-        """Distance beyond the training range in units of the scale, (n, p)."""
+        """Distance beyond the training range in units of the scale, (n, p).
+
+        Zero for missing values and for constant columns, which the model ignores.
+        """
         if not self.low:
             return np.zeros(table.shape)
         low, high = np.array(self.low), np.array(self.high)
         beyond = np.maximum(np.maximum(low - table, table - high), 0.0)
-        width = np.where(self.scale > 0, self.scale, 1.0)
+        width = np.where(self.scale > 0, self.scale, np.inf)
         return np.where(np.isnan(table), 0.0, beyond / width)
 
 

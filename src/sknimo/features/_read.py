@@ -165,7 +165,7 @@ def _is_text(column: Column) -> bool:
     if isinstance(column, np.ndarray):
         return False
     if column.dtype in (nw.String, nw.Categorical, nw.Enum):
-        return True
+        return not column.is_null().all()  # a column of nothing may have any type
     return column.dtype == nw.Object and any(
         isinstance(value, str) for value in column.to_list()
     )
@@ -268,7 +268,7 @@ def _read_numbers(column: Column, name: str, admit_missing: bool) -> np.ndarray:
     missing = column.is_null().to_numpy()
     if missing.any() and not admit_missing:
         raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
-    if missing.all():  # a column of nothing may have any type
+    if missing.all():
         return np.full(len(missing), np.nan)
     if dtype == nw.Object:
         return _read_objects(column.to_numpy(), name, admit_missing)
@@ -309,8 +309,9 @@ def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndar
             numbers[row] = np.nan
             continue
         if isinstance(value, str | bytes):
+            text = value.item() if isinstance(value, np.generic) else value
             raise ValueError(
-                _not_numbers(f"Column {name!r} holds {value!r} at row {row}")
+                _not_numbers(f"Column {name!r} holds {text!r} at row {row}")
             )
         try:
             numbers[row] = float(value)
