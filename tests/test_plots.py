@@ -245,7 +245,7 @@ def test_beeswarm_draws_every_contribution_once(case):
 
 
 def test_beeswarm_thins_long_tables(small, monkeypatch):
-    monkeypatch.setattr(plots, "MAX_POINTS", 30)
+    monkeypatch.setattr("sknimo.plots._style.MAX_POINTS", 30)
     ax = plots.plot_beeswarm(small.explanation)
     assert len(points(ax)) == 30 * 5
 

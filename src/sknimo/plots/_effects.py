@@ -1,0 +1,339 @@
+"""Figures of coefficients: per feature, per level, along a feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sknimo.explain import EffectCurve, Effects, Explanation
+from sknimo.plots._style import (
+    BLUE,
+    DARK,
+    DASHED,
+    DOTS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    eta_label,
+    largest,
+    make_axes,
+    missing_place,
+    name_rows,
+    note_above,
+    plain,
+    say_what_is_missing,
+    short,
+    strip,
+    thin,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lines:
+    """One line per coefficient: slopes, contrasts of levels, missing values.
+
+    `labels` name them, `feature` and `factor` (c,) say whose they are and what makes a
+    slope one per standard deviation; `coef` is (c,), and `main` marks slopes and only
+    other levels, for which one number per feature can stand.
+    """
+
+    labels: list[str]
+    feature: np.ndarray
+    factor: np.ndarray
+    coef: np.ndarray
+    main: np.ndarray
+
+
+def _coefficient_lines(record: Effects) -> _Lines:
+    labels, feature, factor, coef, main = [], [], [], [], []
+    levels = record.levels
+    for j, name in enumerate(record.names):
+        if record.kinds[j] != "category":
+            labels.append(name)
+            feature.append(j)
+            factor.append(record.scale[j])
+            coef.append(record.coef[j])
+            main.append(True)
+        for at in levels.of(j):
+            if not levels.baseline[at]:
+                labels.append(f"{name}: {levels.levels[at]}")
+                feature.append(j)
+                factor.append(1.0)
+                coef.append(levels.coef[at])
+                two = record.kinds[j] == "category" and not np.isnan(record.coef[j])
+                main.append(two and not levels.missing[at])
+    return _Lines(
+        labels,
+        np.array(feature, dtype=int),
+        np.array(factor),
+        np.array(coef),
+        np.array(main, dtype=bool),
+    )
+
+
+def _spread_features(record: Effects, lines: _Lines, values: Any) -> np.ndarray:
+    """Other coefficients, one per line or one per feature, as one per line."""
+    other = np.asarray(values, dtype=float)
+    if other.shape == lines.coef.shape:
+        return other
+    if other.shape != (len(record.names),):
+        raise ValueError(
+            f"against holds {other.shape[0]} numbers; there are {len(lines.coef)} "
+            f"coefficients of {len(record.names)} features."
+        )
+    return np.where(lines.main, other[lines.feature], np.nan)
+
+
+def plot_coefficients(
+    record: Effects,
+    ax: Axes | None = None,
+    *,
+    against: Any = None,
+    standardised: bool = True,
+    max_features: int = 30,
+) -> Axes:
+    """Coefficients at the reference, beside the truth or those of rivals.
+
+    Parameters
+    ----------
+    record : Effects
+    ax : Axes, optional
+    against : array of shape (p,) or (c,), or mapping of name to array, optional
+        Other coefficients per unit, one per feature or one per coefficient; a bare
+        array is the truth.
+    standardised : bool, default=True
+        Show slopes per standard deviation instead of per unit. Levels and missing
+        values are contrasts either way.
+    max_features : int, default=30
+        Largest coefficients to show; those of one feature stand together.
+    """
+    lines = _coefficient_lines(record)
+    factor = lines.factor if standardised else np.ones_like(lines.factor)
+    series = {"NIMO": lines.coef * factor}
+    if against is not None:
+        others = against if isinstance(against, Mapping) else {"truth": against}
+        series |= {
+            name: _spread_features(record, lines, coef) * factor
+            for name, coef in others.items()
+        }
+    size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
+    kept = largest(size, max_features)
+    # Features by their largest coefficient, coefficients of one feature together.
+    rank = np.zeros(len(record.names))
+    np.maximum.at(rank, lines.feature[kept], size[kept])
+    shown = kept[np.lexsort((kept, lines.feature[kept], -rank[lines.feature[kept]]))]
+    ax = make_axes(ax, 6.0, len(shown))
+    places = np.arange(len(shown))
+    ax.axvline(0, color=GREY, lw=0.8)
+    styles: Sequence[dict[str, Any]] = (
+        {"marker": "o", "color": BLUE},
+        {"marker": "D", "mfc": "none", "mec": ORANGE, "mew": 1.6},
+        {"marker": "x", "color": GREEN, "mew": 1.8},
+        {"marker": "s", "mfc": "none", "mec": PINK, "mew": 1.6},
+    )
+    for at, (name, coef) in enumerate(series.items()):
+        style = styles[at % len(styles)]
+        ax.plot(coef[shown], places, ls="none", ms=7 - at, label=name, **style)
+    ax.hlines(places, 0, series["NIMO"][shown], color=BLUE, lw=1.2)
+    name_rows(ax, [lines.labels[at] for at in shown])
+    unit = "standard deviation" if standardised else "unit"
+    with_levels = len(lines.labels) > len(record.names) or "category" in record.kinds
+    levels = " or against the baseline" if with_levels else ""
+    ax.set_xlabel(f"coefficient per {unit}{levels}, at the reference")
+    if len(series) > 1:
+        ax.legend(frameon=False, fontsize=9)
+    noun = "coefficients" if with_levels else "features"
+    say_what_is_missing(ax, len(shown), len(lines.labels), noun)
+    return ax
+
+
+def plot_levels(
+    record: Effects,
+    ax: Axes | None = None,
+    *,
+    feature: int | str | None = None,
+    max_levels: int = 40,
+) -> Axes:
+    """Contrasts of levels and missing values: at the reference and on average.
+
+    Parameters
+    ----------
+    record : Effects
+    ax : Axes, optional
+    feature : int or str, optional
+        One feature; all that have levels by default.
+    max_levels : int, default=40
+        Levels to show.
+    """
+    levels = record.levels
+    shown = np.arange(len(levels))
+    if feature is not None:
+        j = record.names.index(feature) if isinstance(feature, str) else feature
+        shown = levels.of(j % len(record.names))
+    n_all, shown = len(shown), shown[:max_levels]
+    ax = make_axes(ax, 6.0, len(shown))
+    if len(shown) == 0:
+        ax.axis("off")
+        ax.text(0.5, 0.5, "no feature has levels", ha="center", color=DARK)
+        return ax
+    places = np.arange(len(shown))
+    ax.axvline(0, color=GREY, lw=0.8)
+    mean, spread = levels.average_effect[shown], levels.effect_sd[shown]
+    ax.hlines(places, mean - spread, mean + spread, color=ORANGE, lw=1.2, alpha=0.7)
+    ax.plot(
+        mean,
+        places,
+        ls="none",
+        marker="D",
+        mfc="white",
+        mec=ORANGE,
+        mew=1.6,
+        ms=6,
+        label="average over the rows, and sd",
+    )
+    coef = levels.coef[shown]
+    ax.plot(coef, places, ls="none", marker="o", color=BLUE, label="at the reference")
+    names = [
+        _level_label(levels.features[at], levels.levels[at], bool(levels.baseline[at]))
+        if feature is None
+        else _level_label("", levels.levels[at], bool(levels.baseline[at]))
+        for at in shown
+    ]
+    name_rows(ax, names, cut=False)
+    ax.set_xlabel("change from the baseline, or from the reference to missing")
+    if feature is not None:
+        ax.set_title(short(levels.features[shown[0]]), fontsize=10, loc="left")
+    ax.legend(
+        frameon=False, fontsize=9, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.06)
+    )
+    say_what_is_missing(ax, len(shown), n_all, "levels")
+    return ax
+
+
+def _level_label(feature: str, level: str, baseline: bool) -> str:
+    name = f"{short(feature, 14)}: " if feature else ""
+    return name + short(level, 18) + (" (baseline)" if baseline else "")
+
+
+def plot_effect_curve(
+    record: EffectCurve, ax: Axes | None = None, *, rows: Explanation | None = None
+) -> Axes:
+    """What one feature does with all others at the reference.
+
+    A line or curve over its values; points against the baseline for levels.
+
+    Parameters
+    ----------
+    record : EffectCurve
+    ax : Axes, optional
+    rows : Explanation, optional
+        Rows to scatter behind a curve: their contributions, which other features bend.
+    """
+    if record.labels is not None:
+        return _plot_level_effects(record, ax)
+    ax = make_axes(ax, 6.0, 11)
+    ax.axhline(0, color=GREY, lw=0.8)
+    ax.axvline(record.reference, color=GREY, lw=0.8, ls=DASHED)
+    note_above(ax, record.reference, f"reference {record.reference_text}")
+    if rows is not None:
+        some, j = thin(len(rows)), rows.column(record.feature)
+        ax.scatter(
+            rows.data[some, j],
+            rows.values[some, j],
+            s=12,
+            color=GREY,
+            label="rows: contributions",
+            **DOTS,
+        )
+    few = len(record.value) <= 10 and record.kind != "curve"
+    ax.plot(
+        record.value,
+        record.effect,
+        color=BLUE,
+        lw=2.2,
+        marker="o" if few else None,
+        label="all else at the reference",
+    )
+    if record.missing is not None:
+        place = missing_place(ax, record.value)
+        ax.plot(
+            place, record.missing, marker="s", ls="none", color=ORANGE, label="missing"
+        )
+    ax.set_xlabel(plain(record.feature))
+    ax.set_ylabel(f"effect on the {eta_label(record)}")
+    if rows is not None:
+        ax.legend(frameon=False, fontsize=9)
+    strip(ax)
+    return ax
+
+
+def _plot_level_effects(record: EffectCurve, ax: Axes | None) -> Axes:
+    """Points against the baseline, one line per level."""
+    baseline = int(record.reference)
+    names = [
+        _level_label("", label, code == baseline)
+        for code, label in enumerate(record.labels or ())
+    ]
+    effect = record.effect
+    if record.missing is not None:
+        names.append("missing")
+        effect = np.append(effect, record.missing)
+    ax = make_axes(ax, 6.0, len(names))
+    places = np.arange(len(names))
+    ax.axvline(0, color=GREY, lw=0.8)
+    ax.hlines(places, 0, effect, color=BLUE, lw=1.6)
+    colours = [DARK if place == baseline else BLUE for place in places]
+    ax.scatter(effect, places, s=45, c=colours, zorder=3)
+    name_rows(ax, names, cut=False)
+    ax.set_xlabel(f"effect on the {eta_label(record)}, against the baseline")
+    ax.set_title(short(record.feature), fontsize=10, loc="left")
+    return ax
+
+
+def plot_nonlinearity(
+    record: Effects,
+    ax: Axes | None = None,
+    *,
+    measure: Literal["bend", "nonlinearity"] = "bend",
+    max_features: int = 30,
+) -> Axes:
+    """How far each effect is bent, largest effects on top.
+
+    Features that act only through others are left out: their effect averages to little
+    and varies by nature.
+
+    Parameters
+    ----------
+    record : Effects
+    ax : Axes, optional
+    measure : {"bend", "nonlinearity"}, default="bend"
+        The share of the effect that varies with other features (invariant), or the
+        paper's `mean |1 + g_j|`, which depends on how the network splits products.
+    max_features : int, default=30
+    """
+    if measure not in ("bend", "nonlinearity"):
+        raise ValueError(
+            f"measure must be one of 'bend', 'nonlinearity', got {measure!r}."
+        )
+    values = getattr(record, measure)
+    base = 0.0 if measure == "bend" else 1.0
+    size = np.hypot(record.average_effect, record.effect_sd) * record.scale
+    size = np.nan_to_num(size)
+    shown = largest(np.where(record.roles.acts, size, 0.0), max_features)
+    ax = make_axes(ax, 5.5, len(shown))
+    places = np.arange(len(shown))
+    ax.barh(places, values[shown] - base, left=base, color=BLUE, height=0.62)
+    ax.axvline(base, color=DARK, lw=0.8)
+    name_rows(ax, [record.names[j] for j in shown])
+    if measure == "bend":
+        ax.set_xlim(0, 1)
+        ax.set_xlabel("share of the effect that varies with other features")
+    else:
+        ax.set_xlabel("mean |1 + g|, 1 = unbent (depends on the split)")
+    say_what_is_missing(ax, len(shown), len(record.names))
+    return ax

@@ -1,0 +1,293 @@
+"""Figures of pairs of features: who bends whom, and what two do together."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib.patches import FancyArrowPatch
+
+from sknimo.explain import CorrectionCurve, Explanation, Interactions, PairSurface
+from sknimo.plots._style import (
+    AMBER,
+    BLUE,
+    CYCLE,
+    DARK,
+    DASHED,
+    DIVERGING,
+    DOTS,
+    GREY,
+    HEAT,
+    MARKERS,
+    colour_bar,
+    colour_of,
+    largest,
+    legend_name,
+    make_axes,
+    name_levels,
+    note_above,
+    place_values,
+    plain,
+    say_what_is_missing,
+    short,
+    strip,
+    thin,
+)
+
+# Interactions below this share of the strongest are left out of figures.
+FAINT = 0.02
+# Cells of a map that get their number written in.
+MAX_NUMBERS = 64
+BEYOND = "eta beyond the two features alone"
+
+
+def plot_correction(
+    record: CorrectionCurve, ax: Axes | None = None, *, rows: Explanation | None = None
+) -> Axes:
+    """The coefficient of one feature along a modifier, all else at the reference.
+
+    Parameters
+    ----------
+    record : CorrectionCurve
+    ax : Axes, optional
+    rows : Explanation, optional
+        Rows to scatter behind the curve: their local coefficients, which other
+        features bend as well.
+    """
+    ax = make_axes(ax, 6.0, 11)
+    levels = record.modifier_levels
+    several = bool(np.isnan(record.coef))
+    if rows is not None and not several:
+        _scatter_rows(ax, record, rows)
+    if levels is None:
+        ax.axvline(record.reference, color=GREY, lw=0.8, ls=(0, (1, 2)))
+    else:
+        name_levels(ax, levels)
+    few = levels is not None or len(record.grid) <= 10
+    line: dict[str, Any] = {
+        "lw": 0 if levels is not None else 2.2,
+        "ms": 8 if levels is not None else 6,
+    }
+    labels = [label for label in record.coef_labels if label]
+    for place, label in enumerate(labels if several else [""]):
+        coef = record.all_coef[:, place] if several else record.local_coef
+        mark = MARKERS[place % len(MARKERS)] if few else None
+        name = legend_name(label) if several else "all else at the reference"
+        ax.plot(
+            record.grid, coef, color=colour_of(place), marker=mark, label=name, **line
+        )
+    if several:
+        ax.axhline(0, color=GREY, lw=0.8)
+    else:
+        ax.axhline(record.coef, color=DARK, lw=0.9, ls=DASHED, label="coefficient")
+        ax.plot(record.reference, record.coef, marker="D", color=DARK, ls="none")
+    ax.set_xlabel(plain(record.modifier))
+    unit = (
+        "contrast with the baseline" if record.coef_labels[:1] != ("",) else "per unit"
+    )
+    ax.set_ylabel(f"coefficient of {short(record.feature)}, {unit}")
+    ax.legend(frameon=False, fontsize=9)
+    strip(ax)
+    return ax
+
+
+def _scatter_rows(ax: Axes, record: CorrectionCurve, rows: Explanation) -> None:
+    some = thin(len(rows))
+    j, k = rows.column(record.feature), rows.column(record.modifier)
+    coef = rows.local_coef[some, j]
+    at = place_values(ax, rows.data[some, k], record.modifier_levels, coef)
+    ax.scatter(at, coef, s=12, color=GREY, label="rows", **DOTS)
+
+
+def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
+    """What two features do together beyond what each does alone.
+
+    A map for two numbers or two categories; one line per level for a category and a
+    number.
+
+    Parameters
+    ----------
+    record : PairSurface
+    ax : Axes, optional
+    """
+    numbers = (record.levels_j is None) + (record.levels_k is None)
+    if numbers == 1:
+        return _plot_level_lines(record, ax)
+    ax = make_axes(ax, 5.6, 12)
+    top = float(np.abs(record.surface).max(initial=0.0)) or 1.0
+    mesh = ax.pcolormesh(
+        record.grid_j,
+        record.grid_k,
+        record.surface.T,
+        cmap=DIVERGING,
+        norm=TwoSlopeNorm(0, -top, top),
+        shading="nearest",
+    )
+    if record.levels_j is not None and record.levels_k is not None:
+        name_levels(ax, record.levels_j)
+        name_levels(ax, record.levels_k, "y")
+        if record.surface.size <= MAX_NUMBERS:
+            for (a, b), value in np.ndenumerate(record.surface):
+                ink = "white" if abs(value) > 0.6 * top else "black"
+                ax.text(a, b, f"{value:.2g}", ha="center", va="center", color=ink)
+    else:
+        _draw_contours(ax, record, top)
+        ax.axvline(record.reference[0], color=DARK, lw=0.9, ls=DASHED)
+        ax.axhline(record.reference[1], color=DARK, lw=0.9, ls=DASHED)
+    ax.set_xlabel(plain(record.names[0]))
+    ax.set_ylabel(plain(record.names[1]))
+    colour_bar(ax, mesh, BEYOND)
+    return ax
+
+
+def _draw_contours(ax: Axes, record: PairSurface, top: float) -> None:
+    """Contours of a surface of two numbers, and ticks where there are few values."""
+    if min(record.surface.shape) > 2:
+        lines = ax.contour(
+            record.grid_j,
+            record.grid_k,
+            record.surface.T,
+            levels=top * np.array([-0.8, -0.6, -0.4, -0.2, 0.2, 0.4, 0.6, 0.8]),
+            colors=DARK,
+            linewidths=0.5,
+        )
+        ax.clabel(lines, fontsize=7, fmt="%.2g")
+    for grid, ticks in ((record.grid_j, ax.set_xticks), (record.grid_k, ax.set_yticks)):
+        if len(grid) <= 5:
+            ticks(grid)
+
+
+def _plot_level_lines(record: PairSurface, ax: Axes | None) -> Axes:
+    """One line per level over the values of a number."""
+    by_row = record.levels_k is None  # the category is feature j
+    levels = record.levels_j if by_row else record.levels_k
+    surface = record.surface if by_row else record.surface.T
+    grid, number, category = (record.grid_k, 1, 0) if by_row else (record.grid_j, 0, 1)
+    ax = make_axes(ax, 6.0, 11)
+    ax.axhline(0, color=GREY, lw=0.8)
+    ax.axvline(record.reference[number], color=GREY, lw=0.8, ls=DASHED)
+    note_above(ax, record.reference[number], "reference")
+    baseline = int(record.reference[category])
+    for code, level in enumerate(levels or ()):
+        note = " (baseline)" if code == baseline else ""
+        ax.plot(
+            grid,
+            surface[code],
+            color=DARK if note else colour_of(code),
+            ls=("-", "--", ":")[code // len(CYCLE) % 3],
+            lw=1.2 if note else 2.0,
+            marker="o" if len(grid) <= 10 else None,
+            label=legend_name(level) + note,
+        )
+    ax.set_xlabel(plain(record.names[number]))
+    ax.set_ylabel(BEYOND)
+    name = short(record.names[category])
+    ax.legend(frameon=False, fontsize=9, title=name, title_fontsize=9)
+    strip(ax)
+    return ax
+
+
+def plot_interactions(
+    record: Interactions,
+    ax: Axes | None = None,
+    *,
+    kind: Literal["directed", "strength"] = "directed",
+    max_features: int = 30,
+) -> Axes:
+    """Heat map of who bends whom, or of how strongly pairs interact.
+
+    Parameters
+    ----------
+    record : Interactions
+    ax : Axes, optional
+    kind : {"directed", "strength"}, default="directed"
+    max_features : int, default=30
+        Features with the strongest interactions to show.
+    """
+    if kind not in ("directed", "strength"):
+        raise ValueError(f"kind must be one of 'directed', 'strength', got {kind!r}.")
+    table = getattr(record, kind)
+    size = np.maximum(table.max(axis=0), table.max(axis=1))
+    size = np.where(size >= FAINT * size.max(initial=0.0), size, 0.0)
+    shown = np.sort(largest(size, max_features))
+    part = table[np.ix_(shown, shown)]
+    count = len(shown)
+    if ax is None:
+        side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
+        _, ax = plt.subplots(figsize=(side + 1.2, side), layout="constrained")
+    mesh = ax.imshow(
+        np.ma.masked_less_equal(part, 0),
+        cmap=HEAT,
+        norm=Normalize(0, float(part.max(initial=0.0)) or 1.0),
+    )
+    names = [short(record.names[j]) for j in shown]
+    font = 9 if count <= 20 else 7.5
+    ax.set_xticks(np.arange(count), names, rotation=90, fontsize=font)
+    ax.set_yticks(np.arange(count), names, fontsize=font)
+    if count <= 8:
+        half = 0.4 * float(part.max(initial=0.0))
+        for j, k in zip(*np.nonzero(part > 0), strict=True):
+            ink = "white" if part[j, k] > half else "black"
+            ax.text(k, j, f"{part[j, k]:.2g}", ha="center", va="center", color=ink)
+    if kind == "directed":
+        ax.set_ylabel("coefficient of ...")
+        ax.set_xlabel("... is bent by")
+        label = "change of the coefficient, per sd of both"
+    else:
+        label = "mean |mixed derivative|, per sd of both"
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    colour_bar(ax, mesh, label)
+    say_what_is_missing(ax, count, len(record.names))
+    return ax
+
+
+def plot_modification_graph(
+    record: Interactions, ax: Axes | None = None, *, max_edges: int = 20
+) -> Axes:
+    """Graph of modification: an arrow from each feature to those that it bends.
+
+    Parameters
+    ----------
+    record : Interactions
+    ax : Axes, optional
+    max_edges : int, default=20
+        Strongest arrows to draw.
+    """
+    table = record.directed
+    order = np.argsort(-table, axis=None, kind="stable")[:max_edges]
+    bent, bends = np.unravel_index(order, table.shape)
+    size = table[bent, bends]
+    keep = (size > 0) & (size >= FAINT * size[0])
+    bent, bends, size = bent[keep], bends[keep], size[keep]
+    nodes = np.unique(np.concatenate([bent, bends]))
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 6.0), layout="constrained")
+    ax.set_aspect("equal")
+    ax.axis("off")
+    ax.set_xlim(-1.55, 1.55)
+    ax.set_ylim(-1.35, 1.35)
+    if len(nodes) == 0:
+        ax.text(0, 0, "no feature bends another", ha="center", color=DARK)
+        return ax
+    angle = np.pi / 2 - 2 * np.pi * np.arange(len(nodes)) / len(nodes)
+    place = np.c_[np.cos(angle), np.sin(angle)]
+    start, end = np.searchsorted(nodes, bends), np.searchsorted(nodes, bent)
+    for share, k, j in zip(size[::-1] / size[0], start[::-1], end[::-1], strict=True):
+        style = {"lw": 0.6 + 3.4 * share, "alpha": 0.35 + 0.6 * share, "color": BLUE}
+        style |= {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.18"}
+        style |= {"mutation_scale": 9 + 9 * share, "shrinkA": 11, "shrinkB": 11}
+        ax.add_patch(FancyArrowPatch(place[k], place[j], **style))
+    fill = [AMBER if acts else "white" for acts in record.roles.acts[nodes]]
+    ax.scatter(place[:, 0], place[:, 1], s=200, c=fill, edgecolors=DARK, zorder=3)
+    font = 10 if len(nodes) <= 16 else 8
+    for node, (x, y) in zip(nodes, place, strict=True):
+        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
+        name = short(record.names[node])
+        ax.text(1.13 * x, 1.15 * y, name, ha=side, va="center", fontsize=font)
+    title = "arrow: bends the coefficient of; filled: has an effect of its own"
+    ax.set_title(title, fontsize=9, color=DARK)
+    return ax

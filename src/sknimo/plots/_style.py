@@ -1,0 +1,282 @@
+"""Colours, labels and axes that all figures share.
+
+Colours are those of Okabe and Ito and maps that survive colour blindness (cividis,
+shades of blue, purple to orange).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sknimo.explain import EffectCurve, Explanation, clean, show_value
+
+try:
+    import matplotlib.pyplot as plt
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        "sknimo.plots needs matplotlib: pip install 'sknimo[plot]'."
+    ) from error
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+AMBER, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
+GREY, DARK = "#8C8C8C", "#333333"
+CYCLE = (BLUE, ORANGE, GREEN, AMBER, SKY, PINK)
+MARKERS = ("o", "s", "^", "D", "v", "P")
+SEQUENTIAL, DIVERGING = "cividis", "PuOr_r"
+# Zero stays white; the smallest number above it is already tinted.
+HEAT = LinearSegmentedColormap.from_list("heat", ["#DCE9F5", BLUE, "#00263D"])
+DASHED = (0, (4, 3))
+DOTS: dict[str, Any] = {"lw": 0, "alpha": 0.8}
+
+# Points beyond this many are thinned evenly: more ink, no more to see.
+MAX_POINTS = 2000
+MAX_NAME = 24
+# Levels that get a colour of their own; those beyond share grey.
+MAX_COLOURS = 2 * len(CYCLE)
+
+
+def make_axes(
+    ax: Axes | None, width: float, n_rows: int, row_height: float = 0.3
+) -> Axes:
+    """The given axes, or new ones high enough for a number of rows."""
+    if ax is not None:
+        return ax
+    height = float(np.clip(1.2 + row_height * n_rows, 2.2, 14))
+    _, made = plt.subplots(figsize=(width, height), layout="constrained")
+    return made
+
+
+def largest(size: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the largest sizes above zero, largest first; at least one."""
+    order = np.argsort(-size, kind="stable")[: max(count, 1)]
+    kept = order[size[order] > 0]
+    return kept if len(kept) else order[:1]
+
+
+def thin(n_rows: int) -> np.ndarray:
+    """Rows to draw, evenly spaced."""
+    if n_rows <= MAX_POINTS:
+        return np.arange(n_rows)
+    return np.linspace(0, n_rows - 1, MAX_POINTS).round().astype(int)
+
+
+def plain(text: object) -> str:
+    """Text that matplotlib draws as it is, dollar signs included."""
+    return clean(text).replace("$", r"\$")
+
+
+def short(name: object, width: int = MAX_NAME) -> str:
+    """Plain text cut to a width."""
+    text = clean(name)
+    return plain(text if len(text) <= width else text[: width - 1] + "…")
+
+
+def legend_name(name: object) -> str:
+    """Plain text that a legend does not take for a private label."""
+    text = short(name)
+    return f" {text}" if text.startswith("_") else text
+
+
+def colour_of(place: int) -> str:
+    """Colour of a level or series, grey beyond those that can be told apart."""
+    return CYCLE[place % len(CYCLE)] if place < MAX_COLOURS else GREY
+
+
+def marker_of(place: int) -> str:
+    """Marker that tells two series of one colour apart."""
+    return MARKERS[place // len(CYCLE) % len(MARKERS)]
+
+
+def name_rows(ax: Axes, names: list[str], cut: bool = True) -> None:
+    """Label horizontal rows, the first one on top."""
+    labels = [short(name) for name in names] if cut else names
+    font = 10 if len(names) <= 15 else 9 if len(names) <= 32 else 7
+    ax.set_yticks(np.arange(len(names)), labels, fontsize=font)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    strip(ax)
+    ax.spines["left"].set_visible(False)
+
+
+def note_above(ax: Axes, x: float, text: str) -> None:
+    """A word above the frame at a value of the horizontal axis."""
+    ax.annotate(
+        text,
+        (x, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        fontsize=9,
+    )
+
+
+def strip(ax: Axes) -> None:
+    """Only the two axes that carry numbers."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def say_what_is_missing(
+    ax: Axes, n_shown: int, n_total: int, noun: str = "features"
+) -> None:
+    """A note below the corner when not everything is drawn."""
+    if n_shown < n_total:
+        ax.set_title(
+            f"{n_shown} of {n_total} {noun}", fontsize=9, color=DARK, loc="left"
+        )
+
+
+def name_levels(ax: Axes, labels: Sequence[object], axis: str = "x") -> None:
+    """Name the levels along an axis, aslant where they would not fit side by side."""
+    texts = [short(label, 18) for label in labels]
+    places = np.arange(len(texts))
+    if axis == "y":
+        ax.set_yticks(places, texts)
+        ax.set_ylim(-0.6, len(texts) - 0.4)
+        return
+    crowded = sum(map(len, texts)) > 40 or len(texts) > 8
+    ax.set_xticks(places, texts)
+    if crowded:
+        plt.setp(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_xlim(-0.6, len(texts) - 0.4)
+
+
+def place_values(
+    ax: Axes, values: np.ndarray, levels: Sequence[object] | None, heights: np.ndarray
+) -> np.ndarray:
+    """Horizontal places of values, with ticks: levels side by side, missing last."""
+    missing = np.isnan(values)
+    if levels is not None:
+        labels = [*levels, *(["missing"] if missing.any() else [])]
+        name_levels(ax, labels)
+        lane = np.where(missing, len(levels), values)
+        places = lane.astype(float)
+        for at in np.unique(lane):
+            places[lane == at] += swarm(heights[lane == at], spread=0.3)
+        return places
+    known = values[~missing]
+    distinct = np.unique(known)
+    if len(distinct) == 2:
+        width = float(np.ptp(distinct))
+        ax.set_xticks(distinct)
+        ax.set_xlim(distinct[0] - 0.5 * width, distinct[1] + 0.5 * width)
+    if not missing.any():
+        return values
+    return np.where(missing, missing_place(ax, known), values)
+
+
+def missing_place(ax: Axes, known: np.ndarray) -> float:
+    """A place to the right of all known values, labelled."""
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    place = float(high + 0.1 * ((high - low) or 1.0))
+    ax.axvline(place - 0.04 * ((high - low) or 1.0), color=GREY, lw=0.5)
+    note_above(ax, place, "missing")
+    return place
+
+
+def scatter_shaded(
+    ax: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    shade: np.ndarray,
+    levels: Sequence[object] | None,
+    name: str,
+) -> None:
+    """Points coloured by another feature: by rank, or one colour per level."""
+    missing = np.isnan(shade)
+    ax.scatter(x[missing], y[missing], s=16, facecolors="none", edgecolors=GREY)
+    if levels is not None:
+        for code, level in enumerate(levels):
+            hit = shade == code
+            if hit.any():
+                ax.scatter(
+                    x[hit],
+                    y[hit],
+                    s=16,
+                    color=colour_of(code),
+                    marker=marker_of(code),
+                    label=legend_name(level),
+                    **DOTS,
+                )
+        ax.legend(frameon=False, fontsize=9, title=short(name), title_fontsize=9)
+        return
+    known = shade[~missing]
+    if not len(known):
+        return
+    dots = ax.scatter(
+        x[~missing],
+        y[~missing],
+        c=ranks(known),
+        s=16,
+        cmap=SEQUENTIAL,
+        norm=Normalize(0, 1),
+        **DOTS,
+    )
+    bar = colour_bar(ax, dots, short(name))
+    # Colours go by rank, so that a skewed modifier keeps them apart.
+    two = len(np.unique(known)) == 2
+    ticks = [0.0, 1.0] if two else [0.0, 0.25, 0.5, 0.75, 1.0]
+    at = np.quantile(known, ticks)
+    bar.set_ticks(ticks, labels=[f"{value:.3g}" for value in at])
+
+
+def value_label(name: str, value: float, levels: Any) -> str:
+    """A feature with its value, as one short line."""
+    return f"{short(name)} = {short(show_value(value, levels), 18)}"
+
+
+def colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
+    """A thin colour bar beside the axes."""
+    bar = ax.figure.colorbar(mappable, ax=ax, pad=0.02, fraction=0.05, aspect=30)
+    bar.set_label(label, fontsize=9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8)
+    return bar
+
+
+def eta_label(record: Explanation | EffectCurve) -> str:
+    """What the linear predictor is called under the link of a record."""
+    words = {"identity": "prediction", "logit": "log-odds", "log": "log of the mean"}
+    return words.get(record.family.link, "linear predictor")
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks between 0 and 1; ties share theirs, a constant gets one half."""
+    levels, inverse = np.unique(values, return_inverse=True)
+    if len(levels) == 1:
+        return np.full(len(values), 0.5)
+    below = np.concatenate([[0], np.cumsum(np.bincount(inverse))[:-1]])
+    return below[inverse] / max(below[-1], 1)
+
+
+def swarm(values: np.ndarray, n_bins: int = 70, spread: float = 0.4) -> np.ndarray:
+    """Vertical offsets that keep points of one bin apart, at most `spread`."""
+    span = np.ptp(values)
+    if span == 0:
+        return np.linspace(-spread / 2, spread / 2, len(values))
+    bins = np.minimum(((values - values.min()) / span * n_bins).astype(int), n_bins - 1)
+    order = np.argsort(bins, kind="stable")
+    first = np.searchsorted(bins[order], bins[order])
+    position = np.empty(len(values), dtype=int)
+    position[order] = np.arange(len(values)) - first
+    side = np.where(position % 2 == 0, 1, -1) * ((position + 1) // 2)
+    largest = max(int(np.abs(side).max()), 1)
+    return side * min(spread / largest, 0.06)
+
+
+def spread_labels(
+    heights: np.ndarray, limits: tuple[float, float], gap_share: float
+) -> np.ndarray:
+    """Heights moved apart so that labels do not overlap."""
+    gap = gap_share * (limits[1] - limits[0])
+    order = np.argsort(heights)
+    placed = np.array(heights, dtype=float)
+    for low, high in zip(order[:-1], order[1:], strict=True):
+        placed[high] = max(placed[high], placed[low] + gap)
+    return placed - (placed - heights).mean() if len(placed) else placed
