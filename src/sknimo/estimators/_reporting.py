@@ -83,6 +83,7 @@ class Reportable:
         Report
             Shows itself in notebooks; `save(path)` writes it.
         """
+        from sknimo.estimators._base import torch_threads
         from sknimo.report import render_report
 
         self._check_fitted()
@@ -94,9 +95,10 @@ class Reportable:
             held_out = self._read_sample(
                 X_test, y_test, sample_weight_test, offset_test
             )
-        report = render_report(
-            self._describe_fit(), sample, held_out=held_out, rows=rows, title=title
-        )
+        with torch_threads(0):  # many small evaluations: threads would only wait
+            report = render_report(
+                self._describe_fit(), sample, held_out=held_out, rows=rows, title=title
+            )
         if path is not None:
             report.save(path)
         return report

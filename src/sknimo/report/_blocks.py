@@ -8,7 +8,7 @@ import numpy as np
 
 from sknimo.model import FittedModel
 from sknimo.report._cases import Case
-from sknimo.report._effects import Line, show_value, spread_rows
+from sknimo.report._effects import Line, evaluate, show_value, spread_rows
 from sknimo.report._figures import (
     MAX_POINTS,
     curve_figure,
@@ -24,6 +24,7 @@ from sknimo.report._story import ETA_NAMES, Story
 from sknimo.report._text import (
     clean_text,
     common_decimals,
+    cut_text,
     join_words,
     show_fixed,
     show_number,
@@ -38,6 +39,8 @@ MAX_CURVES = 6
 FAINT_PAIR = 0.05
 # Features in the first table of coefficients; the others are folded.
 FIRST_FEATURES = 20
+# Names of modifiers are cut to this width; the modifier has a row of its own.
+MAX_NAME = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +144,15 @@ def _table_rows(
 ) -> list[TableRow]:
     model = story.model
     lines = [line for line in story.findings.lines if line.feature == feature]
-    bent_by = join_words(story.name(k) for k in story.findings.modifiers(feature))
+    modifiers = story.findings.modifiers(feature)
+    bent_by = join_words(cut_text(story.name(k), MAX_NAME) for k in modifiers)
     reference = show_value(model, feature, float(model.features.reference[feature]))
     if len(lines) == 1 and lines[0].label == "":
         note = f"at {reference}"
         return [_table_row(model, lines[0], story.name(feature), note, bent_by, limits)]
+    where = "at" if model.features.levels(feature) is None else "against"
     heading = TableRow(
-        story.name(feature), f"against {reference}", bent_by, heading=True
+        story.name(feature), f"{where} {reference}", bent_by, heading=True
     )
     rows = [heading]
     for line in lines:
@@ -166,10 +171,11 @@ def _table_row(
     limits: tuple[float, float],
     level: bool = False,
 ) -> TableRow:
-    if model.family.link == "identity":
-        scaled = line.coef * line.scale
-    else:
+    scaled: float | None
+    if model.family.link != "identity":
         scaled = float(np.exp(min(line.coef, 700.0)))
+    else:
+        scaled = line.coef * line.scale if line.label == "" else None
     return TableRow(
         name=name,
         note=note,
@@ -188,6 +194,7 @@ def _table_row(
 def make_effect_panels(story: Story) -> tuple[EffectPanel, ...]:
     model, findings = story.model, story.findings
     rows = story.sample.take(spread_rows(len(story.sample), MAX_POINTS))
+    values = evaluate(model, rows.table, story.swap).contributions
     panels = []
     acting = [j for j in findings.order if findings.roles.acts[j]]
     for feature in acting[:MAX_EFFECTS]:
@@ -198,7 +205,7 @@ def make_effect_panels(story: Story) -> tuple[EffectPanel, ...]:
         panels.append(
             EffectPanel(
                 name=story.name(feature),
-                figure=effect_figure(model, rows, story.swap, feature, shade),
+                figure=effect_figure(model, rows, values[:, feature], feature, shade),
                 shade="" if shade is None else story.name(shade.feature),
                 shade_ends="" if shade is None else shade.legend,
             )
@@ -209,11 +216,12 @@ def make_effect_panels(story: Story) -> tuple[EffectPanel, ...]:
 def make_pair_rows(story: Story) -> tuple[PairRow, ...]:
     pairs = story.findings.pairs[:MAX_PAIRS]
     largest = max((pair.joint for pair in pairs), default=0.0)
+    decimals = common_decimals([largest])
     return tuple(
         PairRow(
             story.name(pair.first),
             story.name(pair.second),
-            show_number(pair.joint, 3),
+            show_fixed(pair.joint, decimals).removeprefix("+"),
             share_cell(pair.joint / largest if largest > 0 else 0.0),
         )
         for pair in pairs

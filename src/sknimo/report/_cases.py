@@ -11,11 +11,11 @@ from numbers import Integral
 
 import numpy as np
 
+from sknimo.families import Family
 from sknimo.model import FittedModel
-from sknimo.report._effects import contributions, show_value
+from sknimo.report._effects import evaluate, show_value
 from sknimo.report._inputs import Sample
 from sknimo.report._quality import means, row_deviance
-from sknimo.report._text import clean_text
 
 # Typical rows by their place among the predictions, then rows that fit badly.
 PLACES = (
@@ -88,7 +88,7 @@ class Case:
 
 
 def choose_rows(
-    model: FittedModel, sample: Sample, rows: int | Sequence[int] | None
+    family: Family, sample: Sample, eta: np.ndarray, rows: int | Sequence[int] | None
 ) -> list[tuple[int, str]]:
     """Positions of the rows to explain, each with the reason why.
 
@@ -99,12 +99,11 @@ def choose_rows(
     if isinstance(rows, Sequence | np.ndarray):
         return [(_check_row(row, n_rows), "chosen") for row in rows]
     wanted = min(N_CASES if rows is None else max(int(rows), 0), n_rows)
-    eta = model.eta(sample.table, sample.offset)
     ranked = np.argsort(eta, kind="stable")
     chosen: dict[int, str] = {}
     for place, why in PLACES[:wanted]:
         chosen.setdefault(int(ranked[round(place * (n_rows - 1))]), why)
-    worst = np.argsort(-row_deviance(model.family, sample, eta), kind="stable")
+    worst = np.argsort(-row_deviance(family, sample, eta), kind="stable")
     for row in worst:
         if len(chosen) >= wanted:
             break
@@ -124,15 +123,16 @@ def _check_row(row: object, n_rows: int) -> int:
 def explain_cases(
     model: FittedModel,
     sample: Sample,
+    eta: np.ndarray,
     swap: np.ndarray,
     rows: int | Sequence[int] | None,
 ) -> tuple[Case, ...]:
-    """Explain the chosen rows."""
-    chosen = choose_rows(model, sample, rows)
+    """Explain the chosen rows of a sample with linear predictor `eta`."""
+    chosen = choose_rows(model.family, sample, eta, rows)
     if not chosen:
         return ()
     picked = sample.take(np.array([row for row, _ in chosen]))
-    parts = contributions(model, picked.table, swap)
+    parts = evaluate(model, picked.table, swap).contributions
     eta = model.base_value + picked.shift + parts.sum(axis=1)
     prediction = means(model.family, eta)
     return tuple(
@@ -159,7 +159,7 @@ def explain_cases(
 
 def _row_name(sample: Sample, row: int) -> str:
     """Position of a row, and its label where that says more."""
-    label = None if sample.labels is None else clean_text(sample.labels[row])
+    label = None if sample.labels is None else sample.labels[row]
     return f"row {row}" if label in (None, str(row)) else f"row {row} ({label})"
 
 
@@ -175,8 +175,8 @@ def _steps(
     steps = []
     for j in shown:
         amount = float(parts[j])
-        name, value = clean_text(names[j]), show_value(model, j, float(values[j]))
-        steps.append(Step(name, value, amount, start, start + amount))
+        value = show_value(model, j, float(values[j]))
+        steps.append(Step(names[j], value, amount, start, start + amount))
         start += amount
     if rest:
         amount = float(parts[rest].sum())

@@ -135,9 +135,8 @@ def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
 def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
     if fit.model.family.name != "binomial":
         return
-    eta = fit.model.eta(sample.table, sample.offset)
     gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
-    if np.abs(eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
+    if np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
         yield Check(
             "warn",
             "Separation",

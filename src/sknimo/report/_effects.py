@@ -23,12 +23,12 @@ from sknimo.report._text import clean_text, show_number
 
 # Rows over which local quantities, contrasts and pairs are taken.
 MAX_ROWS = 1000
-MAX_CONTRAST_ROWS = 400
-MAX_PAIR_ROWS = 200
+MAX_CONTRAST_ROWS = 200
+MAX_PAIR_ROWS = 100
 # Pairs are looked for among this many of the strongest features.
 MAX_PAIR_FEATURES = 16
-# Evaluations that all contrasts together may cost.
-CONTRAST_EVALUATIONS = 40_000
+# Rows that all contrasts together may evaluate.
+CONTRAST_EVALUATIONS = 20_000
 QUANTILES = (0.05, 0.95)
 # Features that bend less than this share of the strongest bend are not named.
 FAINT = 0.1
@@ -173,13 +173,30 @@ def spread_rows(n_rows: int, most: int) -> np.ndarray:
     return np.linspace(0, n_rows - 1, most).round().astype(int)
 
 
-def contributions(
-    model: FittedModel, table: np.ndarray, swap: np.ndarray
-) -> np.ndarray:
-    """Contributions in a gauge; with the base value they sum to eta, (n, p)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluated:
+    """A model at some rows.
+
+    Attributes
+    ----------
+    eta : ndarray of shape (n,)
+        Linear predictor without offset.
+    contributions : ndarray of shape (n, p)
+        In a gauge; with the base value they sum to `eta`.
+    """
+
+    eta: np.ndarray
+    contributions: np.ndarray
+
+
+def evaluate(model: FittedModel, table: np.ndarray, swap: np.ndarray) -> Evaluated:
+    """Linear predictor and contributions in one pass."""
+    parts = model.term_contributions(table)
     phi = model.features.terms(table)
-    moved = phi * (phi @ swap.T)
-    return model.features.per_feature(model.term_contributions(table) - moved)
+    return Evaluated(
+        eta=model.base_value + parts.sum(axis=1),
+        contributions=model.features.per_feature(parts - phi * (phi @ swap.T)),
+    )
 
 
 @torch.no_grad()
@@ -214,28 +231,30 @@ def _lines(model: FittedModel, sample: Sample, swap: np.ndarray) -> list[Line]:
     local = local_values(model, sample.table, swap)
     labels = [label for basis in features.bases for label in basis.labels]
     n_contrasts = sum(label != "" for label in labels) + features.n_features
-    most = min(MAX_CONTRAST_ROWS, max(50, CONTRAST_EVALUATIONS // (2 * n_contrasts)))
+    most = min(MAX_CONTRAST_ROWS, max(20, CONTRAST_EVALUATIONS // n_contrasts))
     few = sample.take(spread_rows(len(sample), most))
     out = []
+    baseline: dict[int, Evaluated] = {}
     for place, (j, label) in enumerate(zip(features.coef_feature, labels, strict=True)):
+        j = int(j)
         column = sample.table[:, j]
         known = ~np.isnan(column)
-        ends = _ends(model, int(j), label, column[known])
-        if ends is None:
-            effect, share = local.local_effect[known, j], sample.share[known]
-            bent = local.local_coef[known, j]
-            bent_share = share
-        else:
-            effect, bent = _contrasts(model, few.table, swap, int(j), ends)
-            share = bent_share = few.share
+        bent, bent_share = local.local_coef[known, j], sample.share[known]
+        effect, share = local.local_effect[known, j], sample.share[known]
+        ends = _ends(model, j, label, column[known])
+        if ends is not None:
+            if j not in baseline or label == "":
+                baseline[j] = _at(model, few.table, swap, j, ends[0])
+            high = _at(model, few.table, swap, j, ends[1])
+            effect, share = high.eta - baseline[j].eta, few.share
             if label == "":
-                width = ends[1] - ends[0]
-                effect = effect / width
-                bent, bent_share = local.local_coef[known, j], sample.share[known]
+                effect = effect / (ends[1] - ends[0])
+            else:
+                bent, bent_share = high.contributions[:, j], few.share
         mean, square = _moments(effect, share)
         out.append(
             Line(
-                feature=int(j),
+                feature=j,
                 label=label,
                 contrast=ends is not None,
                 coef=float(coef[place]),
@@ -268,19 +287,13 @@ def _ends(
     return reference, float(levels.index(label))
 
 
-def _contrasts(
-    model: FittedModel,
-    table: np.ndarray,
-    swap: np.ndarray,
-    j: int,
-    ends: tuple[float, float],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Difference of eta, and of the feature's own contribution, between two values."""
-    low, high = table.copy(), table.copy()
-    low[:, j], high[:, j] = ends
-    eta = model.eta(high) - model.eta(low)
-    own = contributions(model, high, swap)[:, j] - contributions(model, low, swap)[:, j]
-    return eta, own
+def _at(
+    model: FittedModel, table: np.ndarray, swap: np.ndarray, j: int, value: float
+) -> Evaluated:
+    """The model with one feature put to a value in every row."""
+    moved = table.copy()
+    moved[:, j] = value
+    return evaluate(model, moved, swap)
 
 
 def _moments(values: np.ndarray, share: np.ndarray) -> tuple[float, float]:
@@ -334,17 +347,20 @@ def _pairs(
 ) -> tuple[Pair, ...]:
     """Pairs of candidates that act together, strongest first."""
     reference = model.features.reference
+
+    def without(*features: int) -> np.ndarray:
+        table = sample.table.copy()
+        table[:, features] = reference[list(features)]
+        return model.eta(table)
+
+    eta = without()
+    alone = {j: without(j) for j in candidates}
     out = []
     for place, j in enumerate(candidates):
         for k in candidates[place + 1 :]:
             if bending[j, k] == 0 and bending[k, j] == 0:
                 continue
-            corners = np.repeat(sample.table[None], 4, axis=0)
-            corners[1:3, :, j] = reference[j]
-            corners[2:, :, k] = reference[k]
-            # Both as they are, j at the reference, both, k at the reference.
-            eta = model.eta(corners.reshape(-1, len(reference))).reshape(4, -1)
-            joint = eta[0] - eta[1] + eta[2] - eta[3]
+            joint = eta - alone[j] - alone[k] + without(j, k)
             size = float(np.sqrt(sample.share @ joint**2))
             pair = Pair(j, k, size, float(bending[j, k]), float(bending[k, j]))
             out.append(pair)

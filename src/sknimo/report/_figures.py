@@ -14,7 +14,6 @@ from sknimo.report import _svg as svg
 from sknimo.report._effects import (
     Line,
     Pair,
-    contributions,
     feature_grid,
     local_coefficients,
     show_value,
@@ -143,12 +142,11 @@ def shade_rows(model: FittedModel, k: int, column: np.ndarray) -> Shade:
 def effect_figure(
     model: FittedModel,
     rows: Sample,
-    swap: np.ndarray,
+    values: np.ndarray,
     feature: int,
     shade: Shade | None,
 ) -> str:
-    """Contribution of a feature over rows, shaded by what bends it most."""
-    values = contributions(model, rows.table, swap)[:, feature]
+    """Contributions of a feature (n,) over rows, shaded by what bends it most."""
     place = None if shade is None else shade.place
     column = rows.table[:, feature]
     known = np.unique(column[~np.isnan(column)])
@@ -307,7 +305,7 @@ def curve_figure(
     body += svg.points_path(
         np.full(len(own), x), np.array([up(v) for v in at_reference]), "anchor"
     )
-    names = [features.coef_names[c] for c in own]
+    names = [clean_text(features.coef_names[c]) for c in own]
     told = "; ".join(
         f"the coefficient of {label} goes from {show_number(float(curve[0]))} to "
         f"{show_number(float(curve[-1]))}"
@@ -315,14 +313,14 @@ def curve_figure(
     )
     figure = svg.figure(body, f"Coefficient of {name} along {other}", told)
     labels = [label for basis in features.bases for label in basis.labels]
-    return Drawn(figure, _key([labels[c] for c in own]))
+    return Drawn(figure, _key([labels[c] for c in own], levels is None))
 
 
-def _key(labels: list[str]) -> str:
-    """What tells several lines apart, in words."""
+def _key(labels: list[str], lines: bool) -> str:
+    """What tells several lines or dots apart, in words."""
     if len(labels) < 2:
         return labels[0] if labels else ""
-    styles = ("full", "dashed", "dotted")
+    styles = ("full", "dashed", "dotted") if lines else ("blue", "orange", "grey")
     named = [clean_text(label) or "per unit" for label in labels]
     pairs = zip(styles, named, strict=False)
     return ", ".join(f"{style}: {label}" for style, label in pairs)

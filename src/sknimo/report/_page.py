@@ -39,6 +39,7 @@ from sknimo.report._text import (
     show_fixed,
     show_number,
     show_percent,
+    show_range,
 )
 
 MAX_SENTENCES = 4
@@ -174,8 +175,7 @@ def make_page(story: Story, title: str | None) -> Page:
         versions=_versions(),
         facts=_facts(story),
         settings=tuple(
-            (name, cut_text(clean_text(value), MAX_SETTING))
-            for name, value in fit.settings
+            (name, cut_text(value, MAX_SETTING)) for name, value in fit.settings
         ),
         privacy=_privacy(story),
     )
@@ -208,6 +208,12 @@ def _lead(story: Story) -> str:
     judged = story.judged
     what = "variance" if story.model.family.name == "gaussian" else "deviance"
     model, glm = judged.explained.model, judged.explained.glm
+    if model < 0:
+        return (
+            f"On {judged.n_rows:,} {_rows_phrase(judged)}, the model predicts "
+            f"{story.sample.target} worse than a constant would. The same features in "
+            f"a plain linear model explain {show_percent(glm)} of the {what}."
+        )
     return (
         f"The model explains {show_percent(model)} of the {what} of "
         f"{story.sample.target} on {judged.n_rows:,} {_rows_phrase(judged)}. The same "
@@ -325,7 +331,9 @@ def _sentences(story: Story) -> tuple[Sentence, ...]:
     for feature in story.findings.order[:MAX_SENTENCES]:
         lines = [line for line in story.findings.lines if line.feature == feature]
         line = max(lines, key=lambda line: abs(line.average_effect * line.scale))
-        out.append(Sentence(story.name(feature), _sentence(story, line)))
+        acts = story.findings.roles.acts[feature]
+        text = _sentence(story, line) if acts else _modifier_sentence(story, feature)
+        out.append(Sentence(story.name(feature), text))
     return tuple(out)
 
 
@@ -341,12 +349,20 @@ def _sentence(story: Story, line: Line) -> str:
     )
     if high - low <= STEADY * abs(line.average_effect):
         return f"{text}, and much the same everywhere."
-    ends = [show_number(end, 3, signed=True) for end in (low, high)]
-    text = f"{text}; from {ends[0]} to {ends[1]} over 90 % of the rows"
+    ends = show_range(low, high, signed=True)
+    text = f"{text}; from {ends} over 90 % of the rows"
     modifiers = story.findings.modifiers(line.feature)
     if not modifiers:
         return f"{text}."
     return f"{text}, depending on {join_words(story.name(k) for k in modifiers)}."
+
+
+def _modifier_sentence(story: Story, feature: int) -> str:
+    """What a feature without a coefficient does: it bends others."""
+    moved = story.findings.bending[:, feature]
+    strongest = [j for j in np.argsort(-moved, kind="stable").tolist() if moved[j] > 0]
+    names = join_words(story.name(j) for j in strongest[:3])
+    return f": no effect at the reference, but it bends that of {names}."
 
 
 def _comparison(story: Story, line: Line) -> str:
@@ -378,17 +394,12 @@ def _code(story: Story) -> str:
     extra = ", sample_weight=weight" * (story.sample.weight is not None)
     extra += ", offset=offset" * (story.sample.offset is not None)
     held_out = ", X_test=X_test, y_test=y_test" * (story.held_out is not None)
-    return clean_lines(
+    return (
         f"from sknimo import {fit.kind}\n\n"
         f"est = {call}\n"
         f"est.fit(X, y{extra})\n"
         f'est.report("report.html", X, y{extra}{held_out})'
     )
-
-
-def clean_lines(text: str) -> str:
-    """Text cleaned line by line."""
-    return "\n".join(clean_text(line) for line in text.split("\n"))
 
 
 def _versions() -> tuple[tuple[str, str], ...]:

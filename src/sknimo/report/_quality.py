@@ -70,7 +70,7 @@ class Quality:
         Which rows these are: "training", "held out" or "other".
     measures : tuple of Measure
         The share of deviance explained comes first.
-    predicted, observed : ndarray of shape (n,)
+    eta, predicted, observed : ndarray of shape (n,)
     mean_predicted, mean_observed : ndarray of shape (at most N_GROUPS,)
         Averages over groups of rows with similar predictions.
     """
@@ -78,6 +78,7 @@ class Quality:
     n_rows: int
     rows: str
     measures: tuple[Measure, ...]
+    eta: np.ndarray
     predicted: np.ndarray
     observed: np.ndarray
     mean_predicted: np.ndarray
@@ -169,6 +170,7 @@ def judge(
         n_rows=len(sample),
         rows=rows,
         measures=_measures(model.family, sample, deviance, mu),
+        eta=eta["model"],
         predicted=mu["model"],
         observed=sample.y,
         mean_predicted=groups[0],

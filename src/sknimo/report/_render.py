@@ -100,7 +100,7 @@ def render_report(
     """
     story = tell(fit, sample, held_out, rows)
     page = make_page(story, title)
-    data = page_data(fit, sample, story.swap, story.findings, story.cases)
+    data = page_data(story)
     style, script = _asset("report.css"), _asset("model.js") + _asset("page.js")
     html = _template().render(
         page=page,

@@ -6,7 +6,7 @@ Shapes: n rows, q terms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,8 +63,8 @@ class Story:
         return self.quality if held_out is None else held_out
 
     def name(self, feature: int) -> str:
-        """Name of a feature, fit to be shown."""
-        return clean_text(self.model.features.names[feature])
+        """Name of a feature."""
+        return self.model.features.names[feature]
 
 
 def tell(
@@ -74,6 +74,7 @@ def tell(
     rows: int | Sequence[int] | None = None,
 ) -> Story:
     """Compute all numbers of a report."""
+    fit, sample = _clean_fit(fit), _clean_sample(sample)
     model = fit.model
     if fit.facts is None:
         swap = fit_gauge(model, sample.table, sample.weight)
@@ -90,6 +91,32 @@ def tell(
         held_out_quality=other,
         swap=swap,
         findings=find_effects(model, sample, swap),
-        cases=explain_cases(model, sample, swap, rows),
+        cases=explain_cases(model, sample, quality.eta, swap, rows),
         checks=run_checks(fit, sample, quality, held_out, other),
+    )
+
+
+def _clean_fit(fit: Fit) -> Fit:
+    """The same fit with names that can be shown; features are known by position."""
+    features = fit.model.features
+    names = tuple(clean_text(name) for name in features.names)
+    classes = fit.classes
+    return replace(
+        fit,
+        model=replace(fit.model, features=replace(features, names=names)),
+        kind=clean_text(fit.kind),
+        settings=tuple((name, clean_text(value)) for name, value in fit.settings),
+        classes=None
+        if classes is None
+        else (clean_text(classes[0]), clean_text(classes[1])),
+    )
+
+
+def _clean_sample(sample: Sample) -> Sample:
+    """The same rows with names that can be shown."""
+    labels = sample.labels
+    return replace(
+        sample,
+        labels=None if labels is None else tuple(map(clean_text, labels)),
+        target=clean_text(sample.target),
     )

@@ -51,13 +51,15 @@ def show_fixed(value: float, decimals: int) -> str:
     Examples
     --------
     >>> show_fixed(3.6489, 2), show_fixed(-0.001, 2)
-    ('+3.65', '−0.00')
+    ('+3.65', '0.00')
     """
     text = f"{abs(value):,.{decimals}f}"
-    return ("+" if value >= 0 else MINUS) + text
+    if float(f"{value:.{decimals}f}") == 0:  # a sign would claim what is not shown
+        return text
+    return ("+" if value > 0 else MINUS) + text
 
 
-def show_range(low: float, high: float) -> str:
+def show_range(low: float, high: float, signed: bool = False) -> str:
     """Two ends with the same number of decimals.
 
     Examples
@@ -66,11 +68,14 @@ def show_range(low: float, high: float) -> str:
     ('0.194 to 0.410', '−2 to 1e9')
     """
     largest = max(abs(low), abs(high))
+    if low == high:
+        return show_number(low, 3)
     if not 1e-4 <= largest < 1e7:
-        return f"{show_number(low, 3)} to {show_number(high, 3)}"
+        ends = [show_number(end, 3, signed) for end in (low, high)]
+        return " to ".join(ends)
     decimals = common_decimals((low, high))
-    ends = (show_fixed(end, decimals).removeprefix("+") for end in (low, high))
-    return " to ".join(ends)
+    ends = [show_fixed(end, decimals) for end in (low, high)]
+    return " to ".join(end if signed else end.removeprefix("+") for end in ends)
 
 
 def common_decimals(values: Iterable[float], digits: int = 3) -> int:

@@ -15,9 +15,8 @@ import numpy as np
 
 from sknimo.io import model_record
 from sknimo.model import FittedModel
-from sknimo.report._cases import Case
-from sknimo.report._effects import Findings
-from sknimo.report._inputs import Fit, Sample
+from sknimo.report._inputs import Sample
+from sknimo.report._story import Story
 from sknimo.report._text import clean_text
 
 N_BINS = 32
@@ -25,22 +24,16 @@ N_BINS = 32
 SHOWN = 12
 
 
-def page_data(
-    fit: Fit,
-    sample: Sample,
-    swap: np.ndarray,
-    findings: Findings,
-    cases: tuple[Case, ...],
-) -> dict[str, Any]:
+def page_data(story: Story) -> dict[str, Any]:
     """Everything that the what-if page needs, ready for JSON."""
-    model = fit.model
+    fit, sample, model = story.fit, story.sample, story.model
     return {
         "model": _plain(model_record(model)),
-        "swap": _upper(swap),
+        "swap": _upper(story.swap),
         "link": model.family.link,
         "classes": None if fit.classes is None else list(fit.classes),
         "target": sample.target,
-        "controls": [_control(model, sample, j) for j in findings.order],
+        "controls": [_control(model, sample, j) for j in story.findings.order],
         "shown": SHOWN,
         "hasOffset": sample.offset is not None,
         "rows": [
@@ -49,7 +42,7 @@ def page_data(
                 "values": _numbers(case.values),
                 "offset": case.offset,
             }
-            for case in cases
+            for case in story.cases
         ],
     }
 
@@ -68,7 +61,7 @@ def _control(model: FittedModel, sample: Sample, j: int) -> dict[str, Any]:
     known = column[~np.isnan(column)]
     control: dict[str, Any] = {
         "feature": j,
-        "name": clean_text(features.names[j]),
+        "name": features.names[j],
         "mayMiss": bool(features.admits_missing[j]),
     }
     levels = features.levels(j)

@@ -98,7 +98,8 @@ const dot = (a, b) => {
 
 const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-// One member's network: `modulation(inputs, j)` is g of feature j.
+// One member's network: `network(inputs)` returns the function from a feature to its g.
+// The first layer of all inputs is computed once; each feature subtracts its own columns.
 function compileNetwork(spec, flat) {
   const [h1, h2] = spec.hidden;
   const owner = spec.input_feature;
@@ -121,6 +122,8 @@ function compileNetwork(spec, flat) {
   const out = vector(h2);
   const live = owner.map((_, column) => column)
     .filter((column) => first.some((row) => row[column] !== 0));
+  const own = spec.code.map((_, feature) =>
+    (spec.mask ? live.filter((column) => owner[column] === feature) : []));
 
   // What the network gives at the reference is subtracted layer by layer.
   const atReference = spec.code.map((code) => {
@@ -130,23 +133,27 @@ function compileNetwork(spec, flat) {
     return { shift, level, base, sine: base.map(Math.sin) };
   });
 
-  return (inputs, feature) => {
-    const { shift, level, base, sine } = atReference[feature];
+  return (inputs) => {
+    const used = live.filter((column) => inputs[column] !== 0);
+    const all = first.map((row) => {
+      let sum = 0;
+      for (const column of used) sum += row[column] * inputs[column];
+      return sum;
+    });
     const rise = new Float64Array(h1);
-    for (let unit = 0; unit < h1; unit += 1) {
-      let hidden = 0;
-      for (const column of live) {
-        if (!spec.mask || owner[column] !== feature) {
-          hidden += first[unit][column] * inputs[column];
-        }
+    return (feature) => {
+      const { shift, level, base, sine } = atReference[feature];
+      for (let unit = 0; unit < h1; unit += 1) {
+        let hidden = all[unit];
+        for (const column of own[feature]) hidden -= first[unit][column] * inputs[column];
+        rise[unit] = Math.tanh(hidden + shift[unit]) - level[unit];
       }
-      rise[unit] = Math.tanh(hidden + shift[unit]) - level[unit];
-    }
-    let bend = 0;
-    for (let unit = 0; unit < h2; unit += 1) {
-      bend += out[unit] * (Math.sin(base[unit] + dot(second[unit], rise)) - sine[unit]);
-    }
-    return bend;
+      let bend = 0;
+      for (let unit = 0; unit < h2; unit += 1) {
+        bend += out[unit] * (Math.sin(base[unit] + dot(second[unit], rise)) - sine[unit]);
+      }
+      return bend;
+    };
   };
 }
 
@@ -160,23 +167,24 @@ function compileModel(record, swap, link) {
   const members = record.coef.map((coef, m) => ({
     coef,
     modulated: record.modulated[m],
-    modulation: compileNetwork(record.spec, record.params[m]),
+    network: compileNetwork(record.spec, record.params[m]),
   }));
 
   // Contribution of every feature as the network has it, and the terms.
   const split = (values) => {
     const terms = bases.map((basis, j) => basis(values[j]));
     const inputs = inputBases.flatMap((basis, j) => basis(values[j]));
+    const active = members.map((member) => ({ ...member, modulation: member.network(inputs) }));
     let begin = 0;
     const parts = terms.map((own, j) => {
       const at = begin;
       begin += own.length;
       if (own.every((term) => term === 0)) return 0;
       let total = 0;
-      for (const { coef, modulated, modulation } of members) {
+      for (const { coef, modulated, modulation } of active) {
         let effect = 0;
         for (let t = 0; t < own.length; t += 1) effect += coef[at + t] * own[t];
-        if (effect !== 0 && modulated[j]) effect *= 1 + modulation(inputs, j);
+        if (effect !== 0 && modulated[j]) effect *= 1 + modulation(j);
         total += effect;
       }
       return total / members.length;

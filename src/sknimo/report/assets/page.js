@@ -63,8 +63,9 @@
 
   // As many decimals as asked for, so that numbers line up.
   const showFixed = (value, decimals) => {
-    if (value === 0) return "0";
-    return `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(decimals)}`;
+    const text = Math.abs(value).toFixed(decimals);
+    if (value === 0 || Number(text) === 0) return "0";
+    return `${value < 0 ? MINUS : "+"}${text}`;
   };
 
   function make(tag, attributes = {}, ...children) {
@@ -226,7 +227,9 @@
         control.slider.value = value;
         control.slider.setAttribute("aria-valuetext", showNumber(value, 5));
       }
-      const shown = gone ? "" : String(Number(value.toPrecision(6)));
+      const inside = value >= control.low && value <= control.high;
+      const shown = gone ? ""
+        : String(inside ? roundTo(value, control.whole ? 3 : Math.min(control.decimals + 1, 15)) : value);
       const typed = control.field.valueAsNumber;
       // A number being typed stays as it is.
       if (document.activeElement !== control.field || (typed !== value && !Number.isNaN(typed))) {
@@ -357,6 +360,9 @@
     }).filter((move) => move.gain > 0);
     moves.sort((a, b) => b.gain - a.gain);
     const largest = moves.length ? moves[0].gain : 1;
+    const decimals = clamp(3 - Math.floor(Math.log10(largest)), 0, 12);
+    const show = (change) => (percent || largest >= 1e7 ? showChange(change)
+      : showFixed(change, decimals));
     byId("moves").replaceChildren(...moves.slice(0, MOVES).map((move) => {
       const { control, value, change } = move;
       const width = (100 * move.gain) / largest;
@@ -365,7 +371,7 @@
           "aria-label": `Set ${control.name} to ${showValue(control, value)}: ${showChange(change)}` },
         make("span", { class: "move-name" }, make("bdi", { class: "feature-name" }, control.name),
           make("span", { class: "note" }, ` to ${showValue(control, value)}`)),
-        make("span", { class: "num" }, showChange(change))),
+        make("span", { class: "num" }, show(change))),
         draw("svg", { class: "cell thin", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
           draw("rect", { class: `bar ${change < 0 ? "minus" : "plus"}`, width, height: 4, x: 0, y: 0 })));
       item.dataset.value = value;
