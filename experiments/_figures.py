@@ -55,6 +55,22 @@ def panels(
     return figure
 
 
+def add_key(figure: Figure) -> None:
+    """One legend below all panels, each label once."""
+    labelled = {}
+    for ax in figure.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        labelled |= dict(zip(labels, handles, strict=True))
+    if labelled:
+        figure.legend(
+            labelled.values(),
+            labelled.keys(),
+            loc="outside lower center",
+            ncols=5,
+            frameon=False,
+        )
+
+
 def dots(
     ax: Axes,
     names: Sequence[str],

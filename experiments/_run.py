@@ -127,7 +127,7 @@ class Results:
         """Values of all seeds, (n_seeds, n_names); absent items are NaN."""
         by_seed = sorted(self.items(dataset, method, quantity).items())
         rows = [[row.get(name, np.nan) for name in names] for _, row in by_seed]
-        return np.array(rows, dtype=float).reshape(-1, len(names))
+        return np.array(rows, dtype=float).reshape(len(rows), len(names))
 
     def names(self, dataset: str, quantity: str) -> list[str]:
         """Items of a quantity in the order in which they were written."""
@@ -266,13 +266,15 @@ def read_results(folder: Path, effort: str) -> Results:
     results = Results(effort)
     for path in sorted(folder.glob("*.csv")):
         with path.open(newline="") as lines:
+            rows = (row for row in csv.DictReader(lines) if row["effort"] == effort)
             pending: list[Entry] = []
-            for row in csv.DictReader(lines):
-                if row["effort"] != effort:
-                    continue
+            before = None
+            for row in rows:
+                cell = Cell(effort, row["dataset"], row["method"], int(row["seed"]))
+                if cell != before:  # what a killed run left of another cell
+                    pending, before = [], cell
                 pending.append((row["quantity"], row["item"], float(row["value"])))
                 if row["quantity"] == LAST:
-                    cell = Cell(effort, row["dataset"], row["method"], int(row["seed"]))
                     results.add(cell, pending)
                     pending = []
     return results

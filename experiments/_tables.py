@@ -111,7 +111,7 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, f
     if both.shape[1] < 2:
         return (float(both[0].mean() - both[1].mean()) if both.size else np.nan), np.nan
     gap = both[0] - both[1]
-    if np.ptp(gap) == 0:
+    if np.ptp(gap) <= 1e-9 * np.abs(gap).max():  # the same everywhere
         return float(gap.mean()), float(gap[0] == 0)
     return float(gap.mean()), float(stats.ttest_rel(*both).pvalue)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments._data import CLASSIFICATION, simulate
-from experiments._figures import dots, panels
+from experiments._figures import add_key, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import (
     Page,
@@ -68,7 +68,7 @@ def render(results: Results) -> Page:
         rest = f", first {N_SHOWN} of {len(names)}" if len(names) > N_SHOWN else ""
         ax.set_title(dataset + rest)
     figure.axes[0].set_ylabel("coefficient / largest")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    add_key(figure)
     return Page(
         (table, support_table(results)),
         {"Coefficients divided by the largest": figure},

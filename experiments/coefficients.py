@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments._data import simulate
-from experiments._figures import dots, panels
+from experiments._figures import add_key, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
 
@@ -43,7 +43,7 @@ def render(results: Results) -> Page:
         )
         ax.set_title(("vanilla" if dataset == "setting4" else dataset) + cut)
     figure.axes[0].set_ylabel("effect at the mean")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    add_key(figure)
     note = (
         "The truth is the effect at zero, the centre of the distribution; the fits "
         "have their reference at the sample mean, where true effects differ a little."

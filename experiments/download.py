@@ -3,9 +3,9 @@
     python -m experiments.download [NAME ...] [--data DIR]
 
 Each table becomes NAME.csv.gz with a header line and `target` as its last column.
-Downloads go through pooch into a cache and are checked before they are used: the
-numbers of a table, not the bytes of the file that carried them, are hashed, because
-mirrors compress and print the same table in different ways.
+Downloads go through pooch and are checked before they are used: the numbers of a table
+are hashed, not the bytes of the file that carried them, because mirrors compress and
+print the same table in different ways.
 
 | table | source |
 |---|---|
@@ -24,6 +24,7 @@ import hashlib
 import io
 import os
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,55 +76,56 @@ class Source:
     only up to rounding.
     """
 
-    read: Callable[[Path], Table]  # from a folder for downloads
+    read: Callable[[Path], Table]  # given a folder for downloads
     digest: str
     target_only: bool = False
 
 
-def retrieve(url: str, cache: Path) -> Path:
-    """Download a file once; the content is checked later, see `Table.digest`."""
+def retrieve(url: str, scratch: Path) -> Path:
+    """Download a file; its content is checked later, see `Table.digest`."""
     try:
         import pooch
     except ImportError as error:
         raise DownloadError(
             "Downloads need pooch: pip install 'sknimo[bench]'."
         ) from error
+    pooch.get_logger().setLevel("WARNING")
     name = url.rsplit("/", 1)[-1]
     try:
-        return Path(pooch.retrieve(url, known_hash=None, fname=name, path=cache))
+        return Path(pooch.retrieve(url, known_hash=None, fname=name, path=scratch))
     except Exception as error:  # whatever the network does, one kind of error
         raise DownloadError(f"{url} could not be downloaded: {error}") from error
 
 
 def read_pmlb(url: str) -> Callable[[Path], Table]:
-    def read(cache: Path) -> Table:
-        with gzip.open(retrieve(url, cache), "rt") as lines:
+    def read(scratch: Path) -> Table:
+        with gzip.open(retrieve(url, scratch), "rt") as lines:
             return target_last(parse(lines, "\t"), "target")
 
     return read
 
 
-def read_boston(cache: Path) -> Table:
+def read_boston(scratch: Path) -> Table:
     """The first line counts rows and columns, the second names them."""
-    with retrieve(BOSTON_URL, cache).open() as lines:
+    with retrieve(BOSTON_URL, scratch).open() as lines:
         next(lines)
         return target_last(parse(lines, ","), "MEDV")
 
 
-def read_superconduct(cache: Path) -> Table:
-    with zipfile.ZipFile(retrieve(SUPERCONDUCT_URL, cache)) as archive:
+def read_superconduct(scratch: Path) -> Table:
+    with zipfile.ZipFile(retrieve(SUPERCONDUCT_URL, scratch)) as archive:
         name = next(n for n in archive.namelist() if n.endswith("train.csv"))
         with archive.open(name) as raw:
             lines = io.TextIOWrapper(raw, "utf-8")
             return target_last(parse(lines, ","), "critical_temp")
 
 
-def read_soil(cache: Path) -> Table:
+def read_soil(scratch: Path) -> Table:
     from sklearn.datasets import fetch_openml
 
     try:
         data = fetch_openml(
-            data_id=SOIL_ID, as_frame=False, parser="liac-arff", data_home=cache
+            data_id=SOIL_ID, as_frame=False, parser="liac-arff", data_home=scratch
         )
     except Exception as error:
         raise DownloadError(f"OpenML {SOIL_ID}: {error}") from error
@@ -212,7 +214,9 @@ def fetch(name: str, folder: Path, source: Source | None = None) -> Path:
     source = source or SOURCES.get(name)
     if source is None:
         raise DownloadError(f"{name} is not one of {', '.join(SOURCES)}.")
-    table = source.read(folder / "downloads")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        table = source.read(Path(scratch))
     digest = table.target_digest if source.target_only else table.digest
     if digest != source.digest:
         raise DownloadError(
@@ -225,7 +229,6 @@ def fetch(name: str, folder: Path, source: Source | None = None) -> Path:
 
 def write(table: Table, path: Path) -> None:
     """Write next to the final place first: an interrupted run leaves no half file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
     with gzip.open(draft, "wt") as lines:
         lines.write(",".join(table.names) + "\n")

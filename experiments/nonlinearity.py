@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments._figures import colour_of, panels
+from experiments._figures import add_key, colour_of, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, name_of, show, spread
 from experiments.real import SMALL
@@ -86,7 +86,7 @@ def draw(results: Results) -> object:
         high = max(ax.get_ylim()[1] for ax in pair)
         for ax in pair:
             ax.set_ylim(low, high)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    add_key(figure)
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments._figures import boxes, colour_of, dots, panels
+from experiments._figures import add_key, boxes, colour_of, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import (
     Page,
@@ -67,6 +67,8 @@ def scores(results: Results, dataset: str, method: str) -> dict[int, float]:
 
 def figures(results: Results, order: tuple[str, ...]) -> dict[str, object]:
     known = results.datasets(DATASETS)
+    if not known:
+        return {}
     errors = panels(len(known), width=4.8, height=4.0)
     for ax, dataset in zip(errors.axes, known, strict=True):
         values = {m: list(scores(results, dataset, m).values()) for m in order}
@@ -86,7 +88,7 @@ def figures(results: Results, order: tuple[str, ...]) -> dict[str, object]:
         )
         rest = f", {N_SHOWN} largest of {len(names)}" if len(names) > N_SHOWN else ""
         ax.set_title(f"{dataset}{rest}: effect at the mean per standard deviation")
-    effects.axes[0].legend(frameon=False, fontsize=8)
+    add_key(effects)
     return {
         "Test error over splits": errors,
         "Coefficients": effects,
@@ -112,7 +114,7 @@ def first_layers(results: Results, known: list[str]) -> object:
             ax.bar(places, share, 0.36, color=colour_of(method), label=name_of(method))
         ax.set_xticks(range(len(keep)), [names[j] for j in keep], rotation=90)
         ax.set_title(f"{dataset}: share of the first layer's weight")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    add_key(figure)
     return figure
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments._data import SQUARES
-from experiments._figures import dots, panels
+from experiments._figures import add_key, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
 
@@ -41,7 +41,7 @@ def render(results: Results) -> Page:
     dots(figure.axes[0], NAMES, series, TRUTH)
     figure.axes[0].set_ylabel("coefficient")
     figure.axes[0].set_title("after expansion")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    add_key(figure)
     note = (
         "`sknimo-poly2` gives each feature a square of its own and hides both columns "
         "from its modulation. Expanding the table by hand, as the paper does, does "

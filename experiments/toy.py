@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments._data import simulate
-from experiments._figures import colour_of, dots, panels
+from experiments._figures import add_key, colour_of, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
 from experiments.coefficients import share
@@ -30,10 +30,12 @@ def render(results: Results) -> Page:
         )
     head = ("method", "MSE", *NAMES, "coefficients exact", "network inputs exact")
     title = "Toy example: test error, coefficients (truth 3, -3, 0), selection"
+    centre = true_slopes()
     note = (
         "The signal jumps at `x2 = 0`. Its slope at the sample mean, which is what a "
-        "coefficient is, is therefore a matter of chance: over samples of 200 rows the "
-        "true effect of `x1` there is 3 with a standard deviation of 2.2."
+        "coefficient is, is therefore a matter of chance: over samples of 300 rows the "
+        f"true effect of `x1` there is {show(centre.mean())} with a standard deviation "
+        f"of {show(centre.std())}."
     )
     return Page(
         (Table(title, head, tuple(rows)),),
@@ -43,13 +45,19 @@ def render(results: Results) -> Page:
     )
 
 
+def true_slopes(n_samples: int = 2000) -> np.ndarray:
+    """Slope of the true signal in x1 at the means of samples of 300 rows."""
+    rng = np.random.default_rng(0)
+    m1, m2 = rng.uniform(-2, 2, (2, n_samples, 300)).mean(axis=2)
+    return 3 * (1 + np.tanh(10 * m2)) + 6 * m2 * np.cos(2 * m1)
+
+
 def draw(results: Results) -> object:
     figure = panels(4)
     truth = simulate("setting0", 0)
     series = {m: results.table("setting0", m, "effect", NAMES) for m in METHODS}
     dots(figure.axes[0], NAMES, series, truth.coef)
     figure.axes[0].set_title("coefficients")
-    figure.axes[0].legend(frameon=False, fontsize=8)
     for ax, pair in zip(figure.axes[1:3], (("x1", "x2"), ("x2", "x1")), strict=True):
         draw_curves(ax, results, pair)
     ax = figure.axes[3]
@@ -63,7 +71,7 @@ def draw(results: Results) -> object:
             )
     ax.set_xticks(range(3), NAMES)
     ax.set_title("size of first-layer weights")
-    ax.legend(frameon=False, fontsize=8)
+    add_key(figure)
     return figure
 
 
