@@ -134,9 +134,10 @@ class Reportable:
         unknown = ~np.isin(labels, classes)
         if unknown.any():
             row = int(unknown.argmax())
+            first, second = classes.tolist()
             raise ValueError(
-                f"y has the label {labels[row]!r} at row {row}; the model knows "
-                f"{classes[0]!r} and {classes[1]!r}."
+                f"y has the label {labels.tolist()[row]!r} at row {row}; the model "
+                f"knows {first!r} and {second!r}."
             )
         return (labels == classes[1]).astype(np.float64)
 

@@ -1,0 +1,455 @@
+"""What the report says is true, and the file is written as promised."""
+
+import os
+import re
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import (
+    accuracy_score,
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+
+from sknimo import NIMOClassifier, NIMORegressor, load
+from sknimo.report import Fit, Report, nested_glm, render_report
+from sknimo.report._cases import choose_rows, explain_cases
+from sknimo.report._effects import find_effects
+from sknimo.report._quality import best_constant, judge
+from sknimo.report._story import tell
+from sknimo.report._svg import round_ticks
+
+# Two ways to compute the same number in doubles.
+RTOL = 1e-9
+FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
+MAX_BYTES = 2_000_000
+
+
+def fit_quietly(est, X, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return est.fit(X, y, **options)
+
+
+def draw_table(n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "dose": rng.uniform(0, 40, n_rows),
+            "age": rng.normal(60, 10, n_rows),
+            "ward": rng.choice(["A", "B", "C"], n_rows),
+        }
+    )
+    effect = 0.1 * (X["dose"] - 20) * (1 + 0.05 * (X["age"] - 60))
+    y = effect + (X["ward"] == "B") + 0.3 * rng.normal(size=n_rows)
+    return X, y.rename("fall")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = draw_table(200)
+    est = NIMORegressor(alpha=0.003, max_iter=60, random_state=0)
+    return fit_quietly(est, X[:150], y[:150]), X, y
+
+
+@pytest.fixture(scope="module")
+def report(fitted):
+    est, X, y = fitted
+    return est.report(None, X[:150], y[:150], X_test=X[150:], y_test=y[150:])
+
+
+def measures(quality, which="model"):
+    return {measure.name: getattr(measure, which) for measure in quality.measures}
+
+
+def test_gaussian_measures_are_those_of_sklearn(make_model, draw_sample):
+    model = make_model(("linear", "spline"))
+    sample = draw_sample(model, weight=np.linspace(1, 2, 80))
+    found = judge(Fit(model), sample, nested_glm(model, sample))
+    predicted = model.mean(sample.table)
+    weight = {"sample_weight": sample.weight}
+    assert measures(found) == pytest.approx(
+        {
+            "R²": r2_score(sample.y, predicted, **weight),
+            "RMSE": root_mean_squared_error(sample.y, predicted, **weight),
+            "MAE": mean_absolute_error(sample.y, predicted, **weight),
+        },
+        rel=RTOL,
+    )
+
+
+def test_binomial_measures_are_those_of_sklearn(make_model, draw_sample):
+    model = make_model(("linear", "levels"), "binomial")
+    sample = draw_sample(model)
+    found = measures(judge(Fit(model), sample, nested_glm(model, sample)))
+    predicted = model.mean(sample.table)
+    null = log_loss(sample.y, np.full(80, sample.y.mean()))
+    assert found == pytest.approx(
+        {
+            "Deviance explained": 1 - log_loss(sample.y, predicted) / null,
+            "AUC": roc_auc_score(sample.y, predicted),
+            "Accuracy": accuracy_score(sample.y, predicted > 0.5),
+            "Brier score": brier_score_loss(sample.y, predicted),
+            "Log loss": log_loss(sample.y, predicted),
+        },
+        rel=RTOL,
+    )
+
+
+def test_the_nested_glm_is_least_squares(make_model, draw_sample):
+    model = make_model(("linear", "linear", "levels"))
+    sample = draw_sample(model)
+    X = np.column_stack([sample.table[:, :2], sample.table[:, 2:] == [0.0, 2.0]])
+    truth = LinearRegression().fit(X, sample.y).predict(X)
+    found = nested_glm(model, sample).eta(sample.table)
+    # The tiny ridge that breaks ties moves nothing that could be seen.
+    assert found == pytest.approx(truth, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_constant_is_better_than_the_best(make_model, draw_sample, family):
+    model = make_model(("linear", "spline"), family)
+    sample = draw_sample(model, offset=np.linspace(-1, 1, 80))
+    best = best_constant(model.family, sample)
+
+    def loss(at):
+        eta = torch.as_tensor(at + sample.offset)
+        return float(model.family.loss(torch.as_tensor(sample.y), eta).mean())
+
+    assert all(loss(best) <= loss(best + step) for step in (-1e-3, 1e-3, -1.0, 1.0))
+
+
+def test_figures_of_the_report_are_those_of_the_summary(fitted):
+    est, X, y = fitted
+    story = tell(est._describe_fit(), est._read_sample(X[:150], y[:150], None, None))
+    explained = story.quality.explained
+    assert explained.model == pytest.approx(est._facts.explained, rel=RTOL)
+    assert explained.glm == pytest.approx(est._facts.glm_explained, abs=1e-6)
+    assert explained.model == pytest.approx(est.score(X[:150], y[:150]), rel=RTOL)
+
+
+def test_training_rows_are_recognised_and_said_to_be_such(fitted, report):
+    est, X, y = fitted
+    assert "the ones it was fitted to" not in report.html
+    assert "On the 150 training rows" in report.html
+    assert "On 50 held-out rows" in report.html
+    alone = est.report(None, X[:150], y[:150])
+    assert "the ones it was fitted to" in alone.html
+    assert "No held-out rows" in alone.html
+    other = est.report(None, X[150:], y[150:])
+    assert "not the set it was fitted to" in other.html
+
+
+def test_training_rows_are_recognised_with_weights_and_offsets():
+    X, y = draw_table(80)
+    rng = np.random.default_rng(1)
+    given = dict(sample_weight=rng.integers(0, 3, 80), offset=rng.normal(size=80))
+    est = fit_quietly(NIMORegressor(max_iter=20, random_state=0), X, y, **given)
+    assert "On the 80 training rows" in est.report(None, X, y, **given).html
+
+
+def test_the_table_holds_every_coefficient(fitted, report):
+    est, *_ = fitted
+    shown = [
+        float(value)
+        for value in re.findall(
+            r'data-label="Coefficient" data-value="([^"]+)"', report.html
+        )
+    ]
+    assert sorted(shown) == pytest.approx(sorted(est.coef_), rel=RTOL)
+
+
+def test_lines_hold_the_local_quantities_of_explain(fitted):
+    est, X, y = fitted
+    explanation = est.explain(X)
+    findings = find_effects(
+        est.model_, est._read_sample(X, y, None, None), est._facts.swap
+    )
+    for name in ("dose", "age"):
+        j = explanation.column(name)
+        line = next(line for line in findings.lines if line.feature == j)
+        effect, coef = explanation.local_effect[:, j], explanation.local_coef[:, j]
+        assert line.average_effect == pytest.approx(effect.mean(), rel=RTOL)
+        assert line.bend == pytest.approx(
+            effect.var() / (effect**2).mean(), rel=1e-6, abs=1e-12
+        )
+        for found, values in ((line.local_effect, effect), (line.local_coef, coef)):
+            share = [(values < found[0]).mean(), (values > found[1]).mean()]
+            assert share == pytest.approx([0.05, 0.05], abs=0.011)
+
+
+def test_effects_of_levels_are_contrasts_with_the_baseline(fitted):
+    est, X, y = fitted
+    findings = find_effects(
+        est.model_, est._read_sample(X, y, None, None), est._facts.swap
+    )
+    features = est.model_.features
+    j = features.names.index("ward")
+    baseline = features.levels(j)[int(features.reference[j])]
+    for line in findings.lines:
+        if line.feature == j:
+            change = est.predict(X.assign(ward=line.label)) - est.predict(
+                X.assign(ward=baseline)
+            )
+            assert line.average_effect == pytest.approx(change.mean(), rel=RTOL)
+
+
+def test_influence_ranks_what_moves_predictions(make_model, draw_sample):
+    model = make_model(("linear",) * 4, idle=(2,))
+    sample = draw_sample(model)
+    findings = find_effects(model, sample, np.zeros((4, 4)))
+    size = np.zeros(4)
+    for j in range(4):
+        table = sample.table.copy()
+        table[:, j] = model.features.reference[j]
+        change = model.eta(sample.table) - model.eta(table)
+        size[j] = np.sqrt((change**2).mean())
+    assert findings.influence == pytest.approx(size, rel=RTOL)
+    assert size[2] == 0 and 2 not in findings.order
+    assert list(findings.order) == [j for j in np.argsort(-size) if size[j]]
+
+
+def test_joint_effects_vanish_without_a_network(make_model, draw_sample):
+    model = make_model(("linear", "levels", "spline"), size=0.0)
+    findings = find_effects(model, draw_sample(model), np.zeros((7, 7)))
+    assert findings.pairs == ()
+    report = render_report(Fit(model), draw_sample(model))
+    assert "no feature bends the coefficient of another" in report.html
+
+
+def test_steps_of_a_row_lead_from_the_base_value_to_eta(make_model, draw_sample):
+    model = make_model(("linear",) * 12)
+    sample = draw_sample(model, offset=np.linspace(0, 1, 80))
+    eta = model.eta(sample.table, sample.offset)
+    for case in explain_cases(model, sample, eta, np.zeros((12, 12)), [4, 50]):
+        assert case.steps[0].start == model.base_value + sample.offset[case.row]
+        assert case.steps[-1].stop == pytest.approx(eta[case.row], rel=RTOL)
+        assert case.eta == pytest.approx(eta[case.row], rel=RTOL)
+        assert "other features" in case.steps[-1].name
+
+
+def test_rows_are_spread_over_the_predictions(make_model, draw_sample):
+    model = make_model(("linear", "spline"))
+    sample = draw_sample(model)
+    eta = model.eta(sample.table)
+    chosen = dict(choose_rows(model.family, sample, eta, None))
+    assert len(chosen) == 8
+    why = {reason: row for row, reason in chosen.items()}
+    assert why["highest prediction"] == eta.argmax()
+    assert why["lowest prediction"] == eta.argmin()
+    assert np.abs(eta - sample.y).argmax() in chosen
+    assert choose_rows(model.family, sample, eta, 0) == []
+    assert choose_rows(model.family, sample, eta, [-1]) == [(79, "chosen")]
+    with pytest.raises(IndexError, match="from 0 to 79; got 80"):
+        choose_rows(model.family, sample, eta, [80])
+
+
+def checks_of(fit, sample, held_out=None):
+    found = tell(fit, sample, held_out, 0).checks
+    return {check.title: check for check in found}
+
+
+def test_checks_find_what_is_wrong_with_the_data(make_model, draw_sample):
+    model = make_model(("linear", "linear", "constant", "or_missing", "linear"))
+    sample = draw_sample(model, n_rows=40)
+    table = sample.table.copy()
+    table[0, 0] = model.features.reference[0] + 50 * model.features.scale[0]
+    table[:, 4] = (
+        table[:, 1] - model.features.reference[1]
+    ) * 2 + model.features.reference[4]
+    found = checks_of(Fit(model, converged=False), replace(sample, table=table))
+    assert found["Convergence"].status == "warn"
+    assert found["Number of rows"].status == "warn"
+    assert "constant 2" in found["Constant columns"].text
+    assert "or_missing 3" in found["Missing values"].text
+    assert "linear 0" in found["Extrapolation"].text
+    assert "linear 0" in found["Far values"].text
+    assert "linear 1 and linear 4" in found["Correlated features"].text
+
+
+def test_checks_are_calm_about_good_data(make_model, draw_sample):
+    model = make_model(("linear", "linear"), size=0.1)
+    sample, fresh = draw_sample(model, 400), draw_sample(model, 100, seed=2)
+    found = checks_of(Fit(model, converged=True), sample, fresh)
+    assert {check.status for check in found.values()} == {"ok"}
+
+
+def test_a_model_that_loses_to_its_glm_is_called_out(make_model, draw_sample):
+    model = make_model(("linear", "linear"), size=3.0)
+    straight = make_model(("linear", "linear"), size=0.0)
+    sample = draw_sample(straight, 200)
+    fresh = draw_sample(straight, 100, seed=2)
+    found = checks_of(Fit(model), sample, fresh)
+    assert found["Worth of the network"].status == "warn"
+    assert "plain GLM predicts better" in found["Worth of the network"].text
+
+
+def test_held_out_rows_that_are_not_new_are_noticed(make_model, draw_sample):
+    model = make_model(("linear", "or_missing"))
+    sample = draw_sample(model)
+    found = checks_of(Fit(model), sample, sample.take(np.arange(20)))
+    assert found["Held-out rows seen before"].status == "warn"
+    assert "20 of 20" in found["Held-out rows seen before"].text
+
+
+def test_separated_classes_are_noticed(make_model, draw_sample):
+    model = make_model(("linear",), "binomial", size=0.0)
+    model = replace(model, coef=model.coef * 1e4, intercept=model.intercept * 0)
+    sample = draw_sample(model)
+    sample = replace(sample, y=(model.eta(sample.table) > 0).astype(float))
+    keep = np.abs(model.eta(sample.table)) > 20
+    found = checks_of(Fit(model), sample.take(np.flatnonzero(keep)))
+    assert found["Separation"].status == "warn"
+
+
+def test_the_same_fit_gives_the_same_file(fitted, report):
+    est, X, y = fitted
+    again = est.report(None, X[:150], y[:150], X_test=X[150:], y_test=y[150:])
+    assert again.html == report.html
+
+
+def test_a_loaded_model_gives_the_same_report(fitted, report, tmp_path):
+    est, X, y = fitted
+    est.save(tmp_path / "model.sknimo")
+    loaded = load(tmp_path / "model.sknimo")
+    again = loaded.report(None, X[:150], y[:150], X_test=X[150:], y_test=y[150:])
+    assert again.html == report.html
+
+
+def test_the_file_needs_nothing_else(report):
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#)""", report.html)
+    assert not re.findall(r"url\(|@import|https?://(?!www\.w3\.org)", report.html)
+    assert "style=" not in report.html
+
+
+def test_the_file_is_replaced_as_a_whole(report, tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        report.save(path)
+    assert path.read_text() == "old"
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
+    monkeypatch.undo()
+    assert report.save(path) == path
+    assert path.read_text(encoding="utf-8") == report.html
+
+
+def test_new_files_have_usual_permissions(report, tmp_path):
+    (tmp_path / "other").write_text("")
+    report.save(tmp_path / "report.html")
+    modes = {os.stat(tmp_path / name).st_mode for name in ("other", "report.html")}
+    assert len(modes) == 1
+
+
+def test_target_and_index_are_named_and_rows_chosen(fitted):
+    est, X, y = fitted
+    named = X.set_index(pd.Index([f"patient {i}" for i in range(len(X))]))
+    html = est.report(None, named, y, rows=[7], title="A trial").html
+    assert "row 7 (patient 7)" in html
+    assert "<title>A trial</title>" in html
+    assert "of fall on 200 rows" in html
+    assert "the values of 1 row of the data" in html
+
+
+def test_inputs_that_do_not_fit_are_refused_with_a_remedy(fitted):
+    est, X, y = fitted
+    with pytest.raises(ValueError, match="give both or neither"):
+        est.report(None, X, y, X_test=X)
+    with pytest.raises(ValueError, match="X has 200 rows but y has 10"):
+        est.report(None, X, y[:10])
+    with pytest.raises(IndexError, match="positions of rows of X"):
+        est.report(None, X, y, rows=[1000])
+    with pytest.raises(ValueError, match="not fitted"):
+        NIMORegressor().report(None, X, y)
+
+
+def test_labels_must_be_those_of_the_training():
+    X, y = draw_table(60)
+    labels = np.where(y > y.median(), "high", "low")
+    est = fit_quietly(NIMOClassifier(max_iter=10, random_state=0), X, labels)
+    assert "Probability of low" in est.report(None, X, labels).html
+    one_class = est.report(None, X[labels == "low"], labels[labels == "low"])
+    assert isinstance(one_class, Report)
+    with pytest.raises(ValueError, match="'middle' at row 0; the model knows 'high'"):
+        est.report(None, X, np.full(60, "middle"))
+
+
+def test_a_fitted_estimator_shows_its_summary(fitted):
+    est, *_ = fitted
+    bundle = est._repr_mimebundle_()
+    assert "sknimo-summary" in bundle["text/html"]
+    assert bundle["text/html"] == est._repr_html_()
+    assert bundle["text/plain"] == repr(est)
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in est._repr_mimebundle_()
+        assert not hasattr(est, "_repr_html_")
+
+
+def test_an_unfitted_estimator_keeps_the_diagram_of_sklearn():
+    bundle = NIMORegressor()._repr_mimebundle_()
+    assert "sk-estimator" in bundle["text/html"]
+    assert "sk-estimator" in NIMORegressor()._repr_html_()
+
+
+def test_objects_among_the_settings_leave_no_address():
+    X, y = draw_table(40)
+    random = np.random.RandomState(0)
+    est = fit_quietly(NIMORegressor(max_iter=5, random_state=random), X, y)
+    html = est.report(None, X, y).html
+    assert "random_state=&lt;RandomState&gt;" in html
+    assert "0x" not in re.sub(
+        r"<script.*?</script>|<style.*?</style>", "", html, flags=re.S
+    )
+
+
+def test_tables_of_one_row_and_one_feature_are_reported():
+    X, y = draw_table(30)
+    est = fit_quietly(NIMORegressor(max_iter=5, random_state=0), X[["dose"]], y)
+    assert "1 of 1" in est.report(None, X[["dose"]][:1], y[:1]).html
+
+
+@pytest.mark.parametrize("unit", (1e-30, 1e30))
+def test_extreme_units_are_reported(unit):
+    X, y = draw_table(60)
+    X = X.assign(dose=X["dose"] * unit)
+    est = fit_quietly(NIMORegressor(max_iter=5, random_state=0), X, y * unit)
+    assert "dose" in est.report(None, X, y * unit).html
+
+
+def test_ticks_are_round_and_within():
+    rng = np.random.default_rng(0)
+    for low, power in rng.uniform(-6, 6, (200, 2)):
+        width = 10**power
+        ticks = round_ticks(low, low + width)
+        assert 2 <= len(ticks) <= 6
+        assert low - 1e-6 * width <= ticks[0] <= ticks[-1] <= low + width * (1 + 1e-6)
+
+
+@pytest.mark.slow
+def test_fifty_features_and_twenty_thousand_rows_stay_under_two_megabytes(
+    make_model, draw_sample, open_report, tmp_path
+):
+    kinds = ("linear",) * 26 + ("levels",) * 10 + ("spline",) * 8 + ("or_missing",) * 6
+    model = make_model(kinds, n_members=3)
+    sample = draw_sample(model, 20_000)
+    report = render_report(Fit(model), sample, held_out=draw_sample(model, 500, seed=3))
+    path = report.save(tmp_path / "report.html")
+    assert path.stat().st_size < MAX_BYTES
+    view = open_report(report)
+    assert view.mean == pytest.approx(model.mean(model.features.reference[None])[0])
