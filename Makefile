@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format clean
+.PHONY: help demo test test-all lint types format clean reproduce reproduce-full
 
 help:
 	@echo "make demo      install the library and run the demonstration"
@@ -13,6 +13,8 @@ help:
 	@echo "make test-all  the same, with the slow tests"
 	@echo "make lint      check style       make types   check types"
 	@echo "make format    mend style        make clean   remove caches and builds"
+	@echo "make reproduce       the paper's tables and figures, quickly"
+	@echo "make reproduce-full  the same with all seeds; takes hours"
 
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
@@ -38,6 +40,21 @@ clean:
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Tables that cannot be fetched are left out; set SKNIMO_DATA to a folder that has them.
+JOBS ?= 2
+REPRODUCE := OMP_NUM_THREADS=1 $(BIN)/python -m experiments --jobs $(JOBS)
+QUICK := experiments/results/quick
+
+reproduce: .venv/.installed-bench
+	-$(BIN)/python -m experiments.download
+	$(REPRODUCE) --quick --out $(QUICK)
+	$(BIN)/python -m experiments.report --quick --page $(QUICK)/reproduction.md
+
+reproduce-full: .venv/.installed-bench
+	-$(BIN)/python -m experiments.download
+	$(REPRODUCE)
+	$(BIN)/python -m experiments.report
+
 # The stamps make repeated calls instant; a test installation serves the demo too.
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing sknimo into .venv"
@@ -47,6 +64,11 @@ clean:
 .venv/.installed-test: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing sknimo and its test tools into .venv"
 	@$(PIP) -e ".[test]"
+	@touch .venv/.installed $@
+
+.venv/.installed-bench: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing sknimo and its rivals into .venv"
+	@$(PIP) -e ".[bench]"
 	@touch .venv/.installed $@
 
 .venv/bin/python:

@@ -11,10 +11,16 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments._tables import name_of
-from sknimo.plots import AMBER, BLUE, DARK, GREEN, GREY, HEAT, ORANGE, PINK, SKY
+
+# The colours of Okabe and Ito, as in `sknimo.plots`.
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+AMBER, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
+GREY, DARK = "#8C8C8C", "#333333"
+HEAT = LinearSegmentedColormap.from_list("heat", ["#DCE9F5", BLUE, "#00263D"])
 
 COLOURS = {
     "lasso": GREY,

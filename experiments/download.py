@@ -23,6 +23,7 @@ import gzip
 import hashlib
 import io
 import os
+import socket
 import sys
 import tempfile
 import zipfile
@@ -42,6 +43,7 @@ SUPERCONDUCT_URL = (
     "https://archive.ics.uci.edu/static/public/464/superconductivty+data.zip"
 )
 SOIL_ID = 688
+TIMEOUT = 15  # seconds that a server may be silent
 
 
 class DownloadError(RuntimeError):
@@ -92,7 +94,8 @@ def retrieve(url: str, scratch: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     name = url.rsplit("/", 1)[-1]
     try:
-        return Path(pooch.retrieve(url, known_hash=None, fname=name, path=scratch))
+        polite = pooch.HTTPDownloader(timeout=TIMEOUT)
+        return Path(pooch.retrieve(url, None, name, scratch, downloader=polite))
     except Exception as error:  # whatever the network does, one kind of error
         raise DownloadError(f"{url} could not be downloaded: {error}") from error
 
@@ -123,12 +126,21 @@ def read_superconduct(scratch: Path) -> Table:
 def read_soil(scratch: Path) -> Table:
     from sklearn.datasets import fetch_openml
 
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
     try:
         data = fetch_openml(
-            data_id=SOIL_ID, as_frame=False, parser="liac-arff", data_home=scratch
+            data_id=SOIL_ID,
+            as_frame=False,
+            parser="liac-arff",
+            data_home=scratch,
+            n_retries=1,
+            delay=0.1,
         )
     except Exception as error:
         raise DownloadError(f"OpenML {SOIL_ID}: {error}") from error
+    finally:
+        socket.setdefaulttimeout(before)
     names = [*data.feature_names, *([] if data.target is None else data.target_names)]
     columns = [np.asarray(data.data, dtype=float)]
     if data.target is not None:
