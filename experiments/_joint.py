@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from rivals import Scaling
+from sklearn.linear_model import Lasso
 from torch import Tensor
 
 from sknimo.network import Modulator, init_params, make_spec, unpack
@@ -64,12 +65,16 @@ def train_joint(
     learning_rate: float,
     seed: int,
 ) -> JointNIMO:
-    """Minimise half the mean squared error plus an l1 penalty over all parameters."""
+    """Minimise half the mean squared error plus an l1 penalty over all parameters.
+
+    Like elimination, descent starts at the lasso, where the network is silent.
+    """
     rows, target = (torch.as_tensor(v, dtype=torch.float32) for v in (Z, y))
     p = rows.shape[1]
     spec = make_spec(range(p), p, hidden)
     params = init_params(spec, [seed]).float().requires_grad_()
-    coef = torch.zeros(p, requires_grad=True)
+    lasso = Lasso(alpha=alpha).fit(Z, y)
+    coef = torch.tensor(lasso.coef_, dtype=torch.float32, requires_grad=True)
     intercept = torch.zeros((), requires_grad=True)
     modulator = Modulator.build(spec, torch.device("cpu"), torch.float32)
     model = JointNIMO(scaling, modulator, params, coef, intercept)

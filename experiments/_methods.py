@@ -50,7 +50,7 @@ class Penalties:
 class PaperForm:
     """The paper's NIMO, and one thing after another taken away."""
 
-    simulated: Penalties = Penalties((0.003, 0.01, 0.03), (1.0, 2.0, 4.0))
+    simulated: Penalties = Penalties((0.003, 0.01, 0.03), (1.0, 2.0, 4.0, 10.0))
     real: Penalties = Penalties((0.01, 0.03, 0.1), (2.0, 5.0, 10.0))
     large: Penalties = Penalties((0.001, 0.01), (1.0,))
     max_iter: int = 2000
@@ -149,7 +149,7 @@ def make_methods(quick: bool) -> dict[str, Rival]:
     if quick:
         form = replace(
             form,
-            simulated=Penalties((0.003, 0.01), (3.0,)),
+            simulated=Penalties((0.003, 0.01), (3.0, 10.0)),
             real=Penalties((0.01,), (3.0, 10.0)),
             large=Penalties((0.01,), (1.0,)),
             max_iter=1200,

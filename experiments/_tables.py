@@ -34,14 +34,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, whether it holds here (None: cannot be said), and the figures."""
+    """A claim, whether it holds here (None: not run), and the figures."""
 
     claim: str
     holds: bool | None
-    evidence: str
+    evidence: str = ""
 
     def markdown(self) -> str:
-        word = {True: "Confirmed", False: "Not confirmed", None: "Open"}[self.holds]
+        if self.holds is None:
+            return f"- *{self.claim}* **Not run.**"
+        word = "Confirmed" if self.holds else "Not confirmed"
         return f"- *{self.claim}* **{word}**: {self.evidence}."
 
 
@@ -167,7 +169,7 @@ def judge_first(
         parts.append(text + ")")
         holds.append(ahead or p_value > LEVEL)
     if not parts:
-        return Verdict(claim, None, "not run")
+        return Verdict(claim, None)
     return Verdict(claim, all(holds), "; ".join(parts))
 
 
@@ -186,7 +188,7 @@ LABELS = {
     "ebm": "EBM",
     "lightgbm": "LightGBM",
     "lightgbm-stopped": "LightGBM, stopped",
-    "nimo": "NIMO, paper's form",
+    "nimo": "NIMO (paper)",
 }
 
 

@@ -15,7 +15,7 @@ from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, difference, mean_of, show, spread
 
 STEPS = {
-    "nimo": "NIMO, paper's form",
+    "nimo": "NIMO (paper)",
     "nimo-no-mask": "without masking",
     "nimo-no-mask-no-code": "without masking and position code",
     "nimo-no-code": "without position code",
@@ -74,6 +74,7 @@ def draw_errors(results: Results) -> object:
         ax.set_title(f"{dataset}: test mean squared error", fontsize=10)
         labels = STEPS.values() if k == 0 else [""] * len(STEPS)
         ax.set_yticks([-p for p in range(len(STEPS))], labels)
+        ax.set_ylim(-len(STEPS) + 0.4, 0.6)
         ax.grid(axis="x", lw=0.3)
     return figure
 
@@ -122,7 +123,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
             )
             wins.append(gap < 0)
         holds = sum(wins) > len(wins) / 2 if wins else None
-        found.append(Verdict(claim, holds, "; ".join(parts) or "not run"))
+        found.append(Verdict(claim, holds, "; ".join(parts)))
     return tuple(found)
 
 

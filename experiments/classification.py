@@ -113,7 +113,7 @@ def sign_verdict(results: Results) -> Verdict:
             hits += list((np.sign(values) == np.sign(truth.coef[truth.active])).ravel())
         right[method] = mean_of(dict(enumerate(hits)))
     if not np.isfinite(right["nimo"]):
-        return Verdict(claim, None, "not run")
+        return Verdict(claim, None)
     evidence = ", ".join(f"{name_of(m)} {show(v)}" for m, v in right.items() if v == v)
     holds = right["nimo"] > 0.9 and right["nimo"] > right["lasso"]
     return Verdict(claim, holds, f"share of right signs {evidence}")

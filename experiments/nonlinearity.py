@@ -105,7 +105,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
             Verdict(
                 f"{name_of(method)} is bent more on Boston than on diabetes.",
                 all(holds) if holds else None,
-                "; ".join(parts) or "not run",
+                "; ".join(parts),
             )
         )
     return tuple(found)

@@ -161,7 +161,7 @@ def compare(
     claim = f"{name_of(method)} {word} {name_of(other)} on {dataset}."
     gap, p_value = difference(ours, theirs)
     if not np.isfinite(gap):
-        return Verdict(claim, None, "not run")
+        return Verdict(claim, None)
     evidence = f"{show(mean_of(ours))} against {show(mean_of(theirs))}"
     if np.isfinite(p_value):
         evidence += f", p = {p_value:.2g}"
@@ -181,7 +181,7 @@ def sparsity(results: Results) -> Verdict:
         counts[method] = float((values != 0).sum(axis=1).mean()) if len(values) else 0
     claim = "NIMO keeps fewer coefficients than Lasso on diabetes."
     if not counts["lasso"] or not counts["nimo"]:
-        return Verdict(claim, None, "not run")
+        return Verdict(claim, None)
     evidence = ", ".join(f"{name_of(m)} {show(v)}" for m, v in counts.items())
     return Verdict(
         claim, counts["nimo"] < counts["lasso"], f"of {len(names)} features {evidence}"
@@ -197,7 +197,7 @@ def feature_b(results: Results) -> Verdict:
         if results.items("boston", m, "scaled_effect")
     }
     if not {"lasso", "nimo"} <= set(size):
-        return Verdict(claim, None, "not run")
+        return Verdict(claim, None)
     evidence = ", ".join(f"{name_of(m)} {show(v)}" for m, v in size.items())
     return Verdict(
         claim, size["nimo"] < 0.5 * size["lasso"], f"mean size per sd {evidence}"

@@ -85,7 +85,7 @@ def errors(results: Results, dataset: str, methods: tuple[str, ...]) -> dict:
 
 
 def listed(values: dict[str, float]) -> str:
-    return ", ".join(f"{name_of(m)} {show(v)}" for m, v in values.items()) or "not run"
+    return ", ".join(f"{name_of(m)} {show(v)}" for m, v in values.items())
 
 
 ARTEFACT = Artefact(
