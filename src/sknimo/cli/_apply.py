@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sknimo.cli._errors import UserError, count_rows
-from sknimo.cli._fit import Named, Rows, label_target, read_target
+from sknimo.cli._fit import Named, Roles, Rows, label_target, read_target
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
@@ -123,7 +123,7 @@ def read_parts(
     if n_waiting:
         yield Part(pa.concat_tables(waiting), first)
     elif not first:
-        raise UserError(f"{reader.name} has a header but no rows.")
+        raise UserError(f"{reader.name} has no rows.")
 
 
 def part_rows(est: Any) -> int:
@@ -133,30 +133,25 @@ def part_rows(est: Any) -> int:
 
 
 def predict_part(
-    est: Any, part: Part, columns: Columns, offset: str | None
-) -> dict[str, Any]:
-    """Predictions of a part, by the name of their column."""
+    est: Any, part: Part, columns: Columns, offset: str | None, kept: Sequence[str]
+) -> pa.Table:
+    """Kept columns of a part, then its predictions."""
     X, shift = columns.select(part.table), read_numbers(part.table, offset)
-    out: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     with count_rows(part.first):
-        out["prediction"] = est.predict(X, shift)
+        made["prediction"] = est.predict(X, shift)
         if hasattr(est, "classes_"):
             chances = est.predict_proba(X, shift).T
             for label, chance in zip(est.classes_, chances, strict=True):
-                out[f"probability_{label}"] = chance
-    return out
-
-
-def keep_columns(part: Part, kept: Sequence[str], made: dict[str, Any]) -> pa.Table:
-    """Columns of the table, then those that were made."""
+                made[f"probability_{label}"] = chance
     for name in kept:
         if name in made:
             raise UserError(
                 f"The kept column {name!r} has the name of a column that is written; "
                 "rename it in the data or do not keep it."
             )
-    columns = {name: part.table[name] for name in kept}
-    return pa.table(columns | {name: pa.array(v) for name, v in made.items()})
+    out = {name: part.table[name] for name in kept}
+    return pa.table(out | {name: pa.array(values) for name, values in made.items()})
 
 
 def explain_part(
@@ -203,32 +198,22 @@ def explain_long(
     return pa.table(out)
 
 
-def read_known(
-    est: Any,
-    path: str,
-    text: TextFormat,
-    target: str,
-    weight: str | None,
-    offset: str | None,
-) -> Rows:
+def read_known(est: Any, path: str, text: TextFormat, roles: Roles) -> Rows:
     """All rows of a table with their targets, as a model knows them."""
     with TableReader(path, text) as reader:
         columns = find_columns(est, reader)
-        more = [name for name in (target, weight, offset) if name is not None]
-        names = list(dict.fromkeys([*columns.features, *more]))
-        batches = list(reader.batches(names, columns.types))
-        if not sum(map(len, batches)):
-            raise UserError(f"{reader.name} has a header but no rows.")
-        table = pa.concat_tables(batches)
-    y = read_target(table[target])
-    classes = getattr(est, "classes_", None)
-    if classes is not None:
-        y = label_target(y) if classes.dtype.kind != "f" else y
+        more = [roles.target, roles.weight, roles.offset]
+        used = [*columns.features, *(name for name in more if name is not None)]
+        names = list(dict.fromkeys(used))
+        table = reader.read(names, columns.types)
+    y = read_target(table[roles.target])
+    if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
+        y = label_target(y)
     return Rows(
         X=columns.select(table),
-        y=Named.make(y, target),
-        weight=read_numbers(table, weight),
-        offset=read_numbers(table, offset),
+        y=Named.make(y, roles.target),
+        weight=read_numbers(table, roles.weight),
+        offset=read_numbers(table, roles.offset),
         place=np.arange(len(table)),
     )
 

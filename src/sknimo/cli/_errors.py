@@ -87,9 +87,9 @@ def _fail(error: Exception, debug: bool) -> NoReturn:
 def describe(error: Exception) -> str:
     """One line about an error."""
     if isinstance(error, FileNotFoundError):
-        text = f"there is no file {error.filename}."
+        text = f"There is no file {error.filename}."
     elif isinstance(error, PermissionError):
-        text = f"no permission to use {error.filename}."
+        text = f"No permission to use {error.filename}."
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}."
     elif isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):

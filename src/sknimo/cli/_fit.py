@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pa_compute
 
+from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import UserError, count_rows
-from sknimo.cli._tables import list_names, read_numbers
-
-FamilyChoice = Literal["auto", "gaussian", "binomial", "poisson", "gamma"]
+from sknimo.cli._tables import list_names, read_numbers, split_names
 
 # A text column with this share of numbers is a numeric column with typing errors.
 MOSTLY_NUMBERS = 0.5
@@ -73,6 +73,47 @@ class Rows:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A fitted estimator and the rows that it saw and did not see.
+
+    Attributes
+    ----------
+    est : estimator
+    rows : Rows
+    held_out : Rows or None
+    judged : dict of str to float
+        Measures on the rows held out.
+    seconds : float
+        What the fit took.
+    """
+
+    est: Any
+    rows: Rows
+    held_out: Rows | None
+    judged: dict[str, float]
+    seconds: float
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            **describe_model(self.est),
+            "held_out": self.judged or None,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def show(self) -> str:
+        """Summary, measures and time as text."""
+        lines = [str(self.est.summary()), ""]
+        if self.held_out is not None:
+            lines.append(f"On {len(self.held_out.y)} rows held out:")
+            for name, value in self.judged.items():
+                lines.append(f"  {name.replace('_', ' '):24} {value:.4g}")
+            lines.append("")
+        lines.append(f"Fitted {len(self.rows.y)} rows in {self.seconds:.1f} s.")
+        return "\n".join(lines)
+
+
 class Named(np.ndarray):
     """A column that knows its name, which reports show."""
 
@@ -89,13 +130,71 @@ class Named(np.ndarray):
         self.name = getattr(source, "name", None)
 
 
-def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Names from repeated options; a comma parts names unless a name has one."""
-    out: list[str] = []
-    for text in given:
-        known = text in columns
-        out += [text] if known else [part.strip() for part in text.split(",")]
-    return tuple(name for name in out if name)
+def fit_table(
+    table: pa.Table,
+    source: str,
+    roles: Roles,
+    *,
+    family: str,
+    fixed: bool,
+    settings: dict[str, Any],
+    skip_missing: bool,
+    test: float | None,
+    seed: int,
+    remark: Callable[[str], None],
+) -> Fitted:
+    """Fit an estimator to a table.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    source : str
+        What messages call it.
+    roles : Roles
+    family : str
+        "auto" judges by the target.
+    fixed : bool
+        Whether penalties are set by hand.
+    settings : dict
+        Parameters of the estimator.
+    skip_missing : bool
+        Whether to leave out rows with missing cells.
+    test : float or None
+        Share of the rows to hold out.
+    seed : int
+        Governs which.
+    remark : callable
+        Takes what the user should know.
+    """
+    names = table.column_names
+    roles = replace(
+        roles,
+        drop=split_names(roles.drop, names),
+        categorical=split_names(roles.categorical, names),
+    )
+    rows = read_roles(table, source, roles)
+    if skip_missing:
+        complete = drop_missing(rows)
+        if len(complete.y) < len(rows.y):
+            remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
+        rows = complete
+    if family == "auto":
+        family = find_family(rows.y)
+        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
+    if roles.categorical:
+        settings = {"categorical": list(roles.categorical)} | settings
+    est = make_estimator(family, fixed, settings)
+    if family == "binomial":
+        rows = replace(rows, y=Named.make(label_target(rows.y), roles.target))
+    held_out = None
+    if test is not None:
+        rows, held_out = hold_out(rows, test, seed)
+    begin = perf_counter()
+    with count_rows(rows.place):
+        est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
+    seconds = perf_counter() - begin
+    judged = {} if held_out is None else judge(est, held_out)
+    return Fitted(est, rows, held_out, judged, seconds)
 
 
 def read_roles(table: pa.Table, source: str, roles: Roles) -> Rows:
@@ -176,28 +275,20 @@ def read_target(column: pa.ChunkedArray) -> np.ndarray:
     return labels
 
 
-def find_family(y: np.ndarray, choice: FamilyChoice) -> str:
-    """The family asked for, or the one that the values of the target suggest."""
-    if choice != "auto":
-        return choice
-    if y.dtype.kind != "f":
+def find_family(y: np.ndarray) -> str:
+    """The family that the values of a target suggest."""
+    if y.dtype.kind != "f" or len(np.unique(y[~np.isnan(y)])) == 2:
         return "binomial"
-    return "binomial" if len(np.unique(y[~np.isnan(y)])) == 2 else "gaussian"
+    return "gaussian"
 
 
 def label_target(y: np.ndarray) -> np.ndarray:
-    """Labels of a classifier: whole numbers rather than 0.0 and 1.0."""
-    if y.dtype.kind == "f" and np.isfinite(y).all() and (y == np.round(y)).all():
-        return y.astype(np.int64)
+    """Labels of a classifier: whole numbers, truth values or texts."""
+    if y.dtype.kind == "f" and np.isfinite(y).all():
+        return y.astype(np.int64 if (y == np.round(y)).all() else str)
     if y.dtype == object and all(label is not None for label in y):
         return y.astype(str)
     return y
-
-
-def with_labels(rows: Rows) -> Rows:
-    """The same rows with their target as labels."""
-    name = getattr(rows.y, "name", None)
-    return replace(rows, y=Named.make(label_target(np.asarray(rows.y)), str(name)))
 
 
 def read_settings(given: Sequence[str]) -> dict[str, Any]:
@@ -241,12 +332,6 @@ def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
     return cls(**settings)
 
 
-def fit_rows(est: Any, rows: Rows) -> Any:
-    """Fit; faults are told by the row of the file."""
-    with count_rows(rows.place):
-        return est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
-
-
 def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     """Part rows at random into those to fit and those to judge by."""
     n_rows = len(rows.y)
@@ -257,6 +342,27 @@ def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
         )
     order = np.random.default_rng(seed).permutation(n_rows)
     return rows.take(np.sort(order[n_test:])), rows.take(np.sort(order[:n_test]))
+
+
+def write_report(est: Any, path: str, rows: Rows, held_out: Rows | None) -> None:
+    """Write a report; faults are told by the row of the file."""
+    test: dict[str, Any] = {}
+    if held_out is not None:
+        test = {
+            "X_test": held_out.X,
+            "y_test": held_out.y,
+            "sample_weight_test": held_out.weight,
+            "offset_test": held_out.offset,
+        }
+    with count_rows(rows.place):
+        est.report(
+            path,
+            rows.X,
+            rows.y,
+            sample_weight=rows.weight,
+            offset=rows.offset,
+            **test,
+        )
 
 
 def judge(est: Any, rows: Rows) -> dict[str, float]:

@@ -92,10 +92,6 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(neighbour, target)
-        except FileNotFoundError as error:
-            if not target.parent.is_dir():
-                raise UserError(f"there is no folder {target.parent}.") from error
-            raise
         finally:
             with suppress(OSError):
                 os.unlink(neighbour)

@@ -16,52 +16,17 @@ from sknimo.cli._tables import TableReader
 T = TypeVar("T")
 
 
-def describe_model(est: Any) -> dict[str, Any]:
-    """What a model is, as plain values."""
-    model, facts = est.model_, est._facts
-    features = model.features
-    described = []
-    for j, name in enumerate(features.names):
-        levels, reference = features.levels(j), features.reference[j]
-        entry: dict[str, Any] = {
-            "name": name,
-            "kind": "number" if levels is None else "category",
-            "reference": reference if levels is None else levels[int(reference)],
-        }
-        if levels is not None:
-            entry["levels"] = list(levels)
-        elif features.low:
-            entry["range"] = [features.low[j], features.high[j]]
-        entry["may_be_missing"] = bool(features.admits_missing[j])
-        described.append(entry)
-    return {
-        "class": type(est).__name__,
-        "family": model.family.name,
-        "link": model.family.link,
-        "classes": getattr(est, "classes_", None),
-        "members": model.n_members,
-        "rows_fitted": None if facts is None else facts.n_samples,
-        "deviance_explained": None if facts is None else facts.explained,
-        "glm_deviance_explained": None if facts is None else facts.glm_explained,
-        "converged": getattr(est, "converged_", None),
-        "base_value": model.base_value,
-        "coefficients": dict(zip(est.coef_names_, est.coef_.tolist(), strict=True)),
-        "features": described,
-    }
-
-
-def show_model(est: Any, facts: dict[str, Any]) -> None:
-    """Print a saved model: file, columns that it needs, coefficient table."""
-    print(f"{facts['file']}: {facts['class']}, {facts['bytes'] / 1000:.1f} kB")
+def show_model(est: Any, facts: dict[str, Any]) -> str:
+    """A saved model as text: file, columns that it needs, coefficient table."""
+    lines = [f"{facts['file']}: {facts['class']}, {facts['bytes'] / 1000:.1f} kB"]
     if facts["classes"] is not None:
         first, second = facts["classes"]
-        print(f"Predicts the chance of {second!r} against {first!r}.")
-    print(f"\nNeeds {len(facts['features'])} columns:")
+        lines.append(f"Predicts the chance of {second} against {first}.")
+    lines += ["", f"It needs {len(facts['features'])} columns:"]
     width = max(len(entry["name"]) for entry in facts["features"])
     for entry in facts["features"]:
-        print(f"  {entry['name']:{width}}  {_describe_feature(entry)}")
-    print()
-    print(est.summary())
+        lines.append(f"  {entry['name']:{width}}  {_describe_feature(entry)}")
+    return "\n".join([*lines, "", str(est.summary())])
 
 
 def _describe_feature(entry: dict[str, Any]) -> str:
@@ -106,6 +71,10 @@ def show_rows(
         return
     for row in rows:
         _print_row(found[row])
+    print(
+        "contribution: what the value adds to the base value. local effect: what one\n"
+        "unit more, or a level instead of the baseline, does in this row."
+    )
 
 
 def _describe_row(one: Any, row: int, cells: Any, columns: Columns) -> dict[str, Any]:
@@ -139,7 +108,7 @@ def _print_row(found: dict[str, Any]) -> None:
     title = f"Row {found['row']}: prediction {found['prediction']:.5g}"
     title += "" if same else f", linear predictor {found['eta']:.5g}"
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
-    for name in ("feature", "value", "contribution", "one unit more"):
+    for name in ("feature", "value", "contribution", "local effect"):
         table.add_column(name, justify="left" if name == "feature" else "right")
     table.add_row("base value", "", f"{found['base_value']:.4g}", "")
     if found["offset"]:

@@ -11,6 +11,7 @@ looks like numbers.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -19,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +34,14 @@ import pyarrow.parquet as pa_parquet
 from sknimo.cli._errors import UserError
 
 STDIN = "-"
-# What is looked at to find delimiter and types, and what one batch of text holds.
-HEAD_BYTES = 1 << 20
-BLOCK_BYTES = 8 << 20
+# What one batch of text holds; the first one tells delimiter and types.
+BLOCK_BYTES = 4 << 20
 PARQUET_ROWS = 1 << 16
 DELIMITERS = ",\t;|"
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+
+# Python's own handling of an interrupt is all that is needed.
+pa.enable_signal_handlers(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,10 @@ class TableReader:
         try:
             with self._refuse_damage():
                 self._open(text or TextFormat())
+            _refuse_repeats(self.schema.names, self.name)
         except BaseException:
             self.close()
             raise
-        _refuse_repeats(self.schema.names, self.name)
 
     def _open(self, text: TextFormat) -> None:
         stream: Any = _Rejoined.split(self._raw, 4)
@@ -89,14 +92,8 @@ class TableReader:
         self._parquet: pa_parquet.ParquetFile | None = None
         if stream.head.startswith(PARQUET):
             self._open_parquet(stream)
-            return
-        self._stream = _Rejoined.split(stream, HEAD_BYTES)
-        head = self._stream.head
-        if not head.strip():
-            raise UserError(f"{self.name} is empty.")
-        self._delimiter = text.delimiter or _find_delimiter(head, text.encoding)
-        self._encoding = text.encoding
-        self.schema = self._infer(head)
+        else:
+            self._open_text(stream, text)
 
     def _open_parquet(self, stream: _Rejoined) -> None:
         source: IO[bytes] = self._raw
@@ -112,44 +109,58 @@ class TableReader:
         self.schema = self._parquet.schema_arrow
         self._rows = (0, self._parquet.metadata.num_rows)
 
-    def _infer(self, head: bytes) -> pa.Schema:
-        """Types of the first rows; whole numbers and empty columns as floats."""
-        if len(head) == HEAD_BYTES:  # the last line is cut
-            head = head[: head.rfind(b"\n") + 1] or head
-        schema = self._reader(io.BytesIO(head), {}, lenient=True).schema
-        if any(pa.types.is_binary(field.type) for field in schema):
+    def _open_text(self, stream: _Rejoined, text: TextFormat) -> None:
+        try:
+            codecs.lookup(text.encoding)
+        except LookupError as error:
+            raise UserError(f"There is no encoding {text.encoding!r}.") from error
+        self._blocks = _read_blocks(stream, text.encoding)
+        try:
+            first = next(self._blocks, b"")
+        except UnicodeDecodeError as error:
             raise UserError(
-                f"{self.name} is not encoded in {self._encoding}. Say how it is, for "
+                f"{self.name} is not encoded in {text.encoding}. Say how it is, for "
                 "example with --encoding latin-1."
-            )
-        fields = [
-            pa.field(field.name, pa.float64())
-            if pa.types.is_integer(field.type) or pa.types.is_null(field.type)
-            else field
-            for field in schema
-        ]
-        return pa.schema(fields)
+            ) from error
+        if not first.strip():
+            raise UserError(f"{self.name} is empty.")
+        end = _find_row_end(first)
+        header, self._first = first[:end], first[end:]
+        self._line = header.count(b"\n")
+        self._delimiter = text.delimiter or _find_delimiter(header.decode())
+        names = self._parse(header, None, None).column_names
+        if not self._first.strip():
+            raise UserError(f"{self.name} has a header but no rows.")
+        found = self._parse(self._first, names, None, lenient=True).schema
+        self.schema = pa.schema([_as_float(field) for field in found])
 
-    def _reader(
-        self, source: Any, types: Mapping[str, pa.DataType], lenient: bool = False
-    ) -> pa_csv.CSVStreamingReader:
-        block = max(BLOCK_BYTES, HEAD_BYTES)
-        return pa_csv.open_csv(
-            source,
-            read_options=pa_csv.ReadOptions(
-                block_size=block, encoding=self._encoding, use_threads=False
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=self._delimiter,
-                newlines_in_values=True,
-                invalid_row_handler=(lambda row: "skip") if lenient else None,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict(types),
-                include_columns=list(types),
-                strings_can_be_null=True,
-            ),
-        )
+    def _parse(
+        self,
+        block: bytes,
+        names: list[str] | None,
+        types: Mapping[str, pa.DataType] | None,
+        lenient: bool = False,
+    ) -> pa.Table:
+        """Whole lines to a table; without names the first line has them."""
+        try:
+            return pa_csv.read_csv(
+                pa.BufferReader(block if block.endswith(b"\n") else block + b"\n"),
+                read_options=pa_csv.ReadOptions(
+                    column_names=names, block_size=len(block) + 1, use_threads=False
+                ),
+                parse_options=pa_csv.ParseOptions(
+                    delimiter=self._delimiter,
+                    newlines_in_values=True,
+                    invalid_row_handler=(lambda row: "skip") if lenient else None,
+                ),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=types and dict(types),
+                    include_columns=types and list(types),
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise UserError(self._explain(str(error))) from error
 
     def batches(
         self,
@@ -164,19 +175,13 @@ class TableReader:
         if self._parquet is not None:
             yield from self._parquet_batches(self._parquet, names)
             return
-        try:
-            with self._refuse_damage():
-                for batch in self._reader(self._stream, wanted):
-                    yield pa.Table.from_batches([batch])
-        except pa.ArrowInvalid as error:
-            raise UserError(self._explain(str(error))) from error
-
-    @contextmanager
-    def _refuse_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UserError(f"{self.name} is a damaged gzip file.") from error
+        with self._refuse_damage():
+            block = self._first
+            while block:
+                if block.strip():
+                    yield self._parse(block, self.schema.names, wanted)
+                self._line += block.count(b"\n")
+                block = next(self._blocks, b"")
 
     def _parquet_batches(
         self, file: pa_parquet.ParquetFile, names: list[str]
@@ -187,11 +192,15 @@ class TableReader:
             done += batch.num_rows
             self._rows = (done, total)
 
-    def read(self, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-        """All rows and columns."""
-        batches = list(self.batches(types=types))
-        if not batches or not sum(map(len, batches)):
-            raise UserError(f"{self.name} has a header but no rows.")
+    def read(
+        self,
+        columns: Collection[str] | None = None,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> pa.Table:
+        """All rows of some columns."""
+        batches = list(self.batches(columns, types))
+        if not sum(map(len, batches)):
+            raise UserError(f"{self.name} has no rows.")
         return pa.concat_tables(batches)
 
     @property
@@ -201,6 +210,13 @@ class TableReader:
             done, total = self._rows
             return done / max(total, 1)
         return None if self._size is None else self._raw.tell() / max(self._size, 1)
+
+    @contextmanager
+    def _refuse_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(f"{self.name} is a damaged gzip file.") from error
 
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:
@@ -213,28 +229,28 @@ class TableReader:
     def _explain(self, message: str) -> str:
         """What pyarrow says about a bad cell or line, with a remedy."""
         cell = re.search(
-            r"CSV column #(\d+):(?: Row #(\d+):)? CSV conversion error to (\w+): "
+            r"CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+): "
             r"invalid value '(.*)'",
             message,
             re.S,
         )
         if cell:
-            column, line, kind, value = cell.groups()
-            where = f"{self.name}, line {line}" if line else self.name
-            wanted = {"double": "a number", "bool": "true or false"}.get(kind, kind)
+            column, row, kind, value = cell.groups()
             name = self.schema.names[int(column)]
+            wanted = {"double": "a number", "bool": "true or false"}.get(kind, kind)
             return (
-                f"{where}: column {name!r} holds {value!r}, not {wanted}. Mend or "
-                "empty that cell."
+                f"{self.name}, line {self._line + int(row)}: column {name!r} holds "
+                f"{value!r}, not {wanted}. Mend or empty that cell."
             )
         width = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
         if width:
-            line, expected, found = width.groups()
+            row, expected, found = width.groups()
             return (
-                f"{self.name}, line {line}: {found} cells where the header has "
-                f"{expected}. Is {self._delimiter!r} the delimiter (--delimiter)?"
+                f"{self.name}, line {self._line + int(row)}: {found} cells where the "
+                f"header has {expected}. Is {self._delimiter!r} the delimiter "
+                "(--delimiter)?"
             )
-        return f"{self.name} cannot be read: {' '.join(message.split())}"
+        return f"{self.name} cannot be read: {message}"
 
     def close(self) -> None:
         """Close all files."""
@@ -275,44 +291,80 @@ class _Rejoined(io.RawIOBase):
         return len(part)
 
 
-def _open_bytes(path: str) -> IO[bytes]:
-    if path == STDIN:
-        # Closing a duplicate leaves standard input itself open.
-        return cast(IO[bytes], _Kept(sys.stdin.buffer))
-    if Path(path).is_dir():
-        raise UserError(f"{path} is a folder, not a file.")
-    return open(path, "rb")
-
-
 class _Kept(io.RawIOBase):
-    """A stream that survives its own closing."""
+    """A stream that survives its own closing and gives what is there."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: Any) -> None:
         self._source = source
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        part = self._source.read(len(buffer))
+        part = self._source.read1(len(buffer))
         buffer[: len(part)] = part
         return len(part)
+
+
+def _open_bytes(path: str) -> IO[bytes]:
+    if path == STDIN:
+        return cast(IO[bytes], _Kept(sys.stdin.buffer))
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder, not a file.")
+    return open(path, "rb")
 
 
 def _file_size(file: IO[bytes]) -> int | None:
     """Bytes of a regular file, None for a stream."""
     try:
-        size = os.fstat(file.fileno()).st_size
-        return size if file.seekable() else None
-    except (OSError, io.UnsupportedOperation):
+        return os.fstat(file.fileno()).st_size if file.seekable() else None
+    except OSError:
         return None
 
 
-def _find_delimiter(head: bytes, encoding: str) -> str:
+def _read_blocks(stream: _Rejoined, encoding: str) -> Iterator[bytes]:
+    """Text in blocks of whole rows, in UTF-8 and without a byte order mark."""
+    decode = codecs.getincrementaldecoder(encoding)().decode
+    rest, at_end, at_start = b"", False, True
+    while not at_end:
+        while len(rest) < BLOCK_BYTES and not at_end:
+            more = stream.read(BLOCK_BYTES)
+            at_end = not more
+            rest += decode(more or b"", at_end).encode()
+        if at_start:
+            rest, at_start = rest.removeprefix(codecs.BOM_UTF8), False
+        end = len(rest) if at_end else _find_row_end(rest, last=True)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+
+
+def _find_row_end(block: bytes, last: bool = False) -> int:
+    """Where the first or last whole row of a block ends; 0 if the last row is the only.
+
+    A line break ends a row if the quotes before it come in pairs.
+    """
+    end = len(block) if last else 0
+    while True:
+        found = block.rfind(b"\n", 0, end) if last else block.find(b"\n", end)
+        if found < 0:
+            return 0 if last else len(block)
+        if block.count(b'"', 0, found) % 2 == 0:
+            return found + 1
+        end = found if last else found + 1
+
+
+def _find_delimiter(header: str) -> str:
     """The character that parts the cells of the header, a comma when none does."""
-    lines = head.decode(encoding, "replace").splitlines()
-    header = re.sub(r'"[^"]*"', "", next(line for line in lines if line.strip()))
-    return max(DELIMITERS, key=header.count)
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _as_float(field: pa.Field) -> pa.Field:
+    """Whole numbers and empty columns as floats: later rows may hold any number."""
+    if pa.types.is_integer(field.type) or pa.types.is_null(field.type):
+        return pa.field(field.name, pa.float64())
+    return field
 
 
 def _refuse_repeats(names: list[str], source: str) -> None:
@@ -332,6 +384,15 @@ def read_numbers(table: pa.Table, name: str | None) -> np.ndarray | None:
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise UserError(f"Column {name!r} holds {column.type}, not numbers.")
     return np.array(column.cast(pa.float64()).to_numpy())
+
+
+def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Names from repeated options; a comma parts names unless a name has one."""
+    out: list[str] = []
+    for text in given:
+        known = text in columns
+        out += [text] if known else [part.strip() for part in text.split(",")]
+    return tuple(name for name in out if name)
 
 
 def list_names(names: Collection[str], limit: int = 12) -> str:
