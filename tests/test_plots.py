@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
@@ -387,3 +388,260 @@ def test_binary_axes_show_their_two_levels(small):
     ax = plots.plot_effect(record, feature=1, modifier=0)
     ticks = [text.get_text() for text in ax.figure.axes[-1].get_yticklabels()]
     assert ticks == ["0", "1"]
+
+
+# Categories, curves, missing values, and names that matplotlib could misread.
+
+REGION, CURVE = "$re_{gion$ <b>", "_dose\nin $mg"
+LEVELS = ("north $1$", "_south", "a level with a name that is very long", "x^2 \\frac")
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    rng = np.random.default_rng(0)
+    n = 120
+    X = pd.DataFrame(
+        {
+            CURVE: rng.uniform(0, 40, n),
+            "sex": rng.choice(["man", "woman"], n),
+            REGION: rng.choice([*LEVELS, None], n, p=[0.4, 0.2, 0.2, 0.1, 0.1]),
+            "age": np.where(rng.random(n) < 0.2, np.nan, rng.normal(50, 10, n)),
+            "smoker": rng.random(n) < 0.4,
+        }
+    )
+    z = (X[CURVE] - 20) / 12
+    south = X[REGION] == LEVELS[1]
+    y = z * (1 + south) + z**2 + (X["sex"] == "man") * (1 + z) + 2 * south
+    y += 0.5 * X["smoker"] + X["age"].isna()
+    est = NIMORegressor(
+        basis={CURVE: "spline"},
+        missing="indicator",
+        alpha=1e-3,
+        network_alpha=0.1,
+        hidden=(6, 6),
+        max_iter=40,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est.fit(X, y)
+    return est, X
+
+
+def draw_mixed(est, X):
+    """Every figure of a mixed table, by name."""
+    rows, table = est.explain(X), est.effects(X)
+    pairs = est.interactions(X)
+    return {
+        "coefficients": lambda: plots.plot_coefficients(table),
+        "levels": lambda: plots.plot_levels(table),
+        "levels of one": lambda: plots.plot_levels(table, feature=REGION),
+        "curve": lambda: plots.plot_effect_curve(est.effect_curve(CURVE, X), rows=rows),
+        "curve of levels": lambda: plots.plot_effect_curve(est.effect_curve(REGION, X)),
+        "curve with missing": lambda: plots.plot_effect_curve(
+            est.effect_curve("age"), rows=rows
+        ),
+        "nonlinearity": lambda: plots.plot_nonlinearity(table),
+        "beeswarm": lambda: plots.plot_beeswarm(rows),
+        "waterfall": lambda: plots.plot_waterfall(rows, row=4),
+        "effect of levels": lambda: plots.plot_effect(
+            rows, feature=REGION, modifier=CURVE
+        ),
+        "effect by levels": lambda: plots.plot_effect(
+            rows, feature=CURVE, modifier=REGION
+        ),
+        "effect of missing": lambda: plots.plot_effect(
+            rows, feature="age", modifier="sex"
+        ),
+        "effect by missing": lambda: plots.plot_effect(
+            rows, feature="smoker", modifier="age"
+        ),
+        "correction of levels": lambda: plots.plot_correction(
+            est.correction_curve(REGION, CURVE, X=X), rows=rows
+        ),
+        "correction by levels": lambda: plots.plot_correction(
+            est.correction_curve(CURVE, REGION, X=X), rows=rows
+        ),
+        "correction by missing": lambda: plots.plot_correction(
+            est.correction_curve("sex", "age", X=X), rows=rows
+        ),
+        "surface of levels": lambda: plots.plot_pair_surface(
+            est.pair_surface(REGION, "sex")
+        ),
+        "surface by levels": lambda: plots.plot_pair_surface(
+            est.pair_surface(CURVE, REGION)
+        ),
+        "surface of numbers": lambda: plots.plot_pair_surface(
+            est.pair_surface(CURVE, "age", X=X)
+        ),
+        "interactions": lambda: plots.plot_interactions(pairs),
+        "graph": lambda: plots.plot_modification_graph(pairs),
+        "agreement": lambda: plots.plot_agreement(rows, against=rows.values),
+        "first layer": lambda: plots.plot_first_layer(est.first_layer()),
+    }
+
+
+def test_every_figure_of_a_mixed_table_is_labelled_and_can_be_drawn(mixed):
+    for name, draw in draw_mixed(*mixed).items():
+        ax = draw()
+        if name != "graph":
+            assert ax.get_xlabel(), name
+            assert ax.get_ylabel() or row_labels(ax), name
+        ax.figure.canvas.draw()
+        assert overlapping(ax, ax.get_yticklabels()) == [], name
+        if not ax.get_xticklabels()[0].get_rotation():
+            assert overlapping(ax, ax.get_xticklabels()) == [], name
+        plt.close(ax.figure)
+
+
+def unescape(text):
+    return text.replace(r"\$", "$")
+
+
+def test_names_are_drawn_as_they_are(mixed):
+    est, X = mixed
+    ax = plots.plot_effect(est.explain(X), feature=CURVE, modifier=REGION)
+    assert unescape(ax.get_xlabel()) == r"_dose\nin $mg"
+    legend = ax.get_legend()
+    assert unescape(legend.get_title().get_text()) == REGION
+    texts = [unescape(text.get_text()) for text in legend.get_texts()]
+    assert sorted(texts)[:2] == [" _south", "a level with a name tha…"]
+    for text in (ax.xaxis.label, legend.get_title(), *legend.get_texts()):
+        _, is_math = text._preprocess_math(text.get_text())
+        assert is_math is False
+
+
+def test_coefficients_of_one_feature_stand_together(mixed):
+    est, X = mixed
+    record = est.effects(X)
+    ax = plots.plot_coefficients(record, against=est.coef_, standardised=False)
+    lines = {line.get_label(): line.get_xdata() for line in ax.get_lines()}
+    assert (lines["NIMO"] == lines["truth"]).all()
+    owner = [label.split(":")[0] for label in row_labels(ax)]
+    changes = sum(a != b for a, b in zip(owner[:-1], owner[1:], strict=True))
+    assert changes == len(set(owner)) - 1
+    assert np.sort(lines["NIMO"]) == pytest.approx(np.sort(est.coef_[est.coef_ != 0]))
+    # One number per feature stands for slopes and for the only other level.
+    ax = plots.plot_coefficients(record, against={"rival": np.arange(1.0, 6.0)})
+    lines = {line.get_label(): line.get_xdata() for line in ax.get_lines()}
+    shown = dict(zip(row_labels(ax), lines["rival"], strict=True))
+    (other,) = [name for name in shown if name.startswith("sex: ")]
+    assert shown[other] == 2.0
+    assert np.isnan([value for name, value in shown.items() if "re_" in name]).all()
+    assert np.isnan(shown["age: missing"])
+    with pytest.raises(ValueError, match="against holds 3 numbers"):
+        plots.plot_coefficients(record, against=np.ones(3))
+
+
+def test_levels_show_contrasts_at_the_reference_and_on_average(mixed):
+    est, X = mixed
+    record = est.effects(X)
+    ax = plots.plot_levels(record, feature=REGION)
+    own = record.levels.of(2)
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert lines["at the reference"].get_xdata() == pytest.approx(
+        record.levels.coef[own]
+    )
+    assert lines["average and sd"].get_xdata() == pytest.approx(
+        record.levels.average_effect[own]
+    )
+    labels = [unescape(label) for label in row_labels(ax)]
+    assert labels[1] == "a level with a na…" and labels[-1] == "missing"
+    assert sum("(baseline)" in label for label in labels) == 1
+    assert "missing: from the reference" in ax.get_xlabel()
+    few = plots.plot_levels(record, max_levels=3)
+    assert len(row_labels(few)) == 3 and "3 of 8 levels" in few.get_xlabel()
+
+
+def test_levels_of_a_model_without_any_say_so(small):
+    assert plots.plot_levels(small.effects).texts[0].get_text() == (
+        "no feature has levels"
+    )
+
+
+def test_effect_curves_draw_the_numbers_of_their_records(mixed):
+    est, X = mixed
+    record = est.effect_curve(CURVE, X)
+    ax = plots.plot_effect_curve(record, rows=est.explain(X))
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    drawn = lines["all else at the reference"]
+    assert drawn.get_xdata() == pytest.approx(record.value)
+    assert drawn.get_ydata() == pytest.approx(record.effect)
+    assert points(ax)[:, 1] == pytest.approx(est.explain(X).values[:, 0])
+    record = est.effect_curve("age", X)
+    ax = plots.plot_effect_curve(record, rows=est.explain(X))
+    (point,) = [line for line in ax.get_lines() if line.get_label() == "missing"]
+    assert point.get_ydata() == [record.missing]
+    assert point.get_xdata()[0] > np.nanmax(X["age"])
+    absent = X["age"].isna().to_numpy()
+    assert (points(ax)[absent, 0] == point.get_xdata()[0]).all()
+    record = est.effect_curve(REGION)
+    ax = plots.plot_effect_curve(record)
+    dots = np.asarray(ax.collections[-1].get_offsets())
+    assert dots[:, 0] == pytest.approx([*record.effect, record.missing])
+
+
+def test_rows_stand_above_their_level_and_missing_ones_beside(mixed):
+    est, X = mixed
+    found = est.explain(X)
+    ax = plots.plot_effect(found, feature=REGION, modifier="sex")
+    drawn = points(ax)
+    lanes = np.round(drawn[:, 0]).astype(int)
+    codes = np.where(np.isnan(found.data[:, 2]), 4, found.data[:, 2])
+    assert np.array_equal(np.sort(lanes), np.sort(codes))
+    assert np.sort(drawn[:, 1]) == pytest.approx(np.sort(found.values[:, 2]))
+    ticks = [unescape(text.get_text()) for text in ax.get_xticklabels()]
+    assert ticks[-1] == "missing" and len(ticks) == 5
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["man", "woman"]
+
+
+def test_waterfall_names_levels_and_missing_values(mixed):
+    est, X = mixed
+    row = int(np.flatnonzero(X["age"].isna() & X["smoker"])[0])
+    ax = plots.plot_waterfall(est.explain(X), row=row)
+    labels = [unescape(label) for label in row_labels(ax)]
+    assert "age = missing" in labels
+    assert any(label.startswith("sex = ") for label in labels) or (
+        X["sex"].iloc[row] == "woman"
+    )
+
+
+def test_levels_have_no_rank_in_the_beeswarm(mixed):
+    est, X = mixed
+    ax = plots.plot_beeswarm(est.explain(X))
+    assert "grey: levels and missing values" in ax.get_xlabel()
+    grey = matplotlib.colors.to_rgb("#8C8C8C")
+    for place, label in enumerate(row_labels(ax)):
+        colours = ax.collections[place].get_facecolors()[:, :3]
+        is_grey = np.isclose(colours, grey).all(1)
+        expected = {"sex": 120, "age": X["age"].isna().sum(), "smoker": 0}
+        if label in expected:
+            assert is_grey.sum() == expected[label]
+
+
+def test_surface_of_a_category_has_one_line_per_level(mixed):
+    est, _ = mixed
+    for pair in ((CURVE, REGION), (REGION, CURVE)):
+        record = est.pair_surface(*pair, n_grid=12)
+        ax = plots.plot_pair_surface(record)
+        surface = record.surface if pair[0] == REGION else record.surface.T
+        lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 12]
+        for line, values in zip(lines, surface, strict=True):
+            assert line.get_ydata() == pytest.approx(values)
+        assert unescape(ax.get_legend().get_title().get_text()) == REGION
+    record = est.pair_surface(REGION, "sex")
+    ax = plots.plot_pair_surface(record)
+    assert len(ax.texts) == 8
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["man", "woman"]
+
+
+def test_correction_of_many_levels_has_one_line_each(mixed):
+    est, X = mixed
+    record = est.correction_curve(REGION, CURVE, X=X)
+    ax = plots.plot_correction(record)
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 50]
+    assert len(lines) == 4  # three levels and missing
+    for line, values in zip(lines, record.all_coef.T, strict=True):
+        assert line.get_ydata() == pytest.approx(values)
+    assert "contrast with the baseline" in ax.get_ylabel()

@@ -143,8 +143,8 @@ def plot_coefficients(
     name_rows(ax, [lines.labels[at] for at in shown])
     unit = "standard deviation" if standardised else "unit"
     with_levels = len(lines.labels) > len(record.names) or "category" in record.kinds
-    levels = " or against the baseline" if with_levels else ""
-    ax.set_xlabel(f"coefficient per {unit}{levels}, at the reference")
+    levels = "\n(levels against the baseline)" if with_levels else ""
+    ax.set_xlabel(f"coefficient per {unit}, at the reference{levels}")
     if len(series) > 1:
         ax.legend(frameon=False, fontsize=9)
     noun = "coefficients" if with_levels else "features"
@@ -194,7 +194,7 @@ def plot_levels(
         mec=ORANGE,
         mew=1.6,
         ms=6,
-        label="average over the rows, and sd",
+        label="average and sd",
     )
     coef = levels.coef[shown]
     ax.plot(coef, places, ls="none", marker="o", color=BLUE, label="at the reference")
@@ -205,13 +205,15 @@ def plot_levels(
         for at in shown
     ]
     name_rows(ax, names, cut=False)
-    ax.set_xlabel("change from the baseline, or from the reference to missing")
+    note = "\n(missing: from the reference)" if levels.missing[shown].any() else ""
+    ax.set_xlabel(f"change from the baseline{note}")
     if feature is not None:
-        ax.set_title(short(levels.features[shown[0]]), fontsize=10, loc="left")
+        ax.set_ylabel(short(levels.features[shown[0]]))
     ax.legend(
-        frameon=False, fontsize=9, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.06)
+        frameon=False, fontsize=9, ncols=2, loc="lower left", bbox_to_anchor=(0, 1)
     )
-    say_what_is_missing(ax, len(shown), n_all, "levels")
+    if len(shown) < n_all:
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{len(shown)} of {n_all} levels")
     return ax
 
 
@@ -240,10 +242,16 @@ def plot_effect_curve(
     ax.axhline(0, color=GREY, lw=0.8)
     ax.axvline(record.reference, color=GREY, lw=0.8, ls=DASHED)
     note_above(ax, record.reference, f"reference {record.reference_text}")
+    data = record.value
     if rows is not None:
         some, j = thin(len(rows)), rows.column(record.feature)
+        data = np.concatenate([data, rows.data[some, j]])
+    known = data[~np.isnan(data)]
+    absent = record.missing is not None or len(known) < len(data)
+    place = missing_place(ax, known) if absent else np.nan
+    if rows is not None:
         ax.scatter(
-            rows.data[some, j],
+            np.where(np.isnan(rows.data[some, j]), place, rows.data[some, j]),
             rows.values[some, j],
             s=12,
             color=GREY,
@@ -260,7 +268,6 @@ def plot_effect_curve(
         label="all else at the reference",
     )
     if record.missing is not None:
-        place = missing_place(ax, record.value)
         ax.plot(
             place, record.missing, marker="s", ls="none", color=ORANGE, label="missing"
         )
@@ -291,7 +298,7 @@ def _plot_level_effects(record: EffectCurve, ax: Axes | None) -> Axes:
     ax.scatter(effect, places, s=45, c=colours, zorder=3)
     name_rows(ax, names, cut=False)
     ax.set_xlabel(f"effect on the {eta_label(record)}, against the baseline")
-    ax.set_title(short(record.feature), fontsize=10, loc="left")
+    ax.set_ylabel(short(record.feature))
     return ax
 
 

@@ -77,9 +77,9 @@ def plot_beeswarm(
         ax.scatter(x, len(order) + swarm(x), color=GREY, s=9, **DOTS)
         labels.append(f"{len(rest)} others together")
     name_rows(ax, labels)
-    ax.set_xlabel(f"contribution to the {eta_label(record)}")
-    note = " (grey: levels, missing)" if grey else ""
-    bar = colour_bar(ax, colours, f"value of the feature{note}")
+    note = "\n(grey: levels and missing values)" if grey else ""
+    ax.set_xlabel(f"contribution to the {eta_label(record)}{note}")
+    bar = colour_bar(ax, colours, "value of the feature")
     bar.set_ticks([0, 1], labels=["low", "high"])
     return ax
 

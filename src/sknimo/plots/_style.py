@@ -162,13 +162,16 @@ def place_values(
         return places
     known = values[~missing]
     distinct = np.unique(known)
+    places = values.copy()
+    if missing.any():
+        places[missing] = missing_place(ax, known)
     if len(distinct) == 2:
         width = float(np.ptp(distinct))
         ax.set_xticks(distinct)
         ax.set_xlim(distinct[0] - 0.5 * width, distinct[1] + 0.5 * width)
-    if not missing.any():
-        return values
-    return np.where(missing, missing_place(ax, known), values)
+        for at in distinct:
+            places[values == at] += width * swarm(heights[values == at], spread=0.2)
+    return places
 
 
 def missing_place(ax: Axes, known: np.ndarray) -> float:
@@ -218,7 +221,8 @@ def scatter_shaded(
         norm=Normalize(0, 1),
         **DOTS,
     )
-    bar = colour_bar(ax, dots, short(name))
+    note = " (hollow: missing)" if missing.any() else ""
+    bar = colour_bar(ax, dots, short(name) + note)
     # Colours go by rank, so that a skewed modifier keeps them apart.
     two = len(np.unique(known)) == 2
     ticks = [0.0, 1.0] if two else [0.0, 0.25, 0.5, 0.75, 1.0]
