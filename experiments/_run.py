@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
-from rivals import MissingRivalError
+from rivals import MissingRivalError, Rival
 
-from experiments._data import MissingTableError, check_table, load
+from experiments._data import BIG, MissingTableError, check_table, load
 from experiments._measure import Entry, measure
 from experiments._methods import make_methods
 from experiments._tables import Page
@@ -85,6 +85,7 @@ class Choice:
     out: Path
     data: str | None
     jobs: int
+    device: str = "cpu"
 
     @property
     def effort(self) -> str:
@@ -136,10 +137,6 @@ class Results:
                 return list(next(iter(by_seed.values())))
         return []
 
-    def methods(self, dataset: str, order: Sequence[str]) -> list[str]:
-        """Those of `order` that have been run on a data set."""
-        return [m for m in order if (dataset, m, LAST) in self.values]
-
     def datasets(self, order: Sequence[str]) -> list[str]:
         known = {dataset for dataset, _, _ in self.values}
         return [dataset for dataset in order if dataset in known]
@@ -177,11 +174,11 @@ def run(artefacts: Iterable[Artefact], choice: Choice) -> Results:
     )
     missing = [c for c in available(wanted, choice.data) if c not in results.done]
     # Seed by seed, so that an early stop leaves a fair table.
-    missing.sort(key=lambda cell: (cell.seed, slowness(cell.method)))
+    missing.sort(key=lambda c: (c.seed, c.dataset not in BIG, slowness(c.method)))
     print(f"{len(wanted)} cells, {len(missing)} to compute", file=sys.stderr)
     # A worker process each: fits are single-threaded, and one that dies is noticed.
     parallel = Parallel(n_jobs=choice.jobs, return_as="generator_unordered")
-    tasks = (delayed(try_cell)(cell, choice.data) for cell in missing)
+    tasks = (delayed(try_cell)(cell, choice) for cell in missing)
     for place, outcome in enumerate(parallel(tasks), 1):
         print(f"{place:4d}/{len(missing)} {describe(outcome)}", file=sys.stderr)
         if not outcome.error:
@@ -207,8 +204,8 @@ def available(cells: Iterable[Cell], data: str | None) -> list[Cell]:
 
 
 @cache
-def methods_of(quick: bool) -> dict:
-    return make_methods(quick)
+def methods_of(quick: bool, device: str = "cpu") -> dict[str, Rival]:
+    return make_methods(quick, device)
 
 
 def slowness(method: str) -> int:
@@ -226,14 +223,14 @@ class Outcome:
     error: str = ""
 
 
-def try_cell(cell: Cell, data: str | None) -> Outcome:
+def try_cell(cell: Cell, choice: Choice) -> Outcome:
     """Compute a cell; an error ends that cell alone."""
     import torch
 
     torch.set_num_threads(1)
-    method = methods_of(cell.quick)[cell.method]
+    method = methods_of(cell.quick, choice.device)[cell.method]
     try:
-        loaded = load(cell.dataset, cell.seed, data, cell.quick)
+        loaded = load(cell.dataset, cell.seed, choice.data, cell.quick)
         return Outcome(cell, method.version, measure(loaded, method))
     except Exception as error:
         return Outcome(cell, "", [], repr(error)[:300])
@@ -289,6 +286,7 @@ def parse_choice(description: str, arguments: Sequence[str] | None = None) -> Ch
     parser.add_argument("--out", type=Path, help="folder of results")
     parser.add_argument("--data", help="folder of tables; default SKNIMO_DATA")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--device", default="cpu", help="of sknimo: cpu or cuda")
     options = parser.parse_args(arguments)
     default = Path("experiments", "results", "quick" if options.quick else "full")
     return Choice(
@@ -299,6 +297,7 @@ def parse_choice(description: str, arguments: Sequence[str] | None = None) -> Ch
         out=options.out or default,
         data=options.data or find_tables(),
         jobs=options.jobs,
+        device=options.device,
     )
 
 

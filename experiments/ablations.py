@@ -131,7 +131,7 @@ ARTEFACT = Artefact(
     8,
     "ablations",
     "Ablations",
-    (Plan(REGRESSION, METHODS, seeds=10, quick_seeds=1),),
+    (Plan(REGRESSION, METHODS, seeds=5, quick_seeds=1),),
     render,
 )
 
