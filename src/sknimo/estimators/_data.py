@@ -19,6 +19,9 @@ from sknimo.features import FeatureMap, is_missing, read_vector
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
+# Tables up to this many rows are trained on whole.
+FULL_BATCH_ROWS = 20_000
+BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,21 @@ def check_widths(hidden: Any) -> None:
         raise ValueError(
             f"hidden must hold two positive whole layer widths, got {hidden!r}."
         )
+
+
+def check_batch_size(batch_size: Any) -> None:
+    """Refuse what is neither "auto" nor a number of rows."""
+    if isinstance(batch_size, str):
+        check_option("batch_size", batch_size, ("auto",))
+    else:
+        check_number("batch_size", batch_size, Integral, 0)
+
+
+def choose_batch_size(batch_size: Any, n_rows: int) -> int:
+    """Rows per step, zero for all of them."""
+    if isinstance(batch_size, str):
+        return BATCH_ROWS if n_rows > FULL_BATCH_ROWS else 0
+    return int(batch_size) if batch_size < n_rows else 0
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:

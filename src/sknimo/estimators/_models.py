@@ -21,9 +21,11 @@ from sknimo.estimators._base import (
 )
 from sknimo.estimators._data import (
     TrainingSet,
+    check_batch_size,
     check_number,
     check_option,
     check_widths,
+    choose_batch_size,
 )
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
@@ -34,6 +36,9 @@ from sknimo.penalties import PenaltyName, make_penalty
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 
 DtypeName = Literal["float32", "float64"]
+
+# Steps between two checks of progress.
+CHECK_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class FixedPenalties(BaseNIMO):
         warm_start: bool = False,
         device: str = "auto",
         dtype: str = "float64",
+        batch_size: Any = "auto",
         memory_budget: float = 64e6,
         verbose: bool = False,
         random_state: Any = None,
@@ -124,6 +130,7 @@ class FixedPenalties(BaseNIMO):
         self.warm_start = warm_start
         self.device = device
         self.dtype = dtype
+        self.batch_size = batch_size
         self.memory_budget = memory_budget
         self.verbose = verbose
         self.random_state = random_state
@@ -142,7 +149,7 @@ class FixedPenalties(BaseNIMO):
         )
         random = check_random_state(self.random_state)
         seeds = tuple(random.randint(2**31 - 1, size=1).tolist())
-        options = self._options(int(random.randint(2**31 - 1)))
+        options = self._options(int(random.randint(2**31 - 1)), problem.n_rows)
         members = self._members(problem, data, seeds, random)
         start = self._warm_network(problem)
         solution = solve(problem, members, options, start)
@@ -172,9 +179,14 @@ class FixedPenalties(BaseNIMO):
                 f"{self.validation_fraction!r}."
             )
         check_widths(self.hidden)
+        check_batch_size(self.batch_size)
 
-    def _options(self, noise_seed: int) -> Options:
+    def _options(self, noise_seed: int, n_rows: int) -> Options:
+        batch = choose_batch_size(self.batch_size, n_rows)
         return Options(
+            batch_size=batch,
+            # With batches a check is a pass over all rows: once per half pass.
+            check_every=max(CHECK_EVERY, n_rows // (2 * batch) if batch else 0),
             max_iter=int(self.max_iter),
             learning_rate=float(self.learning_rate),
             noise=float(self.noise),
@@ -365,6 +377,9 @@ _SHARED = {
         Where to fit; "auto" takes a GPU when there is one.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
+    batch_size : int or "auto", default="auto"
+        Rows per step of the network's optimiser, 0 for all. "auto" takes all rows up to
+        20000 and 1024 beyond. Coefficients are always solved on all rows.
     memory_budget : float, default=64e6
         Bytes for the network's activations; rows are processed in chunks to keep it.
         Small chunks stay in the processor's cache; give a GPU much more.
@@ -449,6 +464,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         warm_start: bool = False,
         device: str = "auto",
         dtype: str = "float64",
+        batch_size: Any = "auto",
         memory_budget: float = 64e6,
         verbose: bool = False,
         random_state: Any = None,
@@ -480,6 +496,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
             warm_start=warm_start,
             device=device,
             dtype=dtype,
+            batch_size=batch_size,
             memory_budget=memory_budget,
             verbose=verbose,
             random_state=random_state,
