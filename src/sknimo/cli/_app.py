@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sknimo import __version__
 from sknimo.cli import _options as opt
 from sknimo.cli._errors import guard, say
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"sknimo {__version__}")
+        print(f"sknimo {installed_version('sknimo')}")
         raise typer.Exit
 
 
