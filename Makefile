@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format clean reproduce reproduce-full
+.PHONY: help demo test test-all browser lint types format clean reproduce reproduce-full
 
 help:
 	@echo "make demo      install the library and run the demonstration"
@@ -19,11 +19,20 @@ help:
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
-test: lint types
+test: lint types browser
 	$(BIN)/python -m pytest -q -m "not slow"
 
-test-all: lint types
+test-all: lint types browser
 	$(BIN)/python -m pytest -q
+
+# Tests of the report open it in Chromium. Where it cannot be installed (no root, no
+# apt-get, no network) they skip and say so; nothing else depends on it.
+browser:
+	@command -v chromium >/dev/null 2>&1 || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && \
+	  echo "Installing chromium for the tests of the report" && \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	    --no-install-recommends chromium; } >/dev/null 2>&1; } || true
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
@@ -58,7 +67,7 @@ reproduce-full: .venv/.installed-bench
 # The stamps make repeated calls instant; a test installation serves the demo too.
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing sknimo into .venv"
-	@$(PIP) -e .
+	@$(PIP) -e ".[cli,onnx,report]"
 	@touch $@
 
 .venv/.installed-test: pyproject.toml constraints.txt | .venv/bin/python

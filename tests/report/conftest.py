@@ -209,6 +209,7 @@ def make_model():
         names=None,
         size=0.6,
         idle=(),
+        hidden=(5, 4),
     ):
         rng = np.random.default_rng(seed)
         bases, inputs = zip(*(random_basis(kind, rng) for kind in kinds), strict=True)
@@ -223,10 +224,12 @@ def make_model():
         low, high = zip(*ends, strict=True)
         features = FeatureMap(tuple(names), bases, inputs, low, high)
         owner = features.term_feature
-        spec = make_spec(features.input_feature.tolist(), p, (5, 4))
+        spec = make_spec(features.input_feature.tolist(), p, hidden)
         params = init_params(spec, range(seed, seed + n_members))
         weights = unpack(spec, params)
-        weights.out.copy_(torch.as_tensor(size * rng.normal(size=(n_members, 4))))
+        weights.out.copy_(
+            torch.as_tensor(size * rng.normal(size=(n_members, hidden[1])))
+        )
         silent = np.isin(owner, idle)
         coef = rng.normal(size=(n_members, len(owner))) * ~silent
         weights.first[:, :, np.isin(features.input_feature, idle)] = 0

@@ -446,7 +446,7 @@ def test_fifty_features_and_twenty_thousand_rows_stay_under_two_megabytes(
     make_model, draw_sample, open_report, tmp_path
 ):
     kinds = ("linear",) * 26 + ("levels",) * 10 + ("spline",) * 8 + ("or_missing",) * 6
-    model = make_model(kinds, n_members=3)
+    model = make_model(kinds, n_members=3, hidden=(16, 16))
     sample = draw_sample(model, 20_000)
     report = render_report(Fit(model), sample, held_out=draw_sample(model, 500, seed=3))
     path = report.save(tmp_path / "report.html")

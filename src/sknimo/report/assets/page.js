@@ -239,7 +239,7 @@
       control.field.value = gone ? "" : value;
     }
     const outside = control.slider && (value < control.low || value > control.high);
-    const changed = !Object.is(value, before) && value !== before;
+    const changed = !Object.is(value, before);
     control.item.classList.toggle("outside", Boolean(outside));
     control.item.classList.toggle("changed", changed);
     control.undo.hidden = !changed;
@@ -255,7 +255,8 @@
   function niceCeiling(value) {
     if (!(value > 0)) return 1;
     const power = 10 ** Math.floor(Math.log10(value));
-    return [1, 2, 5, 10].map((size) => size * power).find((size) => size >= value * (1 - 1e-9));
+    const sizes = [1, 1.5, 2, 3, 4, 5, 7, 10].map((size) => size * power);
+    return sizes.find((size) => size >= value * (1 - 1e-9));
   }
 
   function update() {
@@ -268,7 +269,9 @@
     prediction.textContent = showMean(mean);
     prediction.dataset.value = mean;
     prediction.dataset.eta = eta;
-    byId("change").textContent = mean === before
+    const moved = offset !== start.offset
+      || values.some((value, j) => !Object.is(value, start.values[j]));
+    byId("change").textContent = !moved
       ? "as at the start"
       : `${showChange(mean - before)} from ${showMean(before)} at the start`;
     const known = offset === 0 ? "" : `, offset ${showNumber(offset, 4, true)}`;
@@ -277,7 +280,7 @@
       + `contributions ${showNumber(total, 4, true)}; together ${showNumber(eta)}${tail}`;
     const largest = Math.max(...controls.map(({ feature }) => Math.abs(parts[feature])), 0);
     partScale = Math.max(partScale, niceCeiling(largest));
-    const decimals = clamp(2 - Math.floor(Math.log10(partScale)), 0, 12);
+    const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
     for (const control of controls) {
       const part = parts[control.feature];
       const width = (50 * Math.abs(part)) / partScale;
