@@ -66,6 +66,7 @@ ALLOWED = {
         "sknimo.network",
     },
     "estimators": {
+        "formulaic",
         "joblib",
         "numpy",
         "sklearn",
@@ -109,6 +110,7 @@ ALLOWED = {
 
 # Libraries that cost time to load or may not be installed.
 HEAVY = (
+    "formulaic",
     "jinja2",
     "matplotlib",
     "onnx",

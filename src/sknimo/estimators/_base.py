@@ -27,6 +27,7 @@ from sknimo.estimators._data import (
     read_offset,
     read_weight,
 )
+from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
 from sknimo.explain import Explainable, describe_training
@@ -56,7 +57,7 @@ ONE_THREAD_ROWS = 20_000
 SEPARATION_ETA = 30.0
 
 
-class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
+class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     model_: FittedModel
@@ -215,6 +216,7 @@ class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
     def _read_training_table(self, X: Any) -> Table:
         """Learn names, levels and numbers of a training table."""
         missing = self.missing == "indicator"
+        X = self._apply_formula(X)
         read = read_table(X, self.categorical, missing)
         if read.values is not X:  # names come from the frame, numbers from us
             validate_data(self, X, reset=True, skip_check_array=True)
@@ -228,6 +230,7 @@ class BaseNIMO(Saveable, Reportable, Explainable, BaseEstimator):
 
     def _read_table(self, X: Any, reset: bool = False) -> np.ndarray:
         """Read new rows as the training rows were read."""
+        X = self._apply_formula(X)
         features, values = self.model_.features, X
         if has_columns(X):  # number and names first: columns are read by position
             validate_data(self, X, reset=False, skip_check_array=True)

@@ -33,12 +33,16 @@ from sknimo.features._map import FeatureMap
 from sknimo.features._read import (
     Table,
     check_finite,
+    column_names,
     drop_unused_levels,
     encode_table,
     has_columns,
     is_missing,
     read_table,
     read_vector,
+    take_column,
+    take_columns,
+    take_rows,
 )
 
 __all__ = [
@@ -59,6 +63,7 @@ __all__ = [
     "Spline",
     "Table",
     "check_finite",
+    "column_names",
     "drop_unused_levels",
     "encode_table",
     "find_column",
@@ -69,4 +74,7 @@ __all__ = [
     "read_table",
     "read_vector",
     "spread_option",
+    "take_column",
+    "take_columns",
+    "take_rows",
 ]

@@ -8,7 +8,7 @@ Shapes: n rows, p columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,34 @@ def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") ->
         else:
             read.append(_read_numbers(column, name, admit))
     return _stack(read, len(X))
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Names of the columns of a data frame, None for anything else."""
+    frame = _as_frame(X)
+    return None if frame is None else [str(name) for name in frame.columns]
+
+
+def take_column(X: Any, name: str) -> Any:
+    """One column of a data frame, as its library has it."""
+    return nw.from_native(X, eager_only=True)[name].to_native()
+
+
+def take_columns(X: Any, columns: Mapping[str, np.ndarray | None]) -> Any:
+    """Some columns of a data frame in a new one; arrays are columns to add."""
+    frame = nw.from_native(X, eager_only=True)
+    new = [
+        nw.new_series(name, values, nw.Float64, backend=frame.implementation)
+        for name, values in columns.items()
+        if values is not None
+    ]
+    return frame.with_columns(*new).select(*columns).to_native()
+
+
+def take_rows(X: Any, rows: slice) -> Any:
+    """Some rows of a data frame."""
+    frame = nw.from_native(X, eager_only=True)
+    return frame[list(range(len(frame))[rows])].to_native()
 
 
 def drop_unused_levels(table: Table, weight: np.ndarray) -> Table:
