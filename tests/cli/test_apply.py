@@ -262,7 +262,7 @@ def test_a_table_can_be_replaced_by_its_own_predictions(sknimo, model_file, tmp_
 def test_info_tells_columns_and_coefficients(sknimo, classifier_file, classifier):
     shown = sknimo("info", classifier_file).stdout
     assert "Predicts the chance of yes against no." in shown
-    assert "category: east, north, south, old; baseline north" in shown
+    assert "category: 'east', 'north', 'south, old'; baseline 'north'" in shown
     assert str(classifier.summary()) in shown
     told = json.loads(sknimo("info", classifier_file, "--json").stdout)
     assert told["class"] == "NIMOClassifier"

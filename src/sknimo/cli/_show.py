@@ -31,10 +31,10 @@ def show_model(est: Any, facts: dict[str, Any]) -> str:
 
 def _describe_feature(entry: dict[str, Any]) -> str:
     if entry["kind"] == "category":
-        levels = [str(level) for level in entry["levels"]]
+        levels = [repr(level) for level in entry["levels"]]
         more = f", ... ({len(levels)} levels)" if len(levels) > 6 else ""
         text = f"category: {', '.join(levels[:6])}{more}; "
-        text += f"baseline {entry['reference']}"
+        text += f"baseline {entry['reference']!r}"
     else:
         text = "number"
         if "range" in entry:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 OnnxDtype = Literal["float64", "float32"]
 
-# What ONNX Runtime 1.15 and later, and most other runtimes, understand.
+# Not the newest, so that older runtimes understand the graph too.
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 OUTPUTS = ("prediction", "eta", "local_coefficients", "contributions")
 CLASSIFIER_OUTPUTS = ("probabilities", "label")
