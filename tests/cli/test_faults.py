@@ -73,6 +73,12 @@ TABLES = {
         "Column 'dose' holds numbers but for 'tall' in row 7. Mend or empty that cell, "
         "or say --categorical dose.",
     ),
+    "text in a numeric target": (
+        with_cell(8, 7, "much"),
+        "fall",
+        DROP,
+        "Column 'fall' holds numbers but for 'much' in row 7. Mend or empty that cell.",
+    ),
     "a missing cell": (
         with_cell(8, 1, ""),
         "fall",
@@ -351,7 +357,7 @@ def test_an_interrupt_leaves_no_file_and_exit_code_130(model_file, tmp_path):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr.read() == b"sknimo: interrupted; nothing was written.\n"
+        assert process.stderr.read() == b"sknimo: interrupted.\n"
     assert os.listdir(tmp_path) == []
 
 

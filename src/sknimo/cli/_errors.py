@@ -24,8 +24,6 @@ FAILURE = 1
 INTERRUPTED = 130
 # What a shell reports of a command that SIGPIPE has ended.
 PIPE_CLOSED = 141
-
-
 # Remedies of the library in the words of the command line.
 OPTIONS = {
     'fit with missing="indicator"': "fit with --missing indicator",
@@ -66,7 +64,7 @@ def guard(command: Callable[P, T]) -> Callable[P, T]:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit(PIPE_CLOSED) from None
             except KeyboardInterrupt:
-                say("interrupted; nothing was written.")
+                say("interrupted.")
                 raise typer.Exit(INTERRUPTED) from None
             except Exception as error:
                 _fail(error, bool(kwargs.get("debug")))

@@ -215,9 +215,10 @@ def read_roles(table: pa.Table, source: str, roles: Roles) -> Rows:
         raise UserError(
             f"{source} has no column left to predict {roles.target!r} from."
         )
-    for name in features:
+    for name in [*features, roles.target]:
         if name not in roles.categorical:
-            _refuse_typing_errors(table[name], name)
+            remedy = "" if name == roles.target else f", or say --categorical {name}"
+            _refuse_typing_errors(table[name], name, remedy)
     return Rows(
         X=table.select(features),
         y=Named.make(read_target(table[roles.target]), roles.target),
@@ -243,11 +244,10 @@ def drop_missing(rows: Rows) -> Rows:
     return rows.take(np.flatnonzero(complete))
 
 
-def _refuse_typing_errors(column: pa.ChunkedArray, name: str) -> None:
+def _refuse_typing_errors(column: pa.ChunkedArray, name: str, remedy: str) -> None:
     """Refuse text in a column that otherwise holds numbers."""
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(
-        column.type
-    ):
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return
     hit = pa_compute.match_substring_regex(column, NUMBER)
     number = pa_compute.fill_null(hit, True).to_numpy()
@@ -257,7 +257,7 @@ def _refuse_typing_errors(column: pa.ChunkedArray, name: str) -> None:
         row = int(np.argmin(number))
         raise UserError(
             f"Column {name!r} holds numbers but for {column[row].as_py()!r} in row "
-            f"{row + 1}. Mend or empty that cell, or say --categorical {name}."
+            f"{row + 1}. Mend or empty that cell{remedy}."
         )
 
 
