@@ -6,11 +6,13 @@ page has to reproduce them all.
 
 import shutil
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pytest
 import torch
 
+from sknimo.explain import fit_gauge
 from sknimo.families import get_family
 from sknimo.features import (
     Clipped,
@@ -316,3 +318,8 @@ class Made:
     report: object
     model: FittedModel
     sample: Sample
+
+    @cached_property
+    def swap(self):
+        """Gauge of the contributions."""
+        return fit_gauge(self.model, self.sample.table)

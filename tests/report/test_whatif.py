@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
-from sknimo.explain import explain, fit_gauge
+from sknimo.explain import explain
 from sknimo.report import Fit, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
@@ -27,8 +27,7 @@ def close(value, tol=TOL):
 
 def expected(made, row):
     """Mean and contributions of one row of a table, by Python."""
-    swap = fit_gauge(made.model, made.sample.table)
-    found = explain(made.model, row[None], swap=swap)
+    found = explain(made.model, row[None], swap=made.swap)
     return found.mean[0], found.values[0]
 
 

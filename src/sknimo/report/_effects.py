@@ -34,6 +34,8 @@ QUANTILES = (0.05, 0.95)
 FAINT = 0.1
 MAX_MODIFIERS = 3
 N_GRID = 41
+# A number with so few values is shown by value, and over its whole range.
+FEW_VALUES = 4
 ROUNDING = 1e-10
 
 
@@ -375,11 +377,11 @@ def feature_grid(
     if levels is not None:
         return np.arange(len(levels), dtype=float)
     known = column[~np.isnan(column)]
-    values = np.unique(known)
-    if len(values) <= min(n_grid, 10):
-        return values
-    low, high = np.quantile(known, [0.02, 0.98])
-    return np.linspace(low, high, n_grid) if high > low else values
+    if len(known) == 0:
+        return model.features.reference[[j]]
+    few = len(np.unique(known)) <= FEW_VALUES
+    low, high = np.quantile(known, [0.0, 1.0] if few else [0.02, 0.98])
+    return np.linspace(low, high, n_grid) if high > low else np.array([low])
 
 
 def show_value(model: FittedModel, j: int, value: float, digits: int = 4) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from sknimo.model import FittedModel
 from sknimo.report import _svg as svg
 from sknimo.report._effects import (
+    FEW_VALUES,
     Line,
     Pair,
     feature_grid,
@@ -25,8 +26,6 @@ from sknimo.report._text import clean_text, cut_text, show_number
 
 MAX_POINTS = 240
 MAX_LEVELS = 8
-# A number with so few values is drawn as a category.
-FEW_VALUES = 4
 SHADES = ("low", "middle", "high")
 
 
@@ -217,7 +216,11 @@ def _effect_by_level(
 ) -> str:
     """Panel of a feature with few values: one strip of dots for each."""
     column = rows.table[:, feature]
-    codes = feature_grid(model, feature, column)
+    levels = model.features.levels(feature)
+    if levels is None:
+        codes = np.unique(column[~np.isnan(column)])
+    else:
+        codes = np.arange(len(levels), dtype=float)
     counts = np.array([(column == code).sum() for code in codes])
     if len(codes) > MAX_LEVELS:
         kept = np.argsort(-counts, kind="stable")[:MAX_LEVELS]
