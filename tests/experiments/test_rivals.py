@@ -1,5 +1,7 @@
 """The compact rivals learn what their papers say they can."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,16 @@ def make_rows(signal, n=300, p=3, seed=0, task="regression"):
     return rows, X[n:], y[n:]
 
 
+@pytest.fixture(autouse=True)
+def one_network_each(monkeypatch):
+    """Recommended settings without search and ensemble, to save time."""
+    monkeypatch.setattr(imn, "WEIGHT_DECAYS", (0.01,))
+    monkeypatch.setattr(imn, "DROPOUTS", (0.0,))
+    monkeypatch.setattr(nam, "OUTPUT_PENALTIES", (0.001,))
+    for module in (nam, localglmnet):
+        monkeypatch.setattr(module, "fit", partial(module.fit, n_members=1))
+
+
 def unexplained(fitted, X, y):
     return np.mean((fitted.predict(X) - y) ** 2) / np.var(y)
 
@@ -38,9 +50,9 @@ def multiplicative(X):
 @pytest.mark.slow
 def test_nam_fits_a_sum_of_curves_and_not_a_product():
     rows, X, y = make_rows(additive)
-    assert unexplained(nam.fit(rows, 0, 1, n_members=1), X, y) < 0.05
+    assert unexplained(nam.fit(rows, 0, 1), X, y) < 0.05
     rows, X, y = make_rows(lambda X: X[:, 0] * X[:, 1])
-    assert unexplained(nam.fit(rows, 0, 1, n_members=1), X, y) > 0.8
+    assert unexplained(nam.fit(rows, 0, 1), X, y) > 0.8
 
 
 def test_the_shapes_of_nam_see_one_feature_each():
@@ -76,9 +88,9 @@ def test_rivals_repeat_themselves_and_leave_the_global_generator_alone():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    first = localglmnet.fit(rows, 0, 1, n_members=1).predict(X)
+    first = localglmnet.fit(rows, 0, 1).predict(X)
     assert torch.equal(torch.rand(1), expected)
-    again = localglmnet.fit(rows, 0, 1, n_members=1).predict(X)
+    again = localglmnet.fit(rows, 0, 1).predict(X)
     assert np.array_equal(first, again)
 
 
