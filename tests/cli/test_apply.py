@@ -244,6 +244,20 @@ def test_outputs_are_written_in_every_format(
     assert [json.loads(line)["prediction"] for line in lines] == wanted
 
 
+def test_only_cells_that_need_quotes_have_them(sknimo, model_file, tmp_path):
+    data = tmp_path / "d.csv"
+    rows = [
+        '1,2,man,north,"say ""so"", twice"',
+        "1,2,man,north,plain",
+        "1,2,man,north,",
+    ]
+    data.write_text("\n".join(['age,dose,sex,ward,"a ""note"""', *rows]))
+    done = sknimo("predict", model_file, data, "--keep", 'a "note"')
+    lines = done.stdout.splitlines()
+    notes = [line.rpartition(",")[0] for line in lines]
+    assert notes == ['"a ""note"""', '"say ""so"", twice"', "plain", ""]
+
+
 def test_equal_tables_give_equal_files(sknimo, model_file, tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
         sknimo("predict", model_file, PATIENTS, "-o", tmp_path / name)

@@ -18,7 +18,6 @@ from typing import IO, Any, Literal, Protocol, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pa_compute
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
@@ -130,27 +129,24 @@ class _TextWriter:
     def write(self, part: pa.Table) -> None:
         if not self._begun:
             header = io.StringIO()
-            csv.writer(header, delimiter=self._delimiter, lineterminator="\n").writerow(
+            csv.writer(header, delimiter=self._delimiter, lineterminator="").writerow(
                 part.column_names
             )
-            self._stream.write(header.getvalue().encode())
+            self._stream.write(header.getvalue().encode() + b"\n")
             self._begun = True
-        special = f'["\r\n{self._delimiter}]'
-        texts = [column for column in part.columns if pa.types.is_string(column.type)]
-        quoted = any(
-            pa_compute.any(pa_compute.match_substring_regex(column, special)).as_py()
-            for column in texts
-        )
-        options = pa_csv.WriteOptions(
-            include_header=False,
-            delimiter=self._delimiter,
-            # pyarrow quotes all text as soon as some of it needs quotes.
-            quoting_style="needed" if quoted else "none",
-        )
-        # A stream of its own: pyarrow closes what it writes to.
-        text = io.BytesIO()
-        pa_csv.write_csv(part, text, options)
-        self._stream.write(text.getbuffer())
+        cells = [self._cells(column) for column in part.columns]
+        lines = pa_compute.binary_join_element_wise(*cells, self._delimiter)
+        self._stream.write("\n".join([*lines.to_pylist(), ""]).encode())
+
+    def _cells(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Cells as text, in quotes where they need them; pyarrow would quote all."""
+        text = pa_compute.fill_null(column.cast(pa.string()), "")
+        special = pa_compute.match_substring_regex(text, f'["\r\n{self._delimiter}]')
+        if not pa_compute.any(special).as_py():
+            return text
+        doubled = pa_compute.replace_substring(text, '"', '""')
+        quoted = pa_compute.binary_join_element_wise('"', doubled, '"', "")
+        return pa_compute.if_else(special, quoted, text)
 
     def close(self) -> None:
         """Nothing is left to do."""
