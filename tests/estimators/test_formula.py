@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 import statsmodels.formula.api as smf
 
-from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor, NIMORegressorCV
+from sknimo import (
+    NIMOClassifier,
+    NIMOClassifierCV,
+    NIMORegressor,
+    NIMORegressorCV,
+    load,
+)
 from sknimo.features import Levels, Linear, Polynomial, Spline
 
 PARITY = 1e-6  # an unpenalised fit by another solver
@@ -243,6 +249,14 @@ class TestPrediction:
         est = fit(self.FORMULA, data)
         again = pickle.loads(pickle.dumps(est))
         assert np.array_equal(again.predict(data), est.predict(data))
+
+    def test_a_loaded_model_takes_the_features_themselves(self, data, tmp_path):
+        est = fit(self.FORMULA, data)
+        est.save(tmp_path / "model.sknimo")
+        again = load(tmp_path / "model.sknimo")
+        features = data.assign(**{"np.log(dose)": np.log(data["dose"])})
+        features = features[again.feature_names_in_.tolist()]
+        assert again.predict(features) == pytest.approx(est.predict(data), rel=1e-12)
 
     def test_the_model_can_be_fitted_again(self, data):
         est = fit(self.FORMULA, data)
