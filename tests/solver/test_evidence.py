@@ -33,9 +33,11 @@ from sknimo.solver import (
     start_state,
 )
 from sknimo.solver._evidence import (
+    DEAD_COEF,
     MEMORY_BUDGET,
     _Member,
     estimate_dispersion,
+    feature_strength,
     input_norms,
 )
 from sknimo.solver._tangent import (
@@ -560,6 +562,108 @@ class TestLinearModel:
         )
         assert again.dispersion == pytest.approx(state.dispersion, rel=1e-6)
         assert again.log_evidence == pytest.approx(state.log_evidence, abs=1e-6)
+
+
+class TestTermGroups:
+    """Line and curve of a feature have precisions of their own."""
+
+    GROUP = torch.tensor([0, 0, 3, 3, 1, 2])
+
+    @pytest.fixture
+    def problem(self):
+        """Feature 0 owns four columns in two groups; the second group is idle."""
+        rng = np.random.default_rng(5)
+        terms = rng.normal(size=(200, 6))
+        truth = np.array([1.0, -0.8, 0.0, 0.0, 0.5, 0.7])
+        y = terms @ truth + 0.3 * rng.normal(size=200)
+        owner = [0, 0, 0, 0, 1, 2]
+        return Problem(
+            terms=torch.as_tensor(terms),
+            term_feature=torch.tensor(owner),
+            inputs=torch.as_tensor(terms.copy()),
+            y=torch.as_tensor(y),
+            offset=torch.zeros(200, dtype=torch.float64),
+            family=get_family("gaussian"),
+            spec=make_spec(owner, 3, (3, 3), "binary", True),
+            term_group=self.GROUP,
+        )
+
+    def test_a_feature_is_a_group_unless_told_otherwise(self, make_problem):
+        problem = make_problem(widths=(2, 1, 3))
+        assert torch.equal(problem.term_group, problem.term_feature)
+        assert problem.n_groups == 3
+        moved = problem.to(torch.device("cpu"))
+        assert torch.equal(moved.term_group, problem.term_group)
+
+    def test_groups_travel_with_the_problem(self, problem):
+        moved = replace(problem, y=-problem.y).to(torch.device("cpu"))
+        assert torch.equal(moved.term_group, self.GROUP)
+        assert moved.n_groups == 4
+
+    def test_the_fit_is_that_of_features_with_one_group_each(self, problem, fit):
+        """Without a network only the groups matter."""
+        apart = replace(
+            problem,
+            term_feature=self.GROUP,
+            spec=make_spec(self.GROUP.tolist(), 4, (3, 3), "binary", True),
+        )
+        together, separate = (
+            fit(case, options=FEW_STEPS, inputs=False) for case in (problem, apart)
+        )
+        assert torch.equal(together.coef, separate.coef)
+        assert torch.equal(together.coef_precision, separate.coef_precision)
+        assert together.log_evidence == separate.log_evidence
+
+    def test_an_idle_group_is_exactly_zero_and_its_feature_stays(self, problem, fit):
+        state = fit(problem, options=UNTIL_STILL, inputs=False)
+        state = fit_evidence(problem, ones(problem), state, EvidenceOptions())
+        assert not state.coef[2:4].any()
+        assert state.coef[:2].all()
+        assert state.support.tolist() == [True, True, True]
+        assert state.coef_precision[3] > DEAD_COEF
+        assert (state.coef_precision[:3] < 100).all()
+
+    def test_a_group_that_is_off_stays_off(self, problem, fit, begin):
+        start = begin(problem, size=0.5)
+        start = replace(
+            start,
+            coef_precision=torch.tensor([1.0, 1.0, 1.0, 1e10], dtype=torch.float64),
+            coef=start.coef * (self.GROUP != 3),
+        )
+        state = fit_evidence(problem, ones(problem), start, FEW_STEPS)
+        assert not state.coef[2:4].any()
+        assert state.coef_precision[3] == 1e10
+        assert is_finite(state)
+
+    def test_a_feature_without_a_live_group_leaves(self, problem, fit):
+        """The noise has nothing to do with the columns of feature 0."""
+        noise = torch.as_tensor(np.random.default_rng(6).normal(size=200))
+        others = problem.terms - problem.terms.mean(0)
+        noise = noise - others @ torch.linalg.lstsq(others, noise).solution
+        y = problem.terms[:, 4] + problem.terms[:, 5] + 0.1 * noise
+        state = fit(
+            replace(problem, y=y), options=EvidenceOptions(max_iter=80), inputs=False
+        )
+        assert state.support.tolist() == [False, True, True]
+        assert not state.coef[:4].any()
+
+    def test_the_strength_of_a_feature_sums_over_its_columns(self, problem, fit):
+        """The Wald statistic of least squares when the prior is out of the way."""
+        state = fit(problem, options=FEW_STEPS, inputs=False)
+        flat = replace(
+            state,
+            coef_precision=torch.full((4,), 1e-6, dtype=torch.float64),
+            coef=torch.linalg.lstsq(
+                problem.terms - problem.terms.mean(0), problem.y
+            ).solution,
+            support=torch.ones(3, dtype=torch.bool),
+        )
+        found = feature_strength(problem, ones(problem), flat, EvidenceOptions())
+        centred = problem.terms - problem.terms.mean(0)
+        information = torch.linalg.inv(centred.T @ centred / flat.dispersion)
+        statistic = flat.coef.square() / information.diagonal()
+        expected = [statistic[:4].sum(), statistic[4], statistic[5]]
+        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=0)
 
 
 class TestSteps:

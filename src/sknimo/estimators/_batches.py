@@ -28,6 +28,7 @@ from torch import Tensor
 from sknimo.estimators._data import BATCH_ROWS
 from sknimo.estimators._folds import Fold
 from sknimo.estimators._path import GlmPath, fit_path, standard_error
+from sknimo.estimators._verdict import Verdict
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Options, Problem, Rows, Solution, solve
 
@@ -58,8 +59,8 @@ class BatchSearch:
         One row per candidate and fold.
     best_index : int
         Row of the best candidate there.
-    network_loss, glm_loss : ndarray of shape (F,)
-        Mean half deviance on held-out rows.
+    verdict : Verdict
+        Held-out losses of the members and of the nested GLM.
     """
 
     solution: Solution
@@ -67,14 +68,7 @@ class BatchSearch:
     network_alpha: float
     table: dict[str, list[Any]]
     best_index: int
-    network_loss: np.ndarray
-    glm_loss: np.ndarray
-
-    @property
-    def keeps_network(self) -> bool:
-        """Whether the network predicts held-out rows better than chance would."""
-        gain = self.glm_loss - self.network_loss
-        return bool(gain.mean() > max(0.0, float(standard_error(gain))))
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +153,10 @@ def search_batches(
         network_alpha=chosen[1],
         table=table,
         best_index=len(pairs) + int(np.nanargmin(network_loss)),
-        network_loss=network_loss,
-        glm_loss=np.array([_glm_loss(problem, path, fold) for fold in folds[:n_final]]),
+        verdict=_compare(
+            network_loss,
+            np.array([_glm_loss(problem, path, fold) for fold in folds[:n_final]]),
+        ),
     )
 
 
@@ -215,6 +211,13 @@ def _train(
             memory_budget=options.memory_budget // 2,
             progress=options.progress,
         ),
+    )
+
+
+def _compare(network_loss: np.ndarray, glm_loss: np.ndarray) -> Verdict:
+    gain = glm_loss - network_loss
+    return Verdict(
+        network_loss, glm_loss, float(gain.mean()), float(standard_error(gain))
     )
 
 

@@ -41,6 +41,7 @@ READERS = {
     "n_members_": lambda node: node.integer(low=0),
     "best_index_": lambda node: node.integer(low=-1),
     "alpha_": lambda node: node.real(),
+    "network_alpha_": lambda node: node.real(),
     "log_evidence_": lambda node: node.real(),
     "glm_log_evidence_": lambda node: node.real(),
 }

@@ -59,6 +59,7 @@ def glm_path(
     alphas: Any,
     folds: list[Fold],
     rule: str,
+    n_bytes: float = PATH_BYTES,
 ) -> GlmPath:
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
 
@@ -70,12 +71,13 @@ def glm_path(
         grid = largest * np.geomspace(1, PATH_RATIO, PATH_LENGTH)
     else:
         grid = np.sort(np.atleast_1d(np.asarray(alphas, dtype=float)))[::-1].copy()
-    full = fit_path(problem, share, grid)
+    full = fit_path(problem, share, grid, n_bytes)
     loss = np.empty((len(RELAXATION), len(grid), len(folds)))
     held_out = np.empty(len(folds))
     for f, fold in enumerate(folds):
         inside = torch.as_tensor(fold.train).to(weight)
-        fitted = fit_path(problem, (inside / inside.sum()).unsqueeze(0), grid)
+        inside_share = (inside / inside.sum()).unsqueeze(0)
+        fitted = fit_path(problem, inside_share, grid, n_bytes)
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(outside.sum())
         rows = Rows(
@@ -134,10 +136,12 @@ class _Path:
         )
 
 
-def fit_path(problem: Problem, share: Tensor, grid: np.ndarray) -> _Path:
+def fit_path(
+    problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float = PATH_BYTES
+) -> _Path:
     """Lasso and relaxed solutions for every penalty, in batches of bounded memory."""
     n, q = problem.terms.shape
-    size = max(1, int(PATH_BYTES // max(8 * 4 * n * max(q, 1), 1)))
+    size = max(1, int(min(n_bytes, PATH_BYTES) // max(8 * 4 * n * max(q, 1), 1)))
     parts = [
         _fit_path_block(problem, share, grid[begin : begin + size])
         for begin in range(0, len(grid), size)

@@ -7,7 +7,6 @@ same answer.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,10 +37,15 @@ OPTIMISM_FIXED_DISPERSION = (0.1, 0.3, 0.03, 1.0)
 # A restart joins the average when its gain in log evidence over the GLM is at least
 # this share of the best gain; the others have failed.
 MEMBER_SHARE = 0.7
+# Share of the successful restarts that must keep what `rule="stability"` keeps.
+STABLE_SHARE = 0.8
 # The network must beat the GLM's log evidence by this much.
 EVIDENCE_MARGIN = 5.0
 # Up to this many features every restart may see all of them.
 FEW_FEATURES = 12
+# Narrow restarts see the shortlist, then ever fewer of the GLM's strongest features:
+# among fewer a restart goes astray less often, and the evidence tells what is missing.
+NARROW_SIZES = (None, 8, 6, 4)
 # Log evidence that a feature must bring to an unshrunken linear model.
 LINEAR_MARGIN = 1.0
 OUTPUT_SCALE = 0.1
@@ -85,33 +89,40 @@ class Runner:
         problem: Problem,
         weight: Tensor,
         options: EvidenceOptions,
-        n_jobs: int | None,
-        max_time: float | None,
-        progress: bool,
+        n_jobs: int | None = None,
+        progress: bool = False,
     ) -> None:
         self.problem, self.weight, self.options = problem, weight, options
         self.n_jobs, self.progress = n_jobs, progress
-        self.deadline = math.inf if max_time is None else time.monotonic() + max_time
         self.out_of_time = False
 
-    def run(self, tasks: Sequence[Task], start: Coefficients) -> list[EvidenceState]:
+    def run(
+        self, tasks: Sequence[Task], start: Coefficients
+    ) -> list[tuple[Task, EvidenceState]]:
         """Fit every task; tasks that cannot start in time are left out."""
-        calls = (
-            delayed(run_task)(
-                self.problem, self.weight, task, start, self.options, self.deadline
-            )
+        calls = [
+            delayed(run_task)(self.problem, self.weight, task, start, self.options)
             for task in tasks
-        )
+        ]
+        done = self.map(tasks[0].stage if tasks else "", calls)
+        return [
+            (task, state)
+            for task, state in zip(tasks, done, strict=True)
+            if state is not None
+        ]
+
+    def map(self, stage: str, calls: Sequence[Any]) -> list[Any]:
+        """Results of joblib's delayed calls, in their order."""
         bar = tqdm(
             Parallel(n_jobs=self.n_jobs, return_as="generator")(calls),
-            total=len(tasks),
-            desc=f"sknimo {tasks[0].stage}" if tasks else "sknimo",
+            total=len(calls),
+            desc=f"sknimo {stage}",
             disable=None if self.progress else True,
             delay=2,
             leave=False,
         )
-        done = [state for state in bar if state is not None]
-        self.out_of_time = self.out_of_time or len(done) < len(tasks)
+        done = list(bar)
+        self.out_of_time = self.out_of_time or self.options.out_of_time
         return done
 
 
@@ -121,10 +132,9 @@ def run_task(
     task: Task,
     start: Coefficients,
     options: EvidenceOptions,
-    deadline: float,
 ) -> EvidenceState | None:
-    """One restart, on one thread unless the table is large."""
-    if time.monotonic() > deadline:
+    """One restart, on one thread unless the table is large; None without time."""
+    if options.out_of_time:
         return None
     with torch_threads(problem.n_rows):
         state = start_state(
@@ -153,19 +163,42 @@ def random_network(problem: Problem, seed: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """All restarts, the linear fit beside them, and the best."""
+    """All restarts, the linear fit beside them, and the best.
+
+    Attributes
+    ----------
+    tasks : list of Task
+    states : list of EvidenceState
+        One per task; the last has the selected supports.
+    linear : EvidenceState
+    eligible : list of int
+        Restarts that may be the best and join the average.
+    """
 
     tasks: list[Task]
     states: list[EvidenceState]
     linear: EvidenceState
-    best_index: int
+    eligible: list[int]
+
+    @property
+    def best_index(self) -> int:
+        """The eligible restart of the highest evidence, -1 when there is none."""
+        return max(self.eligible, key=lambda k: self.states[k].log_evidence, default=-1)
 
     @property
     def best(self) -> EvidenceState:
-        """The state with the highest evidence, the linear fit included."""
-        if self.best_index < 0:
-            return self.linear
-        return self.states[self.best_index]
+        """Its state; the linear fit when there is none."""
+        return self.states[self.best_index] if self.eligible else self.linear
+
+    @property
+    def best_task(self) -> Task:
+        """The best restart again, within the selected supports."""
+        selected = self.states[-1]
+        return replace(
+            self.tasks[self.best_index],
+            support=selected.support,
+            input_support=selected.input_support,
+        )
 
     def table(self) -> dict[str, list[Any]]:
         """One row per restart, ready for a data frame."""
@@ -187,74 +220,151 @@ def run_search(
     random: np.random.RandomState,
     n_starts: int,
     relax: bool,
+    stable: bool = False,
 ) -> SearchResult:
-    """Select supports by restarts, then restart within them."""
-    problem = runner.problem
-    p, device = problem.spec.n_features, problem.terms.device
-    usable = torch.zeros(p, dtype=torch.bool, device=device)
+    """Select supports by restarts, then restart within them.
+
+    `stable` keeps only what most of the successful restarts keep.
+    """
+    problem, weight, options = runner.problem, runner.weight, runner.options
+    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    usable = usable.to(problem.terms.device)
     usable[problem.term_feature] = True
-    nothing = torch.zeros_like(usable)
+    linear = fit_linear_evidence(runner, start, usable)
+    shortlist = linear.support | strongest_features(problem, start)
+    n_narrow = 0
+    if len(usable) > FEW_FEATURES and bool(shortlist.any()):
+        n_narrow = n_starts // 2
+    plan = make_tasks(problem, random, "wide", usable, usable, n_starts - n_narrow)
+    for k, task in enumerate(
+        make_tasks(problem, random, "narrow", shortlist, shortlist, n_narrow)
+    ):
+        size = NARROW_SIZES[k % len(NARROW_SIZES)]
+        if size is not None:
+            few = strongest_features(problem, start, size)
+            task = replace(task, support=few, input_support=few)
+        plan.append(task)
+    done = runner.run(plan, start)
+    done = [(task, state) for task, state in done if has_evidence(state)]
+    if not done:
+        return SearchResult([], [], linear, [])
+    leader, best = max(done, key=lambda pair: pair[1].log_evidence)
+    tidied = simplify(problem, weight, best, options)
+    if stable:
+        tidied = keep_stable(runner, tidied, [state for _, state in done], linear)
+    n_selecting = len(done)
+    if relax and bool(tidied.input_support.any()):
+        support, inputs = tidied.support, tidied.input_support
+        plan = make_tasks(problem, random, "relaxed", support, inputs, n_starts)
+        relaxed = runner.run(plan, start)
+        done += [(task, state) for task, state in relaxed if has_evidence(state)]
+        # A better fit tells a feature that does nothing more clearly.
+        candidates = [(leader, tidied), *done[n_selecting:]]
+        leader, best = max(candidates, key=lambda pair: pair[1].log_evidence)
+        tidied = simplify(problem, weight, best, options)
+    done.append((replace(leader, stage="simplified"), tidied))
+    first = n_selecting if stable else 0
+    return SearchResult(
+        [task for task, _ in done],
+        [state for _, state in done],
+        linear,
+        list(range(first, len(done))),
+    )
+
+
+def has_evidence(state: EvidenceState) -> bool:
+    """Whether a restart came to anything."""
+    return state.log_evidence > -math.inf
+
+
+def make_tasks(
+    problem: Problem,
+    random: np.random.RandomState,
+    stage: str,
+    support: Tensor,
+    inputs: Tensor,
+    count: int,
+) -> list[Task]:
+    """Restarts of one stage, from cautious to optimistic in turn."""
     levels = (
         OPTIMISM
         if problem.family.name in ESTIMATED_DISPERSION
         else OPTIMISM_FIXED_DISPERSION
     )
+    return [
+        Task(
+            stage,
+            int(random.randint(2**31 - 1)),
+            levels[k % len(levels)],
+            support,
+            inputs,
+        )
+        for k in range(count)
+    ]
 
-    def tasks(stage: str, support: Tensor, inputs: Tensor, count: int) -> list[Task]:
-        return [
-            Task(
-                stage,
-                int(random.randint(2**31 - 1)),
-                levels[k % len(levels)],
-                support,
-                inputs,
-            )
-            for k in range(count)
-        ]
 
-    linear = fit_evidence(
+def fit_linear_evidence(
+    runner: Runner, start: Coefficients, usable: Tensor
+) -> EvidenceState:
+    """The member without a network; it is cheap and has no deadline."""
+    problem, weight = runner.problem, runner.weight
+    n_params = problem.spec.n_params
+    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
+    nothing = torch.zeros_like(usable)
+    return fit_evidence(
         problem,
-        runner.weight,
-        start_state(
-            problem,
-            runner.weight,
-            torch.zeros(problem.spec.n_params, dtype=torch.float64, device=device),
-            start,
-            usable,
-            nothing,
-        ),
-        runner.options,
+        weight,
+        start_state(problem, weight, params, start, usable, nothing),
+        replace(runner.options, deadline=math.inf),
     )
-    shortlist = linear.support | strongest_features(problem, start)
-    n_narrow = n_starts // 2 if p > FEW_FEATURES and bool(shortlist.any()) else 0
-    plan = tasks("wide", usable, usable, n_starts - n_narrow)
-    plan += tasks("narrow", shortlist, shortlist, n_narrow)
-    states = runner.run(plan, start)
-    plan = plan[: len(states)]
-    if not states or max(state.log_evidence for state in states) == -math.inf:
-        return SearchResult([], [], linear, -1)
-    leader = int(np.argmax([state.log_evidence for state in states]))
-    best = states[leader]
-    tidied = simplify(problem, runner.weight, best, runner.options)
-    if relax and bool(tidied.input_support.any()):
-        more = tasks("relaxed", tidied.support, tidied.input_support, n_starts)
-        relaxed = runner.run(more, start)
-        plan = [*plan, *more[: len(relaxed)]]
-        states = [*states, *relaxed]
-        # A better fit tells a feature that does nothing more clearly.
-        best = max([tidied, *relaxed], key=lambda state: state.log_evidence)
-        tidied = simplify(problem, runner.weight, best, runner.options)
-    plan.append(replace(plan[leader], stage="simplified"))
-    states.append(tidied)
-    evidence = [state.log_evidence for state in states]
-    return SearchResult(plan, states, linear, int(np.argmax(evidence)))
 
 
-def strongest_features(problem: Problem, at: Coefficients) -> Tensor:
-    """Features with the largest coefficients of the GLM, `FEW_FEATURES` at most."""
+def keep_stable(
+    runner: Runner,
+    state: EvidenceState,
+    restarts: list[EvidenceState],
+    linear: EvidenceState,
+) -> EvidenceState:
+    """Drop what fewer than `STABLE_SHARE` of the successful restarts keep."""
+    good = successful(restarts, linear.log_evidence)
+
+    def often(flags: list[Tensor]) -> Tensor:
+        return torch.stack(flags).double().mean(0) >= STABLE_SHARE
+
+    support = state.support & often([s.support for s in good])
+    inputs = state.input_support & often([s.input_support for s in good])
+    return refit_within(runner, state, support, inputs, runner.options)
+
+
+def successful(states: list[EvidenceState], floor: float) -> list[EvidenceState]:
+    """Restarts that gain at least `MEMBER_SHARE` of the best gain over the GLM."""
+    gain = max(state.log_evidence for state in states) - floor
+    return [s for s in states if s.log_evidence - floor >= MEMBER_SHARE * gain]
+
+
+def refit_within(
+    runner: Runner,
+    state: EvidenceState,
+    support: Tensor,
+    inputs: Tensor,
+    options: EvidenceOptions,
+) -> EvidenceState:
+    """Restrict a state to supports, and refit it if that takes anything away."""
+    support, inputs = state.support & support, state.input_support & inputs
+    same = torch.equal(support, state.support)
+    if same and torch.equal(inputs, state.input_support):
+        return state
+    fewer = restrict(state, runner.problem, inputs, support)
+    return fit_evidence(runner.problem, runner.weight, fewer, options)
+
+
+def strongest_features(
+    problem: Problem, at: Coefficients, count: int = FEW_FEATURES
+) -> Tensor:
+    """Features with the largest coefficients of the GLM, `count` at most."""
     size = at.coef.new_zeros(problem.spec.n_features)
     size.index_add_(0, problem.term_feature, at.coef[0].square())
-    top = torch.topk(size, min(FEW_FEATURES, len(size)))
+    top = torch.topk(size, min(count, len(size)))
     strongest = torch.zeros_like(size, dtype=torch.bool)
     strongest[top.indices] = top.values > 0
     return strongest
@@ -271,34 +381,31 @@ def choose_members(
     """
     floor = search.linear.log_evidence
     gain = search.best.log_evidence - floor
-    if search.best_index < 0 or gain < EVIDENCE_MARGIN:
+    if not (search.eligible and gain >= EVIDENCE_MARGIN):
         return []
-    pool = [s for s in search.states if s.log_evidence - floor >= MEMBER_SHARE * gain]
+    pool = successful([search.states[k] for k in search.eligible], floor)
     pool = sorted(pool, key=lambda state: -state.log_evidence)[:n_members]
-    agreed = agree(runner, pool, search.states[-1])
+    selected = search.states[-1]
+    brief = replace(
+        runner.options, max_iter=min(12, runner.options.max_iter), burn_in=0
+    )
+    agreed = [
+        refit_within(runner, state, selected.support, selected.input_support, brief)
+        for state in pool
+    ]
     return [s for s in agreed if s.log_evidence - floor >= MEMBER_SHARE * gain]
 
 
-def agree(
-    runner: Runner, members: list[EvidenceState], selected: EvidenceState
-) -> list[EvidenceState]:
-    """Restrict members to the selected features and inputs, refitting if need be."""
-    brief = replace(runner.options, max_iter=12, burn_in=0)
-    agreed = []
-    for state in members:
-        support = state.support & selected.support
-        inputs = state.input_support & selected.input_support
-        if not torch.equal(support, state.support) or not torch.equal(
-            inputs, state.input_support
-        ):
-            fewer = restrict(state, runner.problem, inputs, support)
-            state = fit_evidence(runner.problem, runner.weight, fewer, brief)
-        agreed.append(state)
-    return agreed
+def linear_model(
+    runner: Runner, linear: EvidenceState, within: Tensor | None = None
+) -> Coefficients:
+    """Coefficients of the linear evidence fit without features that bring nothing.
 
-
-def linear_model(runner: Runner, linear: EvidenceState) -> Coefficients:
-    """Coefficients of the linear evidence fit without features that bring nothing."""
+    `within` (p,) names the features that it may keep.
+    """
     gentle = replace(runner.options, feature_margin=LINEAR_MARGIN)
+    if within is not None:
+        inputs = linear.input_support
+        linear = refit_within(runner, linear, within, inputs, runner.options)
     state = simplify(runner.problem, runner.weight, linear, gentle)
     return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))

@@ -40,7 +40,7 @@ from sknimo.io import (
 from sknimo.model import FittedModel
 
 # Traces of the training, which files leave out.
-LEFT_OUT = ("cv_results_", "history_", "path_")
+LEFT_OUT = ("cv_results_", "history_", "path_", "verdict_")
 # Small fitted attributes of the plain and of the searching estimators.
 FIXED_ATTRIBUTES = ("n_iter_", "converged_")
 SEARCH_ATTRIBUTES = (
@@ -48,6 +48,7 @@ SEARCH_ATTRIBUTES = (
     "n_members_",
     "best_index_",
     "alpha_",
+    "network_alpha_",
     "log_evidence_",
     "glm_log_evidence_",
 )

@@ -1,7 +1,7 @@
 """Search, relax, average: the best model of the class without tuning.
 
-The search runs in four steps, each of which compares models by their log evidence (see
-`solver/_evidence.py`), so that all rows are used for fitting:
+The search compares models by their log evidence (see `solver/_evidence.py`), so that
+all rows are used for fitting, and asks held-out rows at the end:
 
 1. *Nested GLM.* A linear fit with learned precisions gives the evidence to beat; a
    relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
@@ -11,14 +11,18 @@ The search runs in four steps, each of which compares models by their log eviden
    off exactly. The best restart, simplified, decides the supports.
 3. *Relax.* Fresh restarts with the supports frozen.
 4. *Average* the restarts that explain almost as much as the best.
+5. *Verdict.* Held-out rows must agree that the network is worth having.
 
 Restarts are independent tasks with their own seeds: any number of processes gives the
-same answer.
+same answer. Tables too large for this go another way, see `_batches.py`.
 """
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
 
@@ -35,14 +39,18 @@ from sknimo.estimators._base import (
     state_problem,
     torch_threads,
 )
+from sknimo.estimators._batches import BatchOptions, is_large, search_batches
 from sknimo.estimators._data import (
+    BATCH_ROWS,
     TrainingSet,
+    check_batch_size,
     check_number,
     check_option,
     check_widths,
 )
 from sknimo.estimators._docs import document
 from sknimo.estimators._folds import make_folds, read_groups
+from sknimo.estimators._models import assemble_model
 from sknimo.estimators._path import GlmPath, glm_path
 from sknimo.estimators._restarts import (
     Runner,
@@ -54,6 +62,7 @@ from sknimo.estimators._restarts import (
     run_search,
 )
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.estimators._verdict import Verdict, judge
 from sknimo.exceptions import SeparationWarning
 from sknimo.model import FittedModel
 from sknimo.solver import (
@@ -62,9 +71,13 @@ from sknimo.solver import (
     EvidenceOptions,
     EvidenceState,
     Problem,
+    needed_bytes,
 )
 
-RuleName = Literal["min", "1se"]
+RuleName = Literal["min", "1se", "stability"]
+
+HIDDEN = (16, 16)
+HIDDEN_BATCHES = (32, 32)
 
 
 class EvidenceSearch(BaseNIMO):
@@ -79,12 +92,14 @@ class EvidenceSearch(BaseNIMO):
         n_starts: int = 8,
         n_members: int = 10,
         relax: bool = True,
-        hidden: tuple[int, int] = (16, 16),
+        hidden: tuple[int, int] | None = None,
         position_code: str = "binary",
         max_iter: int = 100,
+        batch_size: Any = "auto",
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
+        memory_budget: float = 2**30,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -113,9 +128,11 @@ class EvidenceSearch(BaseNIMO):
         self.hidden = hidden
         self.position_code = position_code
         self.max_iter = max_iter
+        self.batch_size = batch_size
         self.max_time = max_time
         self.n_jobs = n_jobs
         self.device = device
+        self.memory_budget = memory_budget
         self.verbose = verbose
         self.random_state = random_state
 
@@ -124,7 +141,9 @@ class EvidenceSearch(BaseNIMO):
         check_option("device", self.device, get_args(DeviceName))
         for name in ("n_starts", "n_members", "max_iter"):
             check_number(name, getattr(self, name), Integral, 1)
-        check_widths(self.hidden)
+        if self.hidden is not None:
+            check_widths(self.hidden)
+        check_batch_size(self.batch_size)
         if isinstance(self.cv, Integral) and int(self.cv) < 2:
             raise ValueError(
                 f"cv must be 2 folds or more, or a splitter; got {self.cv}."
@@ -137,6 +156,7 @@ class EvidenceSearch(BaseNIMO):
                 )
         if self.max_time is not None:
             check_number("max_time", self.max_time, Real, 0)
+        check_number("memory_budget", self.memory_budget, Real, 1e6)
 
     def fit(
         self,
@@ -185,47 +205,125 @@ class EvidenceSearch(BaseNIMO):
         problem = state_problem(
             data,
             family,
-            hidden=(int(self.hidden[0]), int(self.hidden[1])),
+            hidden=self._widths(HIDDEN),
             position_code=self.position_code,
             mask=True,
             device=choose_device(self.device),
         )
+        by_batches = bool(self.batch_size)
+        if isinstance(self.batch_size, str):
+            by_batches = is_large(problem)
         with torch_threads(problem.n_rows):
+            if by_batches:
+                spec = replace(problem.spec, hidden=self._widths(HIDDEN_BATCHES))
+                problem = replace(problem, spec=spec)
+                return self._search_batches(problem, data, labels)
+            check_memory(problem, float(self.memory_budget))
             return self._search(problem, data, labels)
+
+    def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
+        if self.hidden is None:
+            return default
+        return int(self.hidden[0]), int(self.hidden[1])
+
+    def _deadline(self) -> float:
+        if self.max_time is None:
+            return math.inf
+        return time.monotonic() + float(self.max_time)
 
     def _search(
         self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
     ) -> Self:
+        deadline = self._deadline()
         random = check_random_state(self.random_state)
         weight = torch.as_tensor(count_weights(data.weight)).to(problem.terms)
         folds = make_folds(data, self.cv, groups, random)
-        path = glm_path(problem, weight, self.alphas, folds, self.rule)
-        runner = Runner(
-            problem,
-            weight,
-            self._evidence_options(problem),
-            self.n_jobs,
-            self.max_time,
-            bool(self.verbose),
-        )
+        budget = int(self.memory_budget)
+        path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
+        options = self._evidence_options(problem, deadline)
+        runner = Runner(problem, weight, options, self.n_jobs, bool(self.verbose))
         search = run_search(
-            runner, path.chosen, random, int(self.n_starts), bool(self.relax)
+            runner,
+            path.chosen,
+            random,
+            int(self.n_starts),
+            bool(self.relax),
+            stable=self.rule == "stability",
         )
         members = choose_members(runner, search, int(self.n_members))
-        glm = path.chosen
-        if not members and path.relaxation > 0:
-            # Shrinkage hurts here: the unshrunken fit selects more exactly.
-            glm = linear_model(runner, search.linear)
+        verdict = None
+        if members and not runner.out_of_time:
+            verdict = judge(runner, search.best_task, path, folds)
+            if verdict is not None and not verdict.keeps_network:
+                members = []
+        glm = self._glm(runner, search, path)
         model = assemble(data, problem, members, glm)
-        self._keep(model, data, search, members, path, runner)
+        self._keep(model, data, search, members, path, verdict, runner)
         return self
 
-    def _evidence_options(self, problem: Problem) -> EvidenceOptions:
+    def _search_batches(
+        self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
+    ) -> Self:
+        """The same on a large table: validation instead of evidence."""
+        deadline = self._deadline()
+        random = check_random_state(self.random_state)
+        weight = torch.as_tensor(count_weights(data.weight)).to(problem.terms)
+        folds = make_folds(data, self.cv, groups, random)
+        budget = int(self.memory_budget)
+        path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
+        auto = isinstance(self.batch_size, str)
+        search = search_batches(
+            problem,
+            path,
+            folds,
+            BatchOptions(
+                n_passes=int(self.max_iter),
+                batch_size=BATCH_ROWS if auto else int(self.batch_size),
+                n_members=int(self.n_members),
+                memory_budget=budget,
+                deadline=deadline,
+                progress=bool(self.verbose),
+            ),
+            random,
+        )
+        keeps = search.verdict.keeps_network
+        model = (
+            assemble_model(data, problem, search.solution)
+            if keeps
+            else assemble(data, problem, [], path.chosen)
+        )
+        self._keep_model(model, data)
+        self.n_members_ = model.n_members if keeps else 0
+        self.alpha_ = search.alpha if keeps else float(path.alphas[path.index])
+        self.network_alpha_ = search.network_alpha if keeps else math.inf
+        self.verdict_: Verdict | None = search.verdict
+        self.path_ = path
+        self.cv_results_ = search.table
+        self.best_index_ = search.best_index
+        self.n_iter_ = max(1, sum(search.table["n_iter"]))
+        self.log_evidence_ = self.glm_log_evidence_ = math.nan
+        self._judge_convergence(model, data, time.monotonic() > deadline)
+        return self
+
+    def _glm(self, runner: Runner, search: SearchResult, path: GlmPath) -> Coefficients:
+        """The GLM to return when there is no network."""
+        if path.relaxation == 0 or runner.out_of_time:
+            return path.chosen
+        # Shrinkage hurts here: the unshrunken fit selects more exactly.
+        within = None
+        if self.rule == "1se":
+            within = torch.zeros_like(search.linear.support)
+            within[runner.problem.term_feature[path.chosen.coef[0] != 0]] = True
+        return linear_model(runner, search.linear, within)
+
+    def _evidence_options(self, problem: Problem, deadline: float) -> EvidenceOptions:
         known = problem.family.name not in ESTIMATED_DISPERSION
         return EvidenceOptions(
             max_iter=int(self.max_iter),
             feature_margin=feature_margin(problem.spec.n_features),
             window=12 if known else 6,
+            memory_budget=int(self.memory_budget),
+            deadline=deadline,
         )
 
     def _keep(
@@ -235,10 +333,13 @@ class EvidenceSearch(BaseNIMO):
         search: SearchResult,
         members: list[EvidenceState],
         path: GlmPath,
+        verdict: Verdict | None,
         runner: Runner,
     ) -> None:
         self._keep_model(model, data)
         self.n_members_ = len(members)
+        self.network_alpha_ = network_alpha(members)
+        self.verdict_ = verdict
         self.alpha_ = float(path.alphas[path.index])
         self.path_ = path
         self.cv_results_ = search.table()
@@ -246,22 +347,48 @@ class EvidenceSearch(BaseNIMO):
         self.log_evidence_ = search.best.log_evidence
         self.glm_log_evidence_ = search.linear.log_evidence
         self.n_iter_ = max(1, sum(state.n_iter for state in search.states))
+        self._judge_convergence(model, data, runner.out_of_time)
+
+    def _judge_convergence(
+        self, model: FittedModel, data: TrainingSet, out_of_time: bool
+    ) -> None:
         separated = is_separated(model, data)
-        self.converged_ = not runner.out_of_time and not separated
+        self.converged_ = not out_of_time and not separated
         if separated:
             warnings.warn(
                 "The classes are separated perfectly: the fit is finite only because "
                 "of its priors, and the size of its coefficients is arbitrary.",
                 SeparationWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
-        if runner.out_of_time:
+        if out_of_time:
             warnings.warn(
                 f"max_time={self.max_time} s was reached after "
-                f"{len(search.states)} restarts; the best so far was kept.",
+                f"{len(self.cv_results_['seed'])} restarts; the best so far was kept.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
+
+
+def network_alpha(members: list[EvidenceState]) -> float:
+    """Median learned precision of the inputs that the best member reads."""
+    if not members or not bool(members[0].input_support.any()):
+        return math.inf
+    best = members[0]
+    precision = best.params_precision[: len(best.input_support)]
+    return float(precision[best.input_support].median())
+
+
+def check_memory(problem: Problem, memory_budget: float) -> None:
+    """Refuse a table whose Gauss-Newton step cannot stay within the budget."""
+    n_parameters = problem.terms.shape[1] + problem.spec.n_params
+    needed = needed_bytes(problem.n_rows, n_parameters)
+    if needed > memory_budget:
+        raise ValueError(
+            f"memory_budget={memory_budget:.0f} bytes is too small: a step on "
+            f"{problem.n_rows} rows and {n_parameters} parameters needs {needed}. "
+            "Raise memory_budget, or make hidden smaller."
+        )
 
 
 def assemble(
@@ -299,28 +426,35 @@ _SHARED = {
         Penalties of the nested GLM's lasso path; by default from the smallest one that
         empties the model down to a thousandth of it.
     cv : int, splitter or iterable, default=5
-        Folds that choose on this path.
-    rule : {"min", "1se"}, default="min"
-        Take the best penalty of the path, or the strongest that is as good within one
-        standard error.
+        Folds that choose on this path, and that judge the network at the end.
+    rule : {"min", "1se", "stability"}, default="min"
+        "1se" takes the strongest penalty of the path that is as good as the best within
+        one standard error; "stability" keeps only features and inputs that four in five
+        of the successful restarts keep.
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10
         Largest number of restarts to average; 1 keeps the best alone.
     relax : bool, default=True
         Whether to restart within the selected supports.
-    hidden : tuple of two int, default=(16, 16)
-        Units of the network's two layers.
+    hidden : tuple of two int, optional
+        Units of the network's two layers; (16, 16) by default, (32, 32) with batches.
     position_code : {"binary", "none"}, default="binary"
         How the shared network is told which feature it modulates.
     max_iter : int, default=100
-        Gauss-Newton steps of one restart.
+        Gauss-Newton steps of one restart; passes over the rows with batches.
+    batch_size : int or "auto", default="auto"
+        Whether to train on batches of that many rows and choose by held-out rows: 0
+        never does, "auto" does on tables for which Gauss-Newton steps take too long.
     max_time : float, optional
-        Seconds after which no further restart begins; the best so far is kept.
+        Seconds after which no further step of the search begins; the best so far is
+        kept.
     n_jobs : int, optional
         Processes (joblib); the answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit; "auto" takes a GPU when there is one.
+    memory_budget : float, default=2**30
+        Bytes that each process may take beside the table. Rows are cut into blocks.
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
@@ -332,11 +466,19 @@ _SHARED = {
     n_members_ : int
         Averaged restarts; 0 when the GLM was kept.
     log_evidence_ : float
-        Log evidence of the best restart.
+        Log evidence of the best restart; NaN after a search on batches.
     glm_log_evidence_ : float
         Log evidence of the linear fit.
     alpha_ : float
-        Penalty chosen for the nested GLM.
+        Penalty chosen for the nested GLM, or for the members of a search on batches.
+    network_alpha_ : float
+        Median learned precision of the first-layer weights, over the inputs that the
+        best member reads, or the group shrinkage chosen by a search on batches;
+        infinite when the GLM was kept.
+    verdict_ : Verdict or None
+        Held-out losses of the network and of the nested GLM on the folds, the gain of
+        the network and its standard error. None when there was no network to judge, or
+        no time.
     path_ : GlmPath
         Its lasso path, held-out loss and chosen point.
     cv_results_ : dict of list
@@ -397,12 +539,14 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         n_starts: int = 8,
         n_members: int = 10,
         relax: bool = True,
-        hidden: tuple[int, int] = (16, 16),
+        hidden: tuple[int, int] | None = None,
         position_code: str = "binary",
         max_iter: int = 100,
+        batch_size: Any = "auto",
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
+        memory_budget: float = 2**30,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -423,9 +567,11 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
             hidden=hidden,
             position_code=position_code,
             max_iter=max_iter,
+            batch_size=batch_size,
             max_time=max_time,
             n_jobs=n_jobs,
             device=device,
+            memory_budget=memory_budget,
             verbose=verbose,
             random_state=random_state,
             basis=basis,

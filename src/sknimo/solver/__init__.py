@@ -5,6 +5,7 @@ from sknimo.solver._evidence import (
     EvidenceOptions,
     EvidenceState,
     fit_evidence,
+    linear_predictor,
     restrict,
     simplify,
     start_state,
@@ -19,6 +20,7 @@ from sknimo.solver._problem import (
     Status,
 )
 from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
+from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
     "ESTIMATED_DISPERSION",
@@ -33,6 +35,8 @@ __all__ = [
     "Solution",
     "Status",
     "fit_evidence",
+    "linear_predictor",
+    "needed_bytes",
     "profile",
     "restrict",
     "simplify",

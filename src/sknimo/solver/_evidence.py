@@ -1,9 +1,9 @@
 """Fit one member by Gauss-Newton with its penalties learned from the data.
 
-Every group of parameters (the coefficients of a feature, the first-layer column of an
-input feature, each later block of the network) has a Gaussian prior with a precision of
-its own. Given the precisions, damped Gauss-Newton steps on the joint Jacobian of `eta`
-followed by an exact re-solve of the coefficients minimise
+Every group of parameters (the coefficients of a group of terms, the first-layer column
+of an input feature, each later block of the network) has a Gaussian prior with a
+precision of its own. Given the precisions, damped Gauss-Newton steps on the joint
+Jacobian of `eta` followed by an exact re-solve of the coefficients minimise
 
     F = sum_i w_i loss_i / dispersion + sum_g precision_g |theta_g|**2 / 2.
 
@@ -22,6 +22,7 @@ m = q + P parameters.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import torch
@@ -49,7 +50,7 @@ PRECISION_RANGE = (1e-6, 1e10)
 # standard deviation stays below ten per standard deviation of a feature.
 SEPARABLE = ("binomial", "poisson")
 LEAST_LOGIT_PRECISION = 1e-2
-# An input or feature whose precision passes this is switched off.
+# An input or group of terms whose precision passes this is switched off.
 DEAD_INPUT = 1e4
 DEAD_COEF = 1e7
 MAX_DAMPING = 1e8
@@ -77,6 +78,8 @@ class EvidenceOptions:
         Log evidence that removing one feature's coefficient or one input may cost.
     memory_budget : int
         Bytes that a step may take beside the data: rows are cut into blocks.
+    deadline : float
+        Time (`time.monotonic`) after which no further step or trial begins.
     """
 
     max_iter: int = 80
@@ -86,6 +89,12 @@ class EvidenceOptions:
     feature_margin: float = 4.0
     input_margin: float = 1.0
     memory_budget: int = MEMORY_BUDGET
+    deadline: float = math.inf
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline < math.inf and time.monotonic() >= self.deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,8 @@ class EvidenceState:
     intercept : Tensor of shape ()
     params_precision : Tensor of shape (p + 5,)
         One per input feature, then one per later block of weights.
-    coef_precision : Tensor of shape (p,)
+    coef_precision : Tensor of shape (n_groups,)
+        One per group of terms; above `DEAD_COEF` the group is switched off.
     dispersion : float
     support, input_support : Tensor of shape (p,), bool
         Features with a coefficient, and features that the network reads.
@@ -149,7 +159,9 @@ def start_state(
         coef=coefficients.coef[0] * support[problem.term_feature],
         intercept=coefficients.intercept[0],
         params_precision=precision,
-        coef_precision=torch.full((p,), 1e-2, dtype=torch.float64).to(weight),
+        coef_precision=torch.full(
+            (problem.n_groups,), 1e-2, dtype=torch.float64, device=weight.device
+        ),
         dispersion=dispersion * optimism,
         support=support.clone(),
         input_support=input_support.clone(),
@@ -188,10 +200,12 @@ def fit_evidence(
     """
     member = _Member(problem, weight, start, options.memory_budget)
     trace: list[float] = []
-    pruned_at = 0
-    for step in range(options.max_iter):
+    pruned_at = n_steps = 0
+    # The first step is always taken: every answer has seen the data.
+    while n_steps < options.max_iter and not (n_steps and options.out_of_time):
         member.newton_step()
-        if step < options.burn_in:
+        n_steps += 1
+        if n_steps <= options.burn_in:
             continue
         member.update_precisions()
         trace.append(member.state.log_evidence)
@@ -205,7 +219,7 @@ def fit_evidence(
     # least: a start's optimism about the dispersion must not enter the verdict.
     for _ in range(2 - len(trace)):
         member.update_precisions()
-    return replace(member.expanded(), n_iter=start.n_iter + step + 1)
+    return replace(member.expanded(), n_iter=start.n_iter + n_steps)
 
 
 def simplify(
@@ -214,7 +228,7 @@ def simplify(
     """Live without features and inputs whose absence costs no more than the margins.
 
     The weakest go first, several at a time while that succeeds; every trial is refitted
-    briefly and judged by its log evidence.
+    briefly and judged by its log evidence. At the deadline what is achieved stays.
     """
     state = _remove(problem, weight, state, options, inputs=False)
     return _remove(problem, weight, state, options, inputs=True)
@@ -228,12 +242,13 @@ def _remove(
     inputs: bool,
 ) -> EvidenceState:
     # A bilinear term needs time to move to another feature.
-    brief = replace(options, max_iter=15 if inputs else 40, burn_in=1)
+    n_steps = min(15 if inputs else 40, options.max_iter)
+    brief = replace(options, max_iter=n_steps, burn_in=1)
     margin = options.input_margin if inputs else options.feature_margin
     needed = torch.zeros_like(state.support)
     while True:
         kept = (state.input_support if inputs else state.support) & ~needed
-        if not bool(kept.any()):
+        if not bool(kept.any()) or options.out_of_time:
             return state
         strength = (
             input_norms(problem.spec, state.params)
@@ -245,7 +260,7 @@ def _remove(
         if not weak:
             return state
         count = 1 if inputs else max(1, len(weak) // 2)
-        while count:
+        while count and not options.out_of_time:
             gone = torch.zeros_like(needed)
             gone[weak[:count]] = True
             fewer = restrict(
@@ -294,6 +309,15 @@ def restrict(
     )
 
 
+def linear_predictor(
+    problem: Problem, state: EvidenceState, options: EvidenceOptions
+) -> Tensor:
+    """`eta` of a state on the rows of a problem, (n,)."""
+    weight = torch.ones_like(problem.y)
+    member = _Member(problem, weight, state, options.memory_budget)
+    return problem.offset + member.intercept + member.design @ member.coef
+
+
 def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
     """Size of each feature's first-layer weights, (p,)."""
     first = unpack(spec, params.unsqueeze(0)).first[0]
@@ -335,13 +359,16 @@ class _Member:
             # Without inputs or coefficients there is no network to pay a prior for.
             self.params, self.group = self.params[:0], self.group[:0]
         self.active = state.support.nonzero().squeeze(-1)
-        self.columns = state.support[problem.term_feature].nonzero().squeeze(-1)
-        self.linear_group = problem.term_feature[self.columns]
+        alive = state.coef_precision <= DEAD_COEF
+        alive = state.support[problem.term_feature] & alive[problem.term_group]
+        self.columns = alive.nonzero().squeeze(-1)
+        self.column_feature = problem.term_feature[self.columns]
+        self.linear_group = problem.term_group[self.columns]
         self.tangent = Tangent(
             self.spec,
             problem.inputs[:, self.live],
             problem.terms[:, self.columns],
-            self.linear_group,
+            self.column_feature,
             self.active,
         )
         self.chunks = self.tangent.chunks(self._chunk_bytes())
@@ -352,8 +379,10 @@ class _Member:
         self.intercept = state.intercept
         self.design = self._evaluate(self.params)
         self.cached: Primal | Dual | None = None
-        # Marginal variance of each coefficient; its prior's until it has been updated.
+        # Marginal variance of each coefficient and what the data add to its precision;
+        # nothing until it has been updated.
         self.variance = 1 / state.coef_precision[self.linear_group]
+        self.information = torch.zeros_like(self.variance)
 
     def _chunk_bytes(self) -> float:
         """Memory of one block of rows: what the matrices of a step leave."""
@@ -447,13 +476,17 @@ class _Member:
         params_precision = torch.where(
             size > 0, (counted + 1e-3) / (size + 1e-8), state.params_precision
         ).clamp(*PRECISION_RANGE)
-        p = len(state.coef_precision)
-        counted = _group_sum(determined[:q], self.linear_group, p)
-        size = _group_sum(theta[:q].square(), self.linear_group, p)
+        width = self._group_width()
+        counted = _group_sum(determined[:q], self.linear_group, len(width))
+        size = _group_sum(theta[:q].square(), self.linear_group, len(width))
         family = self.rows.family.name
         least = LEAST_LOGIT_PRECISION if family in SEPARABLE else PRECISION_RANGE[0]
         coef_precision = (counted + 1e-6) / (size + 1e-10)
-        coef_precision = coef_precision.clamp(least, PRECISION_RANGE[1])
+        coef_precision = torch.where(
+            width > 0,
+            coef_precision.clamp(least, PRECISION_RANGE[1]),
+            state.coef_precision,
+        )
         eta = self.rows.eta(self.design.unsqueeze(0), at.coef, at.intercept)
         loss = float(self.rows.loss(eta)[0])
         n_rows = float(self.weight.sum())
@@ -464,6 +497,12 @@ class _Member:
         if family in ESTIMATED_DISPERSION:  # the intercept takes one row's worth
             evidence -= (n_rows - 1) / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
+        # Less the precision that comes next: a coefficient on its way out counts for
+        # more than it is worth, and is not dropped while others may still need it.
+        left = 1 / self.variance - coef_precision[self.linear_group]
+        self.information = torch.where(
+            left > 0, left, 1 / self.variance - precision[:q]
+        )
         self.state = replace(
             state,
             params_precision=params_precision,
@@ -473,39 +512,61 @@ class _Member:
             log_evidence=evidence if math.isfinite(evidence) else -math.inf,
             n_effective=used,
         )
+        p = len(state.support)
         dead_inputs = state.input_support & (params_precision[:p] > DEAD_INPUT)
-        dead_coefs = state.support & (coef_precision > DEAD_COEF)
-        if bool(dead_inputs.any() or dead_coefs.any()):
-            self._switch_off(dead_coefs, dead_inputs)
+        dead_groups = (width > 0) & (coef_precision > DEAD_COEF)
+        if bool(dead_inputs.any() or dead_groups.any()):
+            self._switch_off(dead_groups, dead_inputs)
+
+    def _group_width(self) -> Tensor:
+        """Number of live terms in each group, (n_groups,)."""
+        ones, n_groups = torch.ones_like(self.coef), len(self.state.coef_precision)
+        return _group_sum(ones, self.linear_group, n_groups)
+
+    def _wald_columns(self) -> Tensor:
+        """Squared Wald statistic per term, its own prior left out, (q,)."""
+        information = self.information.clamp(min=1e-300)
+        return (self.coef / self.variance).square() / information
 
     def wald(self) -> Tensor:
-        """Squared Wald statistic per feature, its own prior left out, (p,)."""
-        prior = self.state.coef_precision[self.linear_group]
-        information = (1 / self.variance - prior).clamp(min=1e-300)
-        per_column = (self.coef / self.variance).square() / information
-        return _group_sum(per_column, self.linear_group, len(self.state.support))
+        """Squared Wald statistic per feature, summed over its terms, (p,)."""
+        n_features = len(self.state.support)
+        return _group_sum(self._wald_columns(), self.column_feature, n_features)
 
     def drop_useless(self) -> bool:
-        """Switch off features below one: the evidence rises when they leave."""
-        width = _group_sum(
-            torch.ones_like(self.coef), self.linear_group, len(self.state.support)
-        )
-        useless = self.state.support & (self.wald() < width)
+        """Switch off groups below one: the evidence rises when they leave."""
+        width = self._group_width()
+        wald = _group_sum(self._wald_columns(), self.linear_group, len(width))
+        useless = wald < width
         if not bool(useless.any()):
             return False
-        self._switch_off(useless, torch.zeros_like(useless))
+        self._switch_off(useless, torch.zeros_like(self.state.input_support))
         return True
 
-    def _switch_off(self, coefs: Tensor, inputs: Tensor) -> None:
+    def _switch_off(self, groups: Tensor, inputs: Tensor) -> None:
+        """Set groups of terms and inputs to zero for good.
+
+        A feature stays as long as one of its groups does.
+        """
+        state, problem = self.expanded(), self.full_problem
+        kept = ~groups[self.linear_group]
+        support = torch.zeros_like(state.support)
+        support[self.column_feature[kept]] = True
         self.state = restrict(
-            self.expanded(),
-            self.full_problem,
-            self.state.input_support & ~inputs,
-            self.state.support & ~coefs,
+            replace(
+                state,
+                coef=state.coef * ~groups[problem.term_group],
+                coef_precision=state.coef_precision.masked_fill(
+                    groups, PRECISION_RANGE[1]
+                ),
+            ),
+            problem,
+            state.input_support & ~inputs,
+            support,
         )
-        kept = self.variance[(~coefs)[self.linear_group]]
+        variance, information = self.variance[kept], self.information[kept]
         self._compact()
-        self.variance = kept
+        self.variance, self.information = variance, information
 
     def expanded(self) -> EvidenceState:
         """The state with parameters on the full set of inputs and columns."""

@@ -47,6 +47,9 @@ class Problem:
     y, offset : Tensor of shape (n,)
     family : Family
     spec : NetworkSpec
+    term_group : Tensor of shape (q,), integer
+        Terms of one group share a learned precision: line and curve of a spline have
+        one each. By default a feature is a group.
     """
 
     terms: Tensor
@@ -56,11 +59,22 @@ class Problem:
     offset: Tensor
     family: Family
     spec: NetworkSpec
+    term_group: Tensor = field(default_factory=lambda: torch.empty(0).long())
+
+    def __post_init__(self) -> None:
+        if self.term_group.numel() == 0:
+            object.__setattr__(self, "term_group", self.term_feature)
 
     @property
     def n_rows(self) -> int:
         """Number of rows, n."""
         return self.terms.shape[0]
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of terms; some may be empty."""
+        largest = int(self.term_group.max()) if self.term_group.numel() else -1
+        return max(self.spec.n_features, largest + 1)
 
     def to(self, device: torch.device) -> Problem:
         """Copy to a device."""
@@ -72,6 +86,7 @@ class Problem:
             self.offset.to(device),
             self.family,
             self.spec,
+            self.term_group.to(device),
         )
 
 
@@ -167,6 +182,8 @@ class Options:
         Decoupled decay of the layers after the first.
     dtype : torch.dtype
         Precision of the network; the inner solve is always float64.
+    batch_size : int
+        Rows per step of the network optimiser; zero takes all.
     memory_budget : int
         Bytes that the network's activations may take; rows are cut into chunks.
     progress : bool
@@ -183,6 +200,7 @@ class Options:
     scale_contributions: bool = False
     weight_decay: float = 0.0
     dtype: torch.dtype = torch.float64
+    batch_size: int = 0
     memory_budget: int = 64 * 10**6
     progress: bool = False
 

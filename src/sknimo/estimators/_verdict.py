@@ -1,0 +1,182 @@
+"""Held-out rows have the last word on whether the network is worth having.
+
+Evidence trusts the family: outliers or counts that vary more than they should can look
+like structure to it. Before a network is returned, its best member is therefore fitted
+once more on the training rows of every fold, with the supports frozen, and compared
+with the nested GLM on the rows held out. When these cannot tell them apart, the simpler
+model wins.
+
+The member starts from fresh random weights. Parameters found on all rows have seen the
+held-out ones, and a few steps would not make them forget.
+
+Shapes: n rows, F folds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from joblib import delayed
+from torch import Tensor
+
+from sknimo.estimators._folds import Fold
+from sknimo.estimators._path import GlmPath, fit_path
+from sknimo.estimators._restarts import Runner, Task, run_task
+from sknimo.solver import Coefficients, EvidenceOptions, Problem, linear_predictor
+
+# More folds than this are held out together, up to one part in as many of the rows.
+MAX_FOLDS = 5
+# Gauss-Newton steps of a member on one fold.
+MAX_STEPS = 40
+# Within one standard error the network must save this share of the GLM's loss.
+TINY_GAIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Mean half deviance on held-out rows, network against nested GLM.
+
+    Attributes
+    ----------
+    network_loss, glm_loss : ndarray of shape (F,)
+        Of the best member and of the GLM on each fold. For the Gaussian family in units
+        of the target's variance.
+    gain : float
+        Loss per row that the network saves, over all folds.
+    error : float
+        Standard error of `gain` over the rows.
+    """
+
+    network_loss: np.ndarray
+    glm_loss: np.ndarray
+    gain: float
+    error: float
+
+    @property
+    def keeps_network(self) -> bool:
+        """Whether the network saves more than chance would."""
+        tiny = TINY_GAIN * float(np.mean(self.glm_loss))
+        return self.gain > min(self.error, tiny) and self.gain > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _RowLosses:
+    """Losses on the rows that a fold holds out."""
+
+    rows: np.ndarray
+    weight: np.ndarray
+    network: np.ndarray
+    glm: np.ndarray
+
+
+def judge(
+    runner: Runner, task: Task, path: GlmPath, folds: list[Fold]
+) -> Verdict | None:
+    """Fit `task` and the chosen GLM on every fold; None when there is no time."""
+    options = replace(runner.options, max_iter=min(MAX_STEPS, runner.options.max_iter))
+    calls = [
+        delayed(_judge_fold)(runner.problem, runner.weight, fold, task, path, options)
+        for fold in merge_folds(folds)
+    ]
+    parts = runner.map("held-out rows", calls)
+    if any(part is None for part in parts):
+        return None
+    return _sum_up(parts, runner.problem.n_rows)
+
+
+def merge_folds(folds: list[Fold]) -> list[Fold]:
+    """At most `MAX_FOLDS` folds; small ones are held out together."""
+    if len(folds) <= MAX_FOLDS:
+        return folds
+    n_rows = len(folds[0].train)
+    merged: list[Fold] = []
+    for fold in folds:
+        last = merged[-1] if merged else None
+        if last is not None and _n_held_out(last) + _n_held_out(fold) <= math.ceil(
+            n_rows / MAX_FOLDS
+        ):
+            held_out = np.maximum(last.held_out, fold.held_out)
+            merged[-1] = Fold(np.minimum(last.train, fold.train), held_out)
+        else:
+            merged.append(fold)
+    every = math.ceil(len(merged) / MAX_FOLDS)
+    return merged[::every]
+
+
+def _n_held_out(fold: Fold) -> int:
+    return int(np.count_nonzero(fold.held_out))
+
+
+def _judge_fold(
+    problem: Problem,
+    weight: Tensor,
+    fold: Fold,
+    task: Task,
+    path: GlmPath,
+    options: EvidenceOptions,
+) -> _RowLosses | None:
+    unit = float(weight.sum()) / float(fold.train.sum() + fold.held_out.sum())
+    device = weight.device
+    inside, outside = (
+        torch.as_tensor(np.flatnonzero(part), device=device)
+        for part in (fold.train, fold.held_out)
+    )
+    train = unit * torch.as_tensor(fold.train, device=device)[inside]
+    alpha = path.alphas[path.index : path.index + 1]
+    trained = take_rows(problem, inside)
+    share = (train / train.sum()).unsqueeze(0)
+    glm = fit_path(trained, share, alpha).blend(path.relaxation)
+    state = run_task(trained, train, task, glm, options)
+    if state is None:
+        return None
+    held_out = take_rows(problem, outside)
+    return _RowLosses(
+        rows=outside.cpu().numpy(),
+        weight=unit * fold.held_out[fold.held_out > 0],
+        network=held_out_losses(held_out, linear_predictor(held_out, state, options)),
+        glm=held_out_losses(held_out, _glm_eta(held_out, glm)),
+    )
+
+
+def take_rows(problem: Problem, rows: Tensor) -> Problem:
+    """The same problem on some of its rows."""
+    return replace(
+        problem,
+        terms=problem.terms[rows],
+        inputs=problem.inputs[rows],
+        y=problem.y[rows],
+        offset=problem.offset[rows],
+    )
+
+
+def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
+    return problem.offset + at.intercept[0] + problem.terms @ at.coef[0]
+
+
+def held_out_losses(problem: Problem, eta: Tensor) -> np.ndarray:
+    """Half unit deviance of each row."""
+    loss = problem.family.loss(problem.y, eta)
+    # An overflow is a large loss, and the mean of losses must be a number.
+    return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).cpu().numpy()
+
+
+def _sum_up(parts: list[_RowLosses], n_rows: int) -> Verdict:
+    saved, total, times = (np.zeros(n_rows) for _ in range(3))
+    for part in parts:
+        saved[part.rows] += part.weight * (part.glm - part.network)
+        total[part.rows] += part.weight
+        times[part.rows] += 1
+    seen = total > 0
+    # A row that several folds hold out is one row still.
+    gains, weight = saved[seen] / total[seen], total[seen] / times[seen]
+    gain = float(np.average(gains, weights=weight))
+    spread = float(np.average((gains - gain) ** 2, weights=weight))
+    return Verdict(
+        network_loss=np.array([np.average(p.network, weights=p.weight) for p in parts]),
+        glm_loss=np.array([np.average(p.glm, weights=p.weight) for p in parts]),
+        gain=gain,
+        error=math.sqrt(spread / float(weight.sum())),
+    )
