@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 import torch
 
 from sknimo.explain import describe_training, price_of_nonlinearity
+from sknimo.explain._local import local_term_coef
 
 SM_FAMILY = {
     "gaussian": sm.families.Gaussian(),
@@ -124,3 +126,50 @@ def test_frame_and_repr_name_every_priced_feature(fitted_models):
     text = repr(found)
     assert max(map(len, text.splitlines())) <= 80
     assert "without g of dose" in text
+
+
+# Every kind of feature
+
+
+def least_squares(design, y):
+    """Residual sum of squares of an unpenalised fit with intercept."""
+    design = np.column_stack([np.ones(len(y)), design])
+    coef, *_ = np.linalg.lstsq(design, y, rcond=None)
+    return float(((y - design @ coef) ** 2).sum())
+
+
+def dummies(table, names):
+    """Terms of a mixed table by hand; the spline in powers between its knots."""
+    frame = pd.DataFrame(table, columns=list(names))
+    columns = [frame["age"], frame["dose"], frame["dose"] ** 2, frame["smoker"]]
+    for name in ("sex", "region"):
+        columns += [frame[name] == code for code in np.unique(frame[name])[1:]]
+    for name in ("blood", "twin", "bmi", "income"):
+        columns.append(frame[name].isna())
+    for name in ("blood", "twin"):
+        codes = np.unique(frame[name].dropna())[1:]
+        columns += [frame[name] == code for code in codes]
+    columns.append(frame["income"].fillna(0.0))
+    return np.column_stack([np.asarray(column, dtype=float) for column in columns])
+
+
+def test_price_of_a_mixed_model_is_that_of_its_columns(make_mixed, draw_mixed):
+    model = make_mixed(n_members=1)
+    features = model.features
+    table = draw_mixed(150)
+    rng = np.random.default_rng(0)
+    y = model.eta(table) + 0.3 * rng.normal(size=len(table))
+    found = price_of_nonlinearity(model, table, y)
+    terms, owner = features.terms(table), features.term_feature
+    spline = terms[:, owner == features.names.index("bmi")][:, :-1]
+    nested = np.column_stack([dummies(table, features.names), spline])
+    assert nested.shape[1] == terms.shape[1]
+    assert found.glm_deviance == pytest.approx(least_squares(nested, y), rel=1e-5)
+    bent = terms * local_term_coef(model, table) / model.term_coef
+    assert found.refit_deviance == pytest.approx(least_squares(bent, y), rel=1e-5)
+    for name in ("region", "bmi", "income"):
+        j = features.names.index(name)
+        design = np.where(owner == j, terms, bent)
+        assert found.without[j] == pytest.approx(least_squares(design, y), rel=1e-5)
+    for name in ("site", "constant"):
+        assert found.price[features.names.index(name)] == 0

@@ -231,7 +231,7 @@ def effects(
     if directed is None:
         kept = spread_rows(len(table), max_rows)
         directed = bending(model, table[kept], share[kept] / share[kept].sum(), swap)
-    switches = (*local.switches, *_two_value_switches(model, table))
+    switches = (*local.switches, *_two_value_switches(model, table, link_eta))
     steps = local.local_effect.copy()
     for found in switches:
         steps[:, found.feature] = found.contrast
@@ -334,7 +334,9 @@ def _is_contrast(model: FittedModel, table: np.ndarray) -> np.ndarray:
     return np.array(found, dtype=bool)
 
 
-def _two_value_switches(model: FittedModel, table: np.ndarray) -> list[Switch]:
+def _two_value_switches(
+    model: FittedModel, table: np.ndarray, eta: np.ndarray
+) -> list[Switch]:
     """Contrasts of numeric features with two values.
 
     A slope between two values that nobody is between is nobody's effect.
@@ -346,7 +348,7 @@ def _two_value_switches(model: FittedModel, table: np.ndarray) -> list[Switch]:
         if kind == "category" or values is None or not relevant[j]:
             continue
         low, high = values.tolist()
-        before, after = eta_at(model, table, j, low), eta_at(model, table, j, high)
+        before, after = (eta_at(model, table, j, value, eta) for value in (low, high))
         found.append(Switch(j, before, after, high - low))
     return found
 

@@ -41,7 +41,7 @@ Kind = Literal["directed", "strength"]
 # Cells of a Jacobian (rows x terms x features) that are held at once.
 MAX_CELLS = 2**22
 # Evaluations that all pairs of switched features together may cost.
-PAIR_EVALUATIONS = 400_000
+PAIR_EVALUATIONS = 100_000
 MIN_PAIR_ROWS = 10
 
 

@@ -70,9 +70,20 @@ def switch(table: np.ndarray, j: int, value: float) -> np.ndarray:
     return switched
 
 
-def eta_at(model: FittedModel, table: np.ndarray, j: int, value: float) -> np.ndarray:
-    """Linear predictor of all rows with one feature at a given value, (n,)."""
-    return model.eta(switch(table, j, value))
+def eta_at(
+    model: FittedModel, table: np.ndarray, j: int, value: float, eta: np.ndarray
+) -> np.ndarray:
+    """Linear predictor of all rows with one feature at a given value, (n,).
+
+    `eta` (n,) is that of the rows as they are: those that have the value already keep
+    theirs to the last bit, and only the others are evaluated.
+    """
+    column = table[:, j]
+    moved = ~np.isnan(column) if np.isnan(value) else column != value
+    out = eta.copy()
+    if moved.any():
+        out[moved] = model.eta(switch(table[moved], j, value))
+    return out
 
 
 def find_states(

@@ -177,11 +177,12 @@ def level_effects(
     share = share / share.sum()
     relevant = find_roles(model).relevant
     average, spread = np.zeros((2, len(found)))
+    eta = model.eta(rows) if len(found) else np.zeros(len(rows))
     for j in np.unique(found.column[relevant[found.column]]).tolist():
-        before = eta_at(model, rows, j, model.features.reference[j])
+        before = eta_at(model, rows, j, float(model.features.reference[j]), eta)
         for at in found.of(j):
             if not found.baseline[at]:
-                contrast = eta_at(model, rows, j, found.value[at]) - before
+                contrast = eta_at(model, rows, j, found.value[at], eta) - before
                 average[at] = share @ contrast
                 spread[at] = np.sqrt(share @ (contrast - average[at]) ** 2)
     return replace(found, average_effect=average, effect_sd=spread)

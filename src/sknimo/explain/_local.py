@@ -1,7 +1,7 @@
 """The fitted function and its derivatives, row by row.
 
-Everything here goes through `FittedModel.local_term_coef` and autograd, in blocks of
-rows and never row by row. Three quantities, never mixed:
+Everything here goes through `FittedModel.local_term_coef` and its derivatives, in
+blocks of rows and never row by row. Three quantities, never mixed:
 
 * the *local coefficient*, what the coefficient of feature j has become in this row,
   with whatever the other features do to it. Slope at the reference of a numeric
@@ -175,13 +175,11 @@ def block_tensors(model: FittedModel, table: np.ndarray) -> tuple[Tensor, Tensor
     return terms, inputs.requires_grad_(True)
 
 
-def gradient(value: Tensor, inputs: Tensor, keep: bool = False) -> Tensor:
+def gradient(value: Tensor, inputs: Tensor) -> Tensor:
     """Derivative of a sum over rows in the inputs, zero where nothing depends."""
     if not value.requires_grad:
         return torch.zeros_like(inputs)
-    (slope,) = torch.autograd.grad(
-        value, inputs, retain_graph=keep, materialize_grads=True
-    )
+    (slope,) = torch.autograd.grad(value, inputs, materialize_grads=True)
     return slope
 
 
@@ -250,17 +248,18 @@ def category_switches(model: FittedModel, table: np.ndarray) -> tuple[Switch, ..
     Two levels: the baseline and the other one. More: the baseline and the row's own.
     """
     features = model.features
-    relevant = find_roles(model).relevant
+    wanted = np.flatnonzero(is_category(features) & find_roles(model).relevant)
+    if len(wanted) == 0:
+        return ()
+    eta = model.eta(table)
     found = []
-    for j in np.flatnonzero(is_category(features) & relevant).tolist():
-        baseline = features.reference[j]
-        before = eta_at(model, table, j, baseline)
+    for j in wanted.tolist():
+        baseline = float(features.reference[j])
+        before = after = eta_at(model, table, j, baseline, eta)
         if n_levels(features, j) == 2:
-            after = eta_at(model, table, j, 1 - baseline)
-        else:
-            after = model.eta(table)
-            # No change is exactly none, whatever the rounding of two evaluations.
-            before = np.where(table[:, j] == baseline, after, before)
+            after = eta_at(model, table, j, 1 - baseline, eta)
+        elif n_levels(features, j) > 2:
+            after = eta
         found.append(Switch(j, before, after))
     return tuple(found)
 
@@ -297,22 +296,29 @@ def local_coefficients(
 def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """How each numeric feature bends each term's coefficient, d s_t / d x_k, (n, q, p).
 
-    One backward pass per term with a coefficient, each for all rows of a block.
+    Products of the Jacobian with a direction, one per numeric feature with a role and
+    for all terms and rows of a block: the derivative, in the weights of a weighted sum
+    of the coefficients, of its derivative along the direction.
     """
     features = model.features
-    p, owner = features.n_features, features.input_feature
-    acts = find_roles(model).acts
-    out = np.zeros((len(table), len(features.term_feature), p))
+    owner = features.input_feature
+    wanted = np.flatnonzero(find_roles(model).relevant & ~is_category(features))
+    out = np.zeros((len(table), len(features.term_feature), features.n_features))
     for rows in model.blocks(len(table)):
-        block = table[rows]
-        terms, inputs = block_tensors(model, block)
-        slopes = features.input_slopes(block)
+        terms, inputs = block_tensors(model, table[rows])
+        slopes = torch.as_tensor(np.array(features.input_slopes(table[rows])))
         with torch.enable_grad():
             local = model.local_term_coef(terms, inputs)
-            for t, feature in enumerate(features.term_feature):
-                if acts[feature]:
-                    slope = gradient(local[:, t].sum(), inputs, keep=True).numpy()
-                    out[rows, t] = sum_by_owner(slope * slopes, owner, p)
+            if not local.requires_grad:
+                continue
+            weights = torch.ones_like(terms, requires_grad=True)
+            (slope,) = torch.autograd.grad(
+                (weights * local).sum(), inputs, create_graph=True
+            )
+            for k in wanted.tolist():
+                along = (slope * slopes)[:, owner == k].sum()
+                (change,) = torch.autograd.grad(along, weights, retain_graph=True)
+                out[rows, :, k] = change.numpy()
     return out
 
 
@@ -328,7 +334,7 @@ def mixed_derivatives(
     features = model.features
     p = features.n_features
     owner, input_owner = features.term_feature, features.input_feature
-    relevant = np.flatnonzero(find_roles(model).relevant)
+    relevant = np.flatnonzero(find_roles(model).relevant & ~is_category(features))
     total = np.zeros((p, p))
     for rows in model.blocks(len(table)):
         block = table[rows]

@@ -19,7 +19,7 @@ from torch import Tensor
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
-from sknimo.explain._levels import count_levels
+from sknimo.explain._levels import count_levels, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     check_weight,
@@ -32,8 +32,11 @@ from sknimo.model import FittedModel
 from sknimo.penalties import make_penalty
 from sknimo.solver import Coefficients, Rows, solve_coefficients
 
-# Training facts rank modifiers over this many rows and average effects over more.
+# Training facts rank modifiers over this many rows and average effects over more. With
+# hundreds of levels the rows are fewer, so that contrasts do not outlast the training.
 RANKING_ROWS = 200
+MIN_RANKING_ROWS = 50
+CONTRAST_EVALUATIONS = 20_000
 # Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
 RIDGE = 1e-8
 
@@ -270,6 +273,13 @@ def _features_of(model: FittedModel, terms: Tensor) -> Tensor:
     return out
 
 
+def _ranking_rows(model: FittedModel) -> int:
+    """Rows over which who bends whom, and contrasts of levels, are averaged."""
+    n_levels = max(len(restore_levels(model)), 1)
+    few = max(MIN_RANKING_ROWS, CONTRAST_EVALUATIONS // n_levels)
+    return min(RANKING_ROWS, few)
+
+
 def describe_training(
     model: FittedModel,
     table: np.ndarray,
@@ -282,7 +292,7 @@ def describe_training(
 
     `y` and `offset` are in the units of the family, not standardised. Effects and gauge
     are averaged over at most a thousand rows, who bends whom and the contrasts of more
-    than two levels over two hundred of them, deviances over all.
+    than two levels over at most two hundred of them, deviances over all.
 
     Examples
     --------
@@ -311,7 +321,7 @@ def describe_training(
         weight=share,
         offset=None if shift is None else shift[kept],
         swap=swap,
-        max_rows=RANKING_ROWS,
+        max_rows=_ranking_rows(model),
     )
     return TrainingFacts(
         n_samples=len(table) if n_samples is None else n_samples,

@@ -162,20 +162,20 @@ def _quantiles(
 def effects_at(model: FittedModel, points: np.ndarray) -> np.ndarray:
     """Slopes and contrasts at some points, in the order of the coefficients, (m, c)."""
     features = model.features
-    slopes = local_slopes(model, points)
+    slopes, eta = local_slopes(model, points), model.eta(points)
     columns = []
     for j, basis in enumerate(features.bases):
         levels = features.levels(j)
         if levels is None:
             columns.append(slopes[:, j])
-            before = model.eta(points)
+            before = eta
         else:
-            before = eta_at(model, points, j, basis.reference)
+            before = eta_at(model, points, j, basis.reference, eta)
         columns += [
-            eta_at(model, points, j, float(code)) - before
+            eta_at(model, points, j, float(code), eta) - before
             for code in range(len(levels or ()))
             if code != int(basis.reference)
         ]
         if features.admits_missing[j]:
-            columns.append(eta_at(model, points, j, np.nan) - before)
+            columns.append(eta_at(model, points, j, np.nan, eta) - before)
     return np.stack(columns, axis=1) if columns else np.empty((len(points), 0))
