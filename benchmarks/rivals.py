@@ -98,7 +98,10 @@ class Rival:
 
     @property
     def version(self) -> str:
-        return metadata.version(self.package)
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:  # run from its sources
+            return "source"
 
     def fit(self, rows: Rows, seed: int, n_jobs: int = 1) -> Fitted:
         """Fit without the warnings that methods raise about their own progress."""

@@ -50,6 +50,8 @@ def render_all(results: Results) -> dict[Artefact, object]:
 def main() -> None:
     choice = parse_choice(__doc__ or "")
     results = run(ARTEFACTS, choice)
+    if choice.cells_only:
+        return
     for artefact, page in render_all(results).items():
         page.write(choice.out, artefact.stem)
     print(f"Tables and figures are in {choice.out}.")

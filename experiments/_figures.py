@@ -1,26 +1,26 @@
-"""Figures that several artefacts draw. Every function returns what it drew on."""
+"""Figures that several artefacts draw.
+
+Matplotlib is imported on use: machines that compute cells can do without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 
 from experiments._tables import name_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The colours of Okabe and Ito, as in `sknimo.plots`.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 AMBER, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 GREY, DARK = "#8C8C8C", "#333333"
-HEAT = LinearSegmentedColormap.from_list("heat", ["#DCE9F5", BLUE, "#00263D"])
+HEAT = ("#DCE9F5", BLUE, "#00263D")
 
 COLOURS = {
     "lasso": GREY,
@@ -45,18 +45,14 @@ def panels(
     n: int, width: float = 4.2, height: float = 3.6, n_columns: int = 4
 ) -> Figure:
     """A figure with n axes in rows of at most `n_columns`."""
+    from matplotlib.figure import Figure
+
     n_columns = min(n, n_columns)
     n_rows = -(-n // n_columns)
-    figure, axes = plt.subplots(
-        n_rows,
-        n_columns,
-        figsize=(width * n_columns, height * n_rows),
-        layout="constrained",
-        squeeze=False,
-    )
-    for ax in axes.flat[n:]:
-        ax.remove()
-    for ax in axes.flat[:n]:
+    size = (width * n_columns, height * n_rows)
+    figure = Figure(figsize=size, layout="constrained")
+    for place in range(n):
+        ax = figure.add_subplot(n_rows, n_columns, place + 1)
         ax.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -130,6 +126,9 @@ def boxes(ax: Axes, values: Mapping[str, Sequence[float]]) -> None:
 
 def heat(ax: Axes, names: Sequence[str], weights: Mapping[str, float]) -> None:
     """First-layer weights, units in columns; `weights` go by "feature|unit"."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("heat", HEAT)
     units = [int(item.rsplit("|", 1)[1]) for item in weights]
     size = np.zeros((len(names), max(units, default=0) + 1))
     for item, value in weights.items():
@@ -137,7 +136,7 @@ def heat(ax: Axes, names: Sequence[str], weights: Mapping[str, float]) -> None:
         if name in names:
             size[list(names).index(name), int(unit)] = value
     image = np.ma.masked_equal(size, 0)
-    ax.imshow(image, aspect="auto", cmap=HEAT, vmin=0, interpolation="none")
+    ax.imshow(image, aspect="auto", cmap=colours, vmin=0, interpolation="none")
     ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.set_xlabel("unit of the first layer")
     if not weights:
@@ -157,9 +156,8 @@ def critical_differences(
 ) -> Figure:
     """Average ranks on a line; bars join methods that cannot be told apart."""
     order = sorted(ranks, key=ranks.__getitem__)
-    figure, ax = plt.subplots(
-        figsize=(8, 0.9 + 0.32 * len(order)), layout="constrained"
-    )
+    figure = panels(1, width=8, height=0.9 + 0.32 * len(order))
+    ax = figure.axes[0]
     high = len(order)
     ax.set_xlim(0.6, high + 0.4)
     for place, method in enumerate(order):
@@ -177,7 +175,8 @@ def critical_differences(
         ends = [ranks[group[0]] - 0.04, ranks[group[-1]] + 0.04]
         ax.plot(ends, [0.5 + 0.35 * k] * 2, color=DARK, lw=3, solid_capstyle="butt")
     ax.set_ylim(-high - 0.7, 0.9 + 0.35 * len(cliques))
-    ax.spines[["left", "right", "bottom"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.spines["top"].set_visible(True)
     ax.xaxis.tick_top()
     ax.set_yticks([])
     ax.set_title(

@@ -86,6 +86,7 @@ class Choice:
     data: str | None
     jobs: int
     device: str = "cpu"
+    cells_only: bool = False
 
     @property
     def effort(self) -> str:
@@ -160,6 +161,8 @@ class Artefact:
         """Command line of one artefact."""
         choice = parse_choice(f"{self.title}.")
         results = run([self], choice)
+        if choice.cells_only:
+            return
         page = self.render(results)
         page.write(choice.out, self.stem)
         print(page.markdown(self.stem))
@@ -167,6 +170,8 @@ class Artefact:
 
 def run(artefacts: Iterable[Artefact], choice: Choice) -> Results:
     """Compute the cells that are missing, and return all."""
+    artefacts = tuple(artefacts)
+    check_names(artefacts, choice)
     folder = choice.out / "cells"
     results = read_results(folder, choice.effort)
     wanted = dict.fromkeys(
@@ -185,6 +190,18 @@ def run(artefacts: Iterable[Artefact], choice: Choice) -> Results:
             append(folder, outcome)
             results.add(outcome.cell, outcome.entries)
     return results
+
+
+def check_names(artefacts: Iterable[Artefact], choice: Choice) -> None:
+    """Refuse names that no plan has: they would be left out without a word."""
+    plans = [plan for artefact in artefacts for plan in artefact.plans]
+    for asked, kind in ((choice.methods, "methods"), (choice.datasets, "datasets")):
+        known = dict.fromkeys(name for plan in plans for name in getattr(plan, kind))
+        unknown = [name for name in asked or () if name not in known]
+        if unknown:
+            raise SystemExit(
+                f"--{kind}: {', '.join(unknown)} not among {', '.join(known)}."
+            )
 
 
 def available(cells: Iterable[Cell], data: str | None) -> list[Cell]:
@@ -287,6 +304,9 @@ def parse_choice(description: str, arguments: Sequence[str] | None = None) -> Ch
     parser.add_argument("--data", help="folder of tables; default SKNIMO_DATA")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="cpu", help="of sknimo: cpu or cuda")
+    parser.add_argument(
+        "--cells-only", action="store_true", help="draw nothing; needs no matplotlib"
+    )
     options = parser.parse_args(arguments)
     default = Path("experiments", "results", "quick" if options.quick else "full")
     return Choice(
@@ -298,6 +318,7 @@ def parse_choice(description: str, arguments: Sequence[str] | None = None) -> Ch
         data=options.data or find_tables(),
         jobs=options.jobs,
         device=options.device,
+        cells_only=options.cells_only,
     )
 
 

@@ -68,13 +68,10 @@ class Page:
 
     def write(self, out: Path, stem: str) -> None:
         """Save text and figures."""
-        import matplotlib.pyplot as plt
-
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{stem}.md").write_text(self.markdown(stem) + "\n")
         for place, figure in enumerate(self.figures.values()):
             figure.savefig(out / figure_name(stem, place), dpi=110)
-            plt.close(figure)
 
 
 def figure_name(stem: str, place: int) -> str:

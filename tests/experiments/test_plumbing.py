@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import rivals
@@ -21,6 +20,7 @@ from experiments._tables import (
     difference,
     judge_first,
 )
+from matplotlib.figure import Figure
 from scipy import stats
 
 from experiments import __main__ as everything
@@ -119,6 +119,35 @@ def test_options_choose_methods_data_sets_and_seeds(tmp_path):
     ]
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("7,") == (7,)
+
+
+def test_a_name_that_no_plan_has_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="laso not among lasso"):
+        run([artefact_of("setting4")], choose(tmp_path, "--methods", "laso"))
+
+
+def test_cells_are_computed_without_matplotlib(tmp_path):
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "sys.argv[1:] = ['--quick', '--cells-only', '--methods', 'lasso', '--datasets',"
+        f" 'setting4', '--out', {str(tmp_path)!r}]\n"
+        "from experiments.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "cells" / "setting4.csv").exists()
+
+
+def test_results_of_two_machines_can_be_joined(tmp_path):
+    artefact = artefact_of("setting4", seeds=2)
+    for seeds in ("0,", "1,"):
+        run([artefact], choose(tmp_path / seeds, "--seeds", seeds))
+    parts = [tmp_path / seeds / "cells" / "setting4.csv" for seeds in ("0,", "1,")]
+    (tmp_path / "joined").mkdir()
+    (tmp_path / "joined" / "all.csv").write_text("".join(p.read_text() for p in parts))
+    joined = plumbing.read_results(tmp_path / "joined", "quick")
+    assert {cell.seed for cell in joined.done} == {0, 1}
 
 
 def test_every_method_of_every_artefact_exists():
@@ -221,7 +250,7 @@ def test_the_critical_difference_is_the_published_one():
 
 
 def test_a_page_links_the_figures_that_it_saves(tmp_path):
-    figure = plt.figure()
+    figure = Figure()
     table = Table("T", ("a", "b"), (("1", "2"),))
     page = Page((table,), {"Caption": figure})
     page.write(tmp_path, "07_x")
