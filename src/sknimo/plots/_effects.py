@@ -54,7 +54,7 @@ def _coefficient_lines(record: Effects) -> _Lines:
     levels = record.levels
     for j, name in enumerate(record.names):
         if record.kinds[j] != "category":
-            labels.append(name)
+            labels.append(f"{name} (curve)" if record.kinds[j] == "curve" else name)
             feature.append(j)
             factor.append(record.scale[j])
             coef.append(record.coef[j])
