@@ -12,19 +12,27 @@ validate on and 1000 to test, or 60/20/20 of a real table.
 from __future__ import annotations
 
 import gzip
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from rivals import Rows
-from tasks import N_FIT, N_HELD_OUT, N_TEST, Task, is_simulated, load_task
+from tasks import (
+    N_FIT,
+    N_HELD_OUT,
+    N_TEST,
+    SIMULATED,
+    Task,
+    is_simulated,
+    load_task,
+)
 
 from sknimo.datasets import (
     SyntheticData,
     make_nimo_classification,
     make_nimo_regression,
     make_self_interaction,
+    nimo_signal,
 )
 
 REGRESSION = ("setting1", "setting2", "setting3")
@@ -64,6 +72,17 @@ class Dataset:
             return None
         return self.truth.contributions[N_FIT:]
 
+    def true_slopes(self, point: np.ndarray) -> np.ndarray | None:
+        """Slopes of the true signal at a point, by central differences, (p,)."""
+        known = SIMULATED.fullmatch(self.task.name)
+        if known is None:
+            return None
+        step = 1e-5 * np.eye(len(point))
+        setting, labels = int(known[2]), known[1] == "class"
+        high = nimo_signal(setting, point + step, classification=labels)
+        low = nimo_signal(setting, point - step, classification=labels)
+        return (high - low) / 2e-5
+
 
 def load(name: str, seed: int, folder: str | None, quick: bool = False) -> Dataset:
     """Draw or split a data set with one seed; `quick` cuts large tables."""
@@ -79,7 +98,7 @@ def load(name: str, seed: int, folder: str | None, quick: bool = False) -> Datas
 
 def simulate(name: str, seed: int) -> SyntheticData:
     """All rows of a simulated setting, as `benchmarks/tasks.py` draws them."""
-    kind, number = re.fullmatch(r"(setting|class)(\d)", name).groups()
+    kind, number = SIMULATED.fullmatch(name).groups()
     make = make_nimo_regression if kind == "setting" else make_nimo_classification
     return make(int(number), N_FIT + N_TEST, random_state=seed)
 

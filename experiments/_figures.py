@@ -147,7 +147,10 @@ def heat(ax: Axes, names: Sequence[str], weights: Mapping[str, float]) -> None:
 def scatter(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str = BLUE) -> None:
     """Points around the diagonal."""
     ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    if ends[0] == ends[1]:  # nothing but zeros
+        ends = [-1, 1]
     ax.plot(ends, ends, color=DARK, lw=0.8, ls="--", zorder=0)
+    ax.locator_params(nbins=5)
     ax.scatter(x, y, s=9, color=colour, alpha=0.7, lw=0)
 
 

@@ -6,7 +6,8 @@
 | variance | | of the test target |
 | effect | feature | effect at the mean per unit of the column |
 | scaled_effect | feature | the same per standard deviation of the column |
-| coef_rmse | | effects against the truth, root mean square over features |
+| coef_rmse | | effects against the truth at zero, root mean square over features |
+| reference_rmse | | effects against the truth at the reference of the fit |
 | coef_exact, inputs_exact, features_exact | | 1 if the support is the true one |
 | input_norm | feature | size of its first-layer weights |
 | first_layer | feature, unit | size of one weight |
@@ -87,9 +88,15 @@ def effects(data: Dataset, fitted: Fitted) -> Iterator[Entry]:
     for name, slope, scale in zip(data.names, slopes, spread, strict=True):
         yield "effect", name, float(slope)
         yield "scaled_effect", name, float(slope * scale)
-    truth = data.truth
-    if truth is not None and len(truth.coef) == len(slopes):
-        yield "coef_rmse", "", float(np.sqrt(np.mean((slopes - truth.coef) ** 2)))
+    reference = getattr(fitted.estimator, "reference_", rows.X.mean(axis=0))
+    at_reference = data.true_slopes(reference)
+    if at_reference is not None:
+        yield "coef_rmse", "", root_mean_square(slopes - data.truth.coef)
+        yield "reference_rmse", "", root_mean_square(slopes - at_reference)
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
 
 
 def slopes_at_mean(predict: Callable, X: np.ndarray) -> np.ndarray:

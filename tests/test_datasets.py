@@ -15,6 +15,7 @@ from sknimo.datasets import (
     make_nimo_classification,
     make_nimo_regression,
     make_self_interaction,
+    nimo_signal,
 )
 
 STEP = 1e-5
@@ -140,6 +141,20 @@ def test_signal_is_the_formula_of_the_paper(make, kwargs, n_features, formula):
     assert data.X.shape == (200, n_features)
     expected = [eta(formula, row) for row in data.X]
     assert data.signal == pytest.approx(expected, rel=RTOL, abs=RTOL)
+
+
+@pytest.mark.parametrize("make, kwargs, n_features, formula", CASES[:-1])
+def test_the_signal_can_be_evaluated_anywhere(make, kwargs, n_features, formula):
+    rows = np.random.default_rng(1).uniform(-3, 3, (20, n_features))
+    classes = make is make_nimo_classification
+    signal = nimo_signal(kwargs["setting"], rows, classification=classes)
+    expected = [eta(formula, row) for row in rows]
+    assert signal == pytest.approx(expected, rel=RTOL, abs=RTOL)
+
+
+def test_rows_of_another_width_are_refused():
+    with pytest.raises(ValueError, match=r"setting 2 has 10 features; .* \(4, 3\)"):
+        nimo_signal(2, np.zeros((4, 3)))
 
 
 @every_setting

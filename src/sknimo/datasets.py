@@ -26,6 +26,7 @@ __all__ = [
     "make_nimo_classification",
     "make_nimo_regression",
     "make_self_interaction",
+    "nimo_signal",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -392,6 +393,45 @@ def make_nimo_classification(
         chosen, n_samples, noise=noise, random_state=random_state, labels=True
     )
     return _pack(data, return_X_y)
+
+
+def nimo_signal(setting: int, X: Floats, *, classification: bool = False) -> Floats:
+    """Evaluate the signal of a setting of the NIMO paper at rows of one's own.
+
+    The truth elsewhere than at the simulated rows: a difference of signals at the
+    reference of a fit, for example, is what its coefficients should be.
+
+    Parameters
+    ----------
+    setting : int
+        Number of the setting in the paper.
+    X : array of shape (n, p)
+        Rows with the features of the setting.
+    classification : bool, default=False
+        Whether a setting of `make_nimo_classification` is meant.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The mean of the target, or its logit.
+
+    Examples
+    --------
+    >>> from sknimo.datasets import make_nimo_regression, nimo_signal
+    >>> data = make_nimo_regression(setting=2, random_state=0)
+    >>> bool((nimo_signal(2, data.X) == data.signal).all())
+    True
+    """
+    settings = _CLASSIFICATION if classification else _REGRESSION
+    chosen = _check_setting(settings, setting)
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != chosen.n_features:
+        raise ValueError(
+            f"setting {setting} has {chosen.n_features} features; X has shape "
+            f"{rows.shape}."
+        )
+    signal: Floats = chosen.intercept + (rows * _local_coef(chosen, rows)).sum(axis=1)
+    return signal
 
 
 @overload
