@@ -648,22 +648,18 @@ class TestTermGroups:
         assert not state.coef[:4].any()
 
     def test_the_strength_of_a_feature_sums_over_its_columns(self, problem, fit):
-        """The Wald statistic of least squares when the prior is out of the way."""
-        state = fit(problem, options=FEW_STEPS, inputs=False)
-        flat = replace(
-            state,
-            coef_precision=torch.full((4,), 1e-6, dtype=torch.float64),
-            coef=torch.linalg.lstsq(
-                problem.terms - problem.terms.mean(0), problem.y
-            ).solution,
-            support=torch.ones(3, dtype=torch.bool),
-        )
-        found = feature_strength(problem, ones(problem), flat, EvidenceOptions())
-        centred = problem.terms - problem.terms.mean(0)
-        information = torch.linalg.inv(centred.T @ centred / flat.dispersion)
-        statistic = flat.coef.square() / information.diagonal()
-        expected = [statistic[:4].sum(), statistic[4], statistic[5]]
-        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=0)
+        """From dense algebra, each column's own prior left out."""
+        state = fit(problem, options=UNTIL_STILL, inputs=False)
+        found = feature_strength(problem, ones(problem), state, EvidenceOptions())
+        kept = state.coef != 0
+        centred = (problem.terms - problem.terms.mean(0))[:, kept]
+        prior = state.coef_precision[self.GROUP[kept]]
+        hessian = centred.T @ centred / state.dispersion + torch.diag(prior)
+        variance = torch.linalg.inv(hessian).diagonal()
+        statistic = (state.coef[kept] / variance).square() / (1 / variance - prior)
+        expected = torch.zeros(3, dtype=torch.float64)
+        expected.index_add_(0, problem.term_feature[kept], statistic)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
 
 
 class TestSteps:

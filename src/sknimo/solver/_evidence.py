@@ -499,10 +499,7 @@ class _Member:
         self.variance = posterior.variance[:q]
         # Less the precision that comes next: a coefficient on its way out counts for
         # more than it is worth, and is not dropped while others may still need it.
-        left = 1 / self.variance - coef_precision[self.linear_group]
-        self.information = torch.where(
-            left > 0, left, 1 / self.variance - precision[:q]
-        )
+        self.information = 1 / self.variance - coef_precision[self.linear_group]
         self.state = replace(
             state,
             params_precision=params_precision,
