@@ -5,13 +5,18 @@ The oracles here only call `predict`, on frames in which single cells were repla
 
 import warnings
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import shap
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor, NIMORegressorCV
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
 
 TOL = 1e-10
 LEVELS = ("north <1>", "south & $west$", "é\n年")
@@ -201,6 +206,16 @@ def test_shap_shows_levels_by_name(fit):
     assert shown.base_values + shown.values.sum(1) == pytest.approx(
         eta(est, X[:3]), abs=TOL
     )
+
+
+def test_shap_draws_mixed_explanations(fits):
+    X, estimators = fits
+    shown = estimators["classifier"].explain(X).to_shap()
+    with matplotlib.rc_context():
+        shap.plots.waterfall(shown[0], show=False)
+        labels = [text.get_text() for text in plt.gca().get_yticklabels()]
+        assert any(X["sex"].iloc[0] in label for label in labels)
+        plt.close("all")
 
 
 def test_arrays_with_declared_categories_are_explained_too():

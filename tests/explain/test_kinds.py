@@ -674,3 +674,68 @@ def test_pair_surface_of_levels_is_the_anchored_double_contrast(mixed):
             alone = mixed.eta(put(reference, j, a)), mixed.eta(put(reference, k, b))
             expected = both - alone[0] - alone[1] + mixed.eta(reference)
             assert found.surface[a, b] == pytest.approx(expected[0], abs=1e-12)
+
+
+# Awkward rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_other_random_models_keep_the_table_and_the_sums(make_mixed, draw_mixed, seed):
+    model = make_mixed(n_members=1, seed=seed)
+    features = model.features
+    table = draw_mixed(20, seed=seed)
+    found = explain(model, table, swap=fit_gauge(model, table))
+    assert np.abs(found.eta - model.eta(table)).max() <= SUM_TOL
+    reference = features.reference[None]
+    expected = np.concatenate(
+        [
+            coefficients_by_differences(model.eta, features, reference, j)
+            for j in range(features.n_features)
+        ],
+        axis=1,
+    )
+    gap = features.coefficients(model.term_coef) - expected[0]
+    assert np.abs(gap).max() <= REFERENCE_TOL
+
+
+@pytest.mark.parametrize("rows", ["one", "all missing", "one level"])
+def test_few_rows_are_summed_up_without_a_warning(mixed, mixed_table, rows):
+    table = mixed_table[:1] if rows == "one" else mixed_table.copy()
+    if rows == "all missing":
+        table[:, [2, 3, 7, 8]] = np.nan
+    if rows == "one level":
+        table[:, 5:9] = 0.0
+    swap = fit_gauge(mixed, table)
+    found = effects(mixed, table, swap=swap)
+    pairs = interactions(mixed, table, swap=swap)
+    assert np.isfinite(pairs.directed).all() and np.isfinite(pairs.strength).all()
+    names = mixed.features.names
+    unknown = {"bmi", "income"} if rows == "all missing" else set()
+    missing = {
+        names[j] for j in (2, 3) if rows == "one" and np.isnan(mixed_table[0, j])
+    }
+    nan = {
+        name
+        for name, mean in zip(names, found.average_effect, strict=True)
+        if np.isnan(mean)
+    }
+    assert nan == unknown | missing
+    assert np.isfinite(found.levels.average_effect).all()
+
+
+def test_models_in_single_precision_are_explained_in_double(mixed, mixed_table):
+    single = replace(
+        mixed,
+        params=mixed.params.float(),
+        coef=mixed.coef.float(),
+        intercept=mixed.intercept.float(),
+    )
+    found = explain(single, mixed_table, swap=fit_gauge(single, mixed_table))
+    assert np.abs(found.eta - single.eta(mixed_table)).max() <= SUM_TOL
+    exact = local_values(mixed, mixed_table)
+    close = local_values(single, mixed_table)
+    assert close.local_effect == pytest.approx(
+        exact.local_effect, abs=1e-3, nan_ok=True
+    )
+    pairs = interactions(single, mixed_table).strength
+    assert pairs == pytest.approx(interactions(mixed, mixed_table).strength, abs=1e-3)
