@@ -8,6 +8,7 @@ Shapes: n rows, q term columns, r inputs, p features, a active features, P weigh
 m = q + P parameters.
 """
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import ARDRegression, BayesianRidge, Ridge
 
+import sknimo.solver._evidence as evidence_module
 from sknimo.datasets import make_nimo_regression
 from sknimo.families import FAMILIES, get_family
 from sknimo.network import Modulator, keep_inputs, make_spec, restore_inputs, unpack
@@ -923,6 +925,14 @@ class TestFit:
         # Precisions that still move change it by units, optimism by hundreds.
         assert member.state.log_evidence == pytest.approx(state.log_evidence, abs=30)
 
+    def test_a_fit_after_its_deadline_takes_one_step_and_is_judged(
+        self, make_problem, fit
+    ):
+        late = EvidenceOptions(deadline=time.monotonic() - 1)
+        state = fit(make_problem(), options=late)
+        assert state.n_iter == 1
+        assert is_finite(state)
+
     def test_an_evidence_that_is_no_number_loses(self, make_problem, begin):
         problem = make_problem()
         start = begin(problem)
@@ -1161,6 +1171,24 @@ class TestSimplify:
         assert not simple.input_support.any()
         mean = problem.y.mean().item()
         assert simple.intercept.item() == pytest.approx(mean, rel=1e-6)
+
+    def test_trials_take_no_more_steps_than_a_fit_may(self, fitted, monkeypatch):
+        problem, state = fitted
+        asked = []
+
+        def watched(problem, weight, start, options):
+            asked.append(options.max_iter)
+            return fit_evidence(problem, weight, start, options)
+
+        monkeypatch.setattr(evidence_module, "fit_evidence", watched)
+        simplify(problem, ones(problem), state, EvidenceOptions(max_iter=7))
+        assert asked
+        assert max(asked) == 7
+
+    def test_no_trial_begins_after_the_deadline(self, fitted):
+        problem, state = fitted
+        late = EvidenceOptions(deadline=time.monotonic() - 1)
+        assert simplify(problem, ones(problem), state, late) is state
 
     def test_a_state_without_network_is_left_alone(self, fitted):
         problem, state = fitted

@@ -24,6 +24,23 @@ class Fold:
     train: np.ndarray
     held_out: np.ndarray
 
+    @property
+    def total(self) -> np.ndarray:
+        """Weight of each row in this fold, (n,)."""
+        return self.train + self.held_out
+
+    def merge(self, other: Fold) -> Fold:
+        """Hold out what either holds out, and train on what is left of this one."""
+        most = np.maximum(self.total, other.total)
+        return Fold(
+            np.clip(self.train - other.held_out, 0.0, None),
+            np.minimum(self.held_out + other.held_out, most),
+        )
+
+    def times(self, factor: float) -> Fold:
+        """The same with other units of weight."""
+        return Fold(self.train * factor, self.held_out * factor)
+
 
 def read_groups(groups: Any, n_rows: int) -> np.ndarray | None:
     """One label per row of the user, or None."""

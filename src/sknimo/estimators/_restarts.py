@@ -251,7 +251,7 @@ def run_search(
     leader, best = max(done, key=lambda pair: pair[1].log_evidence)
     tidied = simplify(problem, weight, best, options)
     if stable:
-        tidied = keep_stable(runner, tidied, [state for _, state in done], linear)
+        tidied = keep_stable(runner, tidied, done, linear.log_evidence)
     n_selecting = len(done)
     if relax and bool(tidied.input_support.any()):
         support, inputs = tidied.support, tidied.input_support
@@ -322,17 +322,23 @@ def fit_linear_evidence(
 def keep_stable(
     runner: Runner,
     state: EvidenceState,
-    restarts: list[EvidenceState],
-    linear: EvidenceState,
+    restarts: list[tuple[Task, EvidenceState]],
+    floor: float,
 ) -> EvidenceState:
-    """Drop what fewer than `STABLE_SHARE` of the successful restarts keep."""
-    good = successful(restarts, linear.log_evidence)
+    """Drop what fewer than `STABLE_SHARE` of the successful restarts keep.
 
-    def often(flags: list[Tensor]) -> Tensor:
-        return torch.stack(flags).double().mean(0) >= STABLE_SHARE
+    A restart that was not shown a feature or input has no say on it.
+    """
+    good = successful([state for _, state in restarts], floor)
+    voters = [(task, s) for task, s in restarts if any(s is g for g in good)]
 
-    support = state.support & often([s.support for s in good])
-    inputs = state.input_support & often([s.input_support for s in good])
+    def often(kept: list[Tensor], shown: list[Tensor]) -> Tensor:
+        return torch.stack(kept).sum(0) >= STABLE_SHARE * torch.stack(shown).sum(0)
+
+    support = often([s.support for _, s in voters], [t.support for t, _ in voters])
+    inputs = often(
+        [s.input_support for _, s in voters], [t.input_support for t, _ in voters]
+    )
     return refit_within(runner, state, support, inputs, runner.options)
 
 

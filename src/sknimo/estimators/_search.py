@@ -236,8 +236,10 @@ class EvidenceSearch(BaseNIMO):
     ) -> Self:
         deadline = self._deadline()
         random = check_random_state(self.random_state)
-        weight = torch.as_tensor(count_weights(data.weight)).to(problem.terms)
-        folds = make_folds(data, self.cv, groups, random)
+        counts = count_weights(data.weight)
+        weight = torch.as_tensor(counts).to(problem.terms)
+        unit = float(counts.sum() / data.weight.sum())
+        folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
         budget = int(self.memory_budget)
         path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
         options = self._evidence_options(problem, deadline)
@@ -267,8 +269,10 @@ class EvidenceSearch(BaseNIMO):
         """The same on a large table: validation instead of evidence."""
         deadline = self._deadline()
         random = check_random_state(self.random_state)
-        weight = torch.as_tensor(count_weights(data.weight)).to(problem.terms)
-        folds = make_folds(data, self.cv, groups, random)
+        counts = count_weights(data.weight)
+        weight = torch.as_tensor(counts).to(problem.terms)
+        unit = float(counts.sum() / data.weight.sum())
+        folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
         budget = int(self.memory_budget)
         path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
         auto = isinstance(self.batch_size, str)
