@@ -362,6 +362,21 @@ def test_bend_of_a_curve_is_what_differs_from_the_curve(mixed, mixed_table):
     assert effects(mixed, mixed_table).bend[j] == pytest.approx(expected, abs=1e-8)
 
 
+def test_bend_of_many_levels_is_within_levels_not_between(mixed, mixed_table):
+    features = mixed.features
+    for name in ("region", "blood"):
+        j = features.names.index(name)
+        base = mixed.eta(put(mixed_table, j, features.reference[j]))
+        varying = constant = 0.0
+        for code in other_levels(features, j):
+            contrast = mixed.eta(put(mixed_table, j, code)) - base
+            share = (mixed_table[:, j] == code).mean()
+            varying += share * contrast.var()
+            constant += share * contrast.mean() ** 2
+        found = effects(mixed, mixed_table).bend[j]
+        assert found == pytest.approx(varying / (varying + constant), abs=1e-12)
+
+
 def test_long_tables_average_the_contrasts_of_many_levels_over_fewer_rows(
     mixed, mixed_table
 ):

@@ -369,8 +369,9 @@ def _agree_on_two_levels(
 ) -> LevelEffects:
     """Give the only other level of a category the average over all rows."""
     average, spread = levels.average_effect.copy(), levels.effect_sd.copy()
-    for at, j in enumerate(levels.column):
-        if n_levels(features, j) == 2 and not (levels.baseline | levels.missing)[at]:
+    for at in np.flatnonzero(~levels.baseline & ~levels.missing):
+        j = int(levels.column[at])
+        if n_levels(features, j) == 2:
             average[at], spread[at] = moments.mean[j], moments.sd[j]
     return replace(levels, average_effect=average, effect_sd=spread)
 
