@@ -99,7 +99,7 @@ class EvidenceSearch(BaseNIMO):
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        memory_budget: float = 2**30,
+        memory_budget: float = 1e9,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -457,7 +457,7 @@ _SHARED = {
         Processes (joblib); the answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit; "auto" takes a GPU when there is one.
-    memory_budget : float, default=2**30
+    memory_budget : float, default=1e9
         Bytes that each process may take beside the table. Rows are cut into blocks.
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
@@ -550,7 +550,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        memory_budget: float = 2**30,
+        memory_budget: float = 1e9,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
