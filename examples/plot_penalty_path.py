@@ -8,15 +8,17 @@ straight line.
 """
 
 import matplotlib.pyplot as plt
+import pandas as pd
 
 from sknimo import NIMORegressorCV
 from sknimo.datasets import make_nimo_regression
 from sknimo.plots import plot_coefficients, plot_path
 
 data = make_nimo_regression(setting=4, n_samples=150, random_state=0)
-est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
+X = pd.DataFrame(data.X, columns=list(data.names))
+est = NIMORegressorCV(n_starts=2, random_state=0).fit(X, data.y)
 
 fig, axes = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
 plot_path(est.path_, axes[0], names=data.names)
-plot_coefficients(est.effects(data.X), axes[1], against=data.coef, standardised=False)
+plot_coefficients(est.effects(X), axes[1], against=data.coef, standardised=False)
 plt.show()
