@@ -108,7 +108,7 @@ def dots(
 
 
 def boxes(ax: Axes, values: Mapping[str, Sequence[float]]) -> None:
-    """One box per method, best median on top."""
+    """One box per method and a dot per split, best median on top."""
     order = sorted(values, key=lambda method: -np.median(values[method]))
     drawn = ax.boxplot(
         [values[m] for m in order],
@@ -116,11 +116,14 @@ def boxes(ax: Axes, values: Mapping[str, Sequence[float]]) -> None:
         patch_artist=True,
         widths=0.6,
         medianprops={"color": DARK},
-        flierprops={"ms": 3},
+        showfliers=False,
     )
     for box, method in zip(drawn["boxes"], order, strict=True):
         box.set_facecolor(colour_of(method))
-        box.set_alpha(0.75)
+        box.set_alpha(0.6)
+    for place, method in enumerate(order, 1):
+        level = [place] * len(values[method])
+        ax.plot(values[method], level, "o", ms=3.5, color=colour_of(method))
     ax.set_yticks(range(1, len(order) + 1), [name_of(m) for m in order])
 
 

@@ -75,7 +75,7 @@ def figures(results: Results, order: tuple[str, ...]) -> dict[str, object]:
         boxes(ax, {m: v for m, v in values.items() if v})
         ax.set_title(dataset)
         ax.set_xlabel("test mean squared error")
-    effects = panels(len(known), width=6.0, height=3.8, n_columns=1)
+    effects = panels(len(known), width=9.0, height=3.8, n_columns=1)
     for ax, dataset in zip(effects.axes, known, strict=True):
         names = results.names(dataset, "scaled_effect")
         series = {m: results.table(dataset, m, "scaled_effect", names) for m in SHOWN}
@@ -98,7 +98,7 @@ def figures(results: Results, order: tuple[str, ...]) -> dict[str, object]:
 
 def first_layers(results: Results, known: list[str]) -> object:
     """How much of the first layer each feature holds, mean over splits."""
-    figure = panels(len(known), width=6.0, height=3.4, n_columns=1)
+    figure = panels(len(known), width=9.0, height=3.4, n_columns=1)
     for ax, dataset in zip(figure.axes, known, strict=True):
         names = results.names(dataset, "input_norm")
         series = {
@@ -114,6 +114,9 @@ def first_layers(results: Results, known: list[str]) -> object:
             ax.bar(places, share, 0.36, color=colour_of(method), label=name_of(method))
         ax.set_xticks(range(len(keep)), [names[j] for j in keep], rotation=90)
         ax.set_title(f"{dataset}: share of the first layer's weight")
+        if not total.any():
+            ax.set_ylim(0, 1)
+            ax.text(0.5, 0.5, "no feature is read", transform=ax.transAxes, ha="center")
     add_key(figure)
     return figure
 
