@@ -43,7 +43,7 @@ import sknimo.estimators._restarts as restarts_module
 import sknimo.estimators._search as search_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._folds import Fold, make_folds
+from sknimo.estimators._folds import Fold, _random_folds, make_folds
 from sknimo.estimators._path import RELAXATION, fit_path, largest_alpha
 from sknimo.estimators._restarts import (
     EVIDENCE_MARGIN,
@@ -1497,3 +1497,32 @@ class TestTools:
         named = clone(plain).fit(X, np.where(y, "yes", "no"))
         assert named.classes_.tolist() == ["no", "yes"]
         assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))
+
+
+class TestRepeatedRows:
+    """Rows that say the same are observations of their own to the folds."""
+
+    def test_folds_share_out_the_observations_that_a_row_stands_for(self):
+        weight = np.array([40.0, 1.0, 25.0, 3.0])
+        folds = _random_folds(weight, 5, np.random.RandomState(0))
+        held_out = np.stack([fold.held_out for fold in folds])
+        assert np.array_equal(held_out.sum(0), weight)
+        assert all(np.array_equal(fold.total, weight) for fold in folds)
+        assert set(held_out.sum(1)) <= {13.0, 14.0}
+        assert (held_out[:, 0] > 0).all()
+
+    def test_rows_of_a_fractional_weight_stay_whole(self):
+        weight = np.array([0.5, 1.5, 2.5])
+        for fold in _random_folds(weight, 3, np.random.RandomState(0)):
+            assert np.count_nonzero(fold.held_out) == 1
+            assert np.count_nonzero(fold.train) == 2
+
+    def test_a_table_of_flags_alone_is_fitted_as_well_as_by_logistic_regression(self):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, 2, (600, 3)).astype(float)
+        chance = 1 / (1 + np.exp(-(1.5 * X[:, 0] - X[:, 1])))
+        y = (rng.random(600) < chance).astype(int)
+        ours = NIMOClassifierCV(n_starts=1, random_state=0).fit(X, y)
+        theirs = LogisticRegression(C=1e6).fit(X, y)
+        gap = ours.predict_proba(X)[:, 1] - theirs.predict_proba(X)[:, 1]
+        assert np.abs(gap).max() < 0.05

@@ -144,6 +144,39 @@ def test_a_gauss_newton_step_never_makes_the_whole_jacobian(make_problem, make_p
     assert watch.numel < n_rows * n_parameters / 5
 
 
+SEARCH_20_000_X_20 = """
+import json, resource, warnings
+import numpy as np
+from sknimo import NIMORegressorCV
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, 20))
+y = X[:, 0] * (1 + np.tanh(X[:, 1])) + 0.1 * rng.normal(size=20_000)
+options = dict(n_starts=1, max_iter=2, cv=2, alphas=[0.1], batch_size=0)
+NIMORegressorCV(**options).fit(X[:50], y[:50])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+est = NIMORegressorCV(memory_budget=100e6, random_state=0, **options).fit(X, y)
+print(json.dumps({"growth": peak() - before, "n_members": est.n_members_}))
+"""
+
+
+@pytest.mark.slow
+def test_a_search_stays_near_its_budget():
+    """The Jacobian, its copies and the activations would take a gigabyte."""
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH_20_000_X_20],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    report = json.loads(done.stdout)
+    assert report["n_members"] > 0
+    assert report["growth"] < 200e6  # the budget, and a few tables of 3 MB
+
+
 FIT_100_000_X_50 = """
 import json, resource, warnings
 import numpy as np

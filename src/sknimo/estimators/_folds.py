@@ -16,6 +16,9 @@ from sklearn.utils import column_or_1d
 
 from sknimo.estimators._data import TrainingSet
 
+# Beyond this many observations rows of a whole weight stay together.
+MAX_OBSERVATIONS = 10_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -68,16 +71,13 @@ def make_folds(
 ) -> list[Fold]:
     """Training and held-out weight of every row, per fold.
 
-    A whole number makes random folds of distinct rows, or of whole groups where there
-    are any. A splitter, or an iterable of index pairs, refers to the rows as the user
-    gave them.
+    A whole number makes random folds of observations, or of whole groups where there
+    are any. A row that stands for several observations (a whole weight, or rows that
+    were merged) is shared out among the folds like the rows it stands for. A splitter,
+    or an iterable of index pairs, refers to the rows as the user gave them.
     """
     if isinstance(cv, Integral) and groups is None:
-        fold = random.permutation(len(data.table)) % min(int(cv), len(data.table))
-        return [
-            Fold(data.weight * (fold != k), data.weight * (fold == k))
-            for k in range(fold.max() + 1)
-        ]
+        return _random_folds(data.weight, int(cv), random)
     folds = [
         Fold(_total(data, train), _total(data, held_out))
         for train, held_out in _splits(data, cv, groups, random)
@@ -86,6 +86,23 @@ def make_folds(
     if not folds:
         raise ValueError("cv leaves no fold with rows to train on and to hold out.")
     return folds
+
+
+def _random_folds(
+    weight: np.ndarray, n_folds: int, random: np.random.RandomState
+) -> list[Fold]:
+    """Folds of observations; rows of a fractional weight are one observation each."""
+    copies = np.ones(len(weight), dtype=int)
+    if np.array_equal(weight, np.round(weight)) and weight.sum() < MAX_OBSERVATIONS:
+        copies = weight.astype(int)
+    row = np.repeat(np.arange(len(weight)), copies)
+    fold = random.permutation(len(row)) % min(n_folds, len(row))
+    each = weight / copies
+    held_out = [
+        each * np.bincount(row[fold == k], minlength=len(weight))
+        for k in range(fold.max() + 1)
+    ]
+    return [Fold(weight - part, part) for part in held_out]
 
 
 def _splits(

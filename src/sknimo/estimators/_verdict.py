@@ -84,7 +84,8 @@ def judge(
     parts = runner.map("held-out rows", calls)
     if any(part is None for part in parts):
         return None
-    return _sum_up(parts, runner.problem.n_rows)
+    most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
+    return _sum_up(parts, most)
 
 
 def merge_folds(folds: list[Fold]) -> list[Fold]:
@@ -161,15 +162,14 @@ def held_out_losses(problem: Problem, eta: Tensor) -> np.ndarray:
     return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).cpu().numpy()
 
 
-def _sum_up(parts: list[_RowLosses], n_rows: int) -> Verdict:
-    saved, total, times = (np.zeros(n_rows) for _ in range(3))
+def _sum_up(parts: list[_RowLosses], most: np.ndarray) -> Verdict:
+    saved, total = np.zeros(len(most)), np.zeros(len(most))
     for part in parts:
         saved[part.rows] += part.weight * (part.glm - part.network)
         total[part.rows] += part.weight
-        times[part.rows] += 1
     seen = total > 0
-    # A row that several folds hold out is one row still.
-    gains, weight = saved[seen] / total[seen], total[seen] / times[seen]
+    # A row that several folds hold out whole counts once still.
+    gains, weight = saved[seen] / total[seen], np.minimum(total, most)[seen]
     gain = float(np.average(gains, weights=weight))
     spread = float(np.average((gains - gain) ** 2, weights=weight))
     return Verdict(
