@@ -7,8 +7,6 @@ interrupted or failed fit leaves the previous one in place.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -30,6 +28,7 @@ from sknimo.estimators._data import (
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
+from sknimo.estimators._threads import torch_threads
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
 from sknimo.features import (
@@ -51,8 +50,6 @@ from sknimo.solver import Problem
 DeviceName = Literal["auto", "cpu", "cuda"]
 
 MIN_SAMPLES = 3
-# Below this many rows threads cost more than they bring.
-ONE_THREAD_ROWS = 20_000
 # Linear predictors beyond this, with hardly any deviance left, mean separation.
 SEPARATION_ETA = 30.0
 
@@ -300,18 +297,6 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-
-@contextmanager
-def torch_threads(n_rows: int) -> Iterator[None]:
-    """Keep small problems on one thread; the number of threads is restored."""
-    before = torch.get_num_threads()
-    if n_rows < ONE_THREAD_ROWS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def choose_device(name: str) -> torch.device:

@@ -83,7 +83,7 @@ class Reportable:
         Report
             Shows itself in notebooks; `save(path)` writes it.
         """
-        from sknimo.estimators._base import torch_threads
+        from sknimo.estimators._threads import torch_threads
         from sknimo.report import render_report
 
         self._check_fitted()

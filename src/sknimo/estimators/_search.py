@@ -37,7 +37,6 @@ from sknimo.estimators._base import (
     choose_device,
     is_separated,
     state_problem,
-    torch_threads,
 )
 from sknimo.estimators._batches import BatchOptions, is_large, search_batches
 from sknimo.estimators._data import (
@@ -62,6 +61,7 @@ from sknimo.estimators._restarts import (
     run_search,
 )
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.estimators._threads import torch_threads
 from sknimo.estimators._verdict import Verdict, judge
 from sknimo.exceptions import SeparationWarning
 from sknimo.model import FittedModel
@@ -255,7 +255,7 @@ class EvidenceSearch(BaseNIMO):
         members = choose_members(runner, search, int(self.n_members))
         verdict = None
         if members and not runner.out_of_time:
-            verdict = judge(runner, search.best_task, path, folds)
+            verdict = judge(runner, search, path, folds)
             if verdict is not None and not verdict.keeps_network:
                 members = []
         glm = self._glm(runner, search, path)

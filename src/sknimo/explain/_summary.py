@@ -7,6 +7,7 @@ Shapes: p features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -325,8 +326,8 @@ def _rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryRow]:
 def _level_row(levels: LevelEffects, at: int, has_ratio: bool) -> SummaryRow:
     kind: RowKind = "baseline" if levels.baseline[at] else "level"
     average, spread = float(levels.average_effect[at]), float(levels.effect_sd[at])
-    square = average**2 + spread**2
-    bend = spread**2 / square if square else 0.0
+    size = math.hypot(average, spread)
+    bend = (spread / size) ** 2 if size else 0.0  # no overflow in extreme units
     return SummaryRow(
         name=levels.features[at],
         coef=float(levels.coef[at]),
