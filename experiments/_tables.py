@@ -82,7 +82,7 @@ def show(value: float) -> str:
     """Three significant digits, without exponents."""
     if not np.isfinite(value):
         return ""
-    if value == 0:
+    if abs(value) < 5e-6:
         return "0"
     n_decimals = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return f"{value:.{min(n_decimals, 5)}f}"

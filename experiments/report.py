@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.__main__ import ARTEFACTS
 from experiments._run import Artefact, Results, read_results
-from experiments._tables import Table, name_of, show
+from experiments._tables import LABELS, Table, name_of, show
 
 INTRODUCTION = """\
 # Reproduction of the paper
@@ -167,7 +167,9 @@ def package_of(method: str) -> str:
 def times(results: Results) -> Table:
     """Processor time of fits relative to sknimo on the same data and seed."""
     datasets = list(dict.fromkeys(d for d, m, _ in results.values if m == "sknimo"))
-    methods = dict.fromkeys(m for _, m, _ in results.values)
+    methods = dict.fromkeys(
+        m for _, m, _ in results.values if m in LABELS or m.startswith("sknimo")
+    )
     rows = []
     for method in methods:
         ratios = []
