@@ -20,7 +20,7 @@ demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
 test: lint types browser
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 test-all: lint types browser
 	$(BIN)/python -m pytest -q
