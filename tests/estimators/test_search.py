@@ -41,6 +41,7 @@ from sklearn.utils.validation import check_is_fitted
 import sknimo.estimators._path as path_module
 import sknimo.estimators._restarts as restarts_module
 import sknimo.estimators._search as search_module
+import sknimo.estimators._verdict as verdict_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 from sknimo.estimators._folds import Fold, _random_folds, make_folds
@@ -961,6 +962,18 @@ class TestAnswers:
         assert np.flatnonzero(est.coef_).tolist() == data.active.tolist()
         assert np.mean((est.predict(test.X) - test.y) ** 2) <= limit
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", [204, 206])
+    def test_a_weak_interaction_survives_the_removal_of_idle_features(self, seed):
+        """Worth six to twelve units of log evidence, with noise as large as effects."""
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(300, 5))
+        signal = X[:, 0] * (1 + 0.4 * np.tanh(2 * X[:, 1])) - X[:, 2]
+        est = NIMORegressorCV(n_starts=4, random_state=seed)
+        est.fit(X, signal + rng.normal(size=300))
+        assert est.n_members_ > 0
+        assert np.flatnonzero(est.model_.input_norms).tolist() == [1]
+
     @TWO_SEEDS
     @pytest.mark.parametrize(
         ("family", "glm"), [("poisson", PoissonRegressor), ("gamma", GammaRegressor)]
@@ -1049,6 +1062,42 @@ class TestVerdict:
         assert verdict.gain == pytest.approx(saved, rel=ROUNDING)
         assert verdict.keeps_network
         assert est.n_members_ > 0
+
+    @pytest.mark.parametrize(
+        ("gains", "goal", "tried", "kept"),
+        [
+            ([50.0, 90.0], 40.0, 1, 0),  # the first will do
+            ([1.0, 90.0, 99.0], 40.0, 2, 1),  # it failed: the next
+            ([1.0, 5.0, 3.0], 40.0, 3, 1),  # all failed: the best of them
+        ],
+    )
+    def test_a_start_that_fails_on_a_fold_is_followed_by_the_next_best(
+        self, gains, goal, tried, kept, make_problem, monkeypatch
+    ):
+        problem = make_problem()
+        weight = torch.ones(problem.n_rows, dtype=torch.float64)
+        everything = torch.ones(4, dtype=torch.bool)
+        at = Coefficients(torch.ones(1, 4).double(), torch.zeros(1).double())
+        params = torch.zeros(problem.spec.n_params, dtype=torch.float64)
+        state = start_state(problem, weight, params, at, everything, everything)
+        monkeypatch.setattr(
+            verdict_module,
+            "fit_linear_evidence",
+            lambda *args: replace(state, log_evidence=-7.0),
+        )
+        asked = []
+
+        def run(problem, weight, task, start, options):
+            asked.append(task)
+            return replace(state, log_evidence=gains[task] - 7.0)
+
+        monkeypatch.setattr(verdict_module, "run_task", run)
+        tasks = list(range(len(gains)))
+        found = verdict_module._first_success(
+            problem, weight, tasks, goal / problem.n_rows, at, EvidenceOptions()
+        )
+        assert asked == tasks[:tried]
+        assert found.log_evidence == gains[kept] - 7.0
 
     def test_there_is_no_verdict_without_a_network(self):
         X, y = make_linear(n_rows=100)
@@ -1215,6 +1264,18 @@ class TestMembers:
         assert choose_members(*search([below, -10.0]), 6) == []
         assert choose_members(*search([]), 6) == []
         assert len(choose_members(*search([EVIDENCE_MARGIN, -10.0]), 6)) == 1
+
+    def test_the_best_restarts_are_named_once_each(self, search):
+        """The simplified best has the seed of the restart that it came from."""
+        _, result = search([5.0, 9.0, 7.0, 8.0])
+        seeds = (1, 2, 3, 2)
+        tasks = [
+            replace(task, seed=seed)
+            for task, seed in zip(result.tasks, seeds, strict=True)
+        ]
+        best = replace(result, tasks=tasks).best_tasks(2)
+        assert [task.seed for task in best] == [2, 3]
+        assert torch.equal(best[0].support, result.states[-1].support)
 
     @pytest.mark.parametrize("n_members", [2, 6])
     def test_members_are_restarts_of_nearly_the_best_evidence(self, n_members, data):

@@ -17,7 +17,7 @@ from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sknimo.estimators._base import torch_threads
+from sknimo.estimators._threads import torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.solver import (
     ESTIMATED_DISPERSION,
@@ -190,15 +190,19 @@ class SearchResult:
         """Its state; the linear fit when there is none."""
         return self.states[self.best_index] if self.eligible else self.linear
 
-    @property
-    def best_task(self) -> Task:
-        """The best restart again, within the selected supports."""
+    def best_tasks(self, count: int) -> list[Task]:
+        """The best restarts again, one per seed, within the selected supports."""
         selected = self.states[-1]
-        return replace(
-            self.tasks[self.best_index],
-            support=selected.support,
-            input_support=selected.input_support,
-        )
+        order = sorted(self.eligible, key=lambda k: -self.states[k].log_evidence)
+        best: dict[int, Task] = {}
+        for k in order:
+            best.setdefault(self.tasks[k].seed, self.tasks[k])
+        return [
+            replace(
+                task, support=selected.support, input_support=selected.input_support
+            )
+            for task in list(best.values())[:count]
+        ]
 
     def table(self) -> dict[str, list[Any]]:
         """One row per restart, ready for a data frame."""
@@ -227,10 +231,8 @@ def run_search(
     `stable` keeps only what most of the successful restarts keep.
     """
     problem, weight, options = runner.problem, runner.weight, runner.options
-    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    usable = usable.to(problem.terms.device)
-    usable[problem.term_feature] = True
-    linear = fit_linear_evidence(runner, start, usable)
+    usable = usable_features(problem)
+    linear = fit_linear_evidence(problem, weight, start, options)
     shortlist = linear.support | strongest_features(problem, start)
     n_narrow = 0
     if len(usable) > FEW_FEATURES and bool(shortlist.any()):
@@ -304,10 +306,10 @@ def make_tasks(
 
 
 def fit_linear_evidence(
-    runner: Runner, start: Coefficients, usable: Tensor
+    problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
 ) -> EvidenceState:
     """The member without a network; it is cheap and has no deadline."""
-    problem, weight = runner.problem, runner.weight
+    usable = usable_features(problem)
     n_params = problem.spec.n_params
     params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
     nothing = torch.zeros_like(usable)
@@ -315,8 +317,16 @@ def fit_linear_evidence(
         problem,
         weight,
         start_state(problem, weight, params, start, usable, nothing),
-        replace(runner.options, deadline=math.inf),
+        replace(options, deadline=math.inf),
     )
+
+
+def usable_features(problem: Problem) -> Tensor:
+    """Features with a term at all, (p,)."""
+    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    usable = usable.to(problem.terms.device)
+    usable[problem.term_feature] = True
+    return usable
 
 
 def keep_stable(

@@ -7,7 +7,9 @@ with the nested GLM on the rows held out. When these cannot tell them apart, the
 model wins.
 
 The member starts from fresh random weights. Parameters found on all rows have seen the
-held-out ones, and a few steps would not make them forget.
+held-out ones, and a few steps would not make them forget. A start can fail on one fold
+that succeeded on all rows, which the evidence on the fold's training rows tells; the
+next best restart is tried then.
 
 Shapes: n rows, F folds.
 """
@@ -24,13 +26,28 @@ from torch import Tensor
 
 from sknimo.estimators._folds import Fold
 from sknimo.estimators._path import GlmPath, fit_path
-from sknimo.estimators._restarts import Runner, Task, run_task
-from sknimo.solver import Coefficients, EvidenceOptions, Problem, linear_predictor
+from sknimo.estimators._restarts import (
+    Runner,
+    SearchResult,
+    Task,
+    fit_linear_evidence,
+    run_task,
+)
+from sknimo.solver import (
+    Coefficients,
+    EvidenceOptions,
+    EvidenceState,
+    Problem,
+    linear_predictor,
+)
 
 # More folds than this are held out together, up to one part in as many of the rows.
 MAX_FOLDS = 5
-# Gauss-Newton steps of a member on one fold.
+# Restarts to try on a fold, and Gauss-Newton steps of each. A restart has succeeded
+# with this share of the evidence that as many of all rows would bring.
+MAX_TRIES = 3
 MAX_STEPS = 40
+SUCCESS_SHARE = 0.5
 # Within one standard error the network must save this share of the GLM's loss.
 TINY_GAIN = 0.1
 
@@ -73,12 +90,15 @@ class _RowLosses:
 
 
 def judge(
-    runner: Runner, task: Task, path: GlmPath, folds: list[Fold]
+    runner: Runner, search: SearchResult, path: GlmPath, folds: list[Fold]
 ) -> Verdict | None:
-    """Fit `task` and the chosen GLM on every fold; None when there is no time."""
+    """Fit the best restart and the chosen GLM on every fold; None without time."""
     options = replace(runner.options, max_iter=min(MAX_STEPS, runner.options.max_iter))
+    tasks = search.best_tasks(MAX_TRIES)
+    gain = search.best.log_evidence - search.linear.log_evidence
+    goal = SUCCESS_SHARE * gain / float(runner.weight.sum())
     calls = [
-        delayed(_judge_fold)(runner.problem, fold, task, path, options)
+        delayed(_judge_fold)(runner.problem, fold, tasks, goal, path, options)
         for fold in merge_folds(folds)
     ]
     parts = runner.map("held-out rows", calls)
@@ -106,7 +126,8 @@ def merge_folds(folds: list[Fold]) -> list[Fold]:
 def _judge_fold(
     problem: Problem,
     fold: Fold,
-    task: Task,
+    tasks: list[Task],
+    goal: float,
     path: GlmPath,
     options: EvidenceOptions,
 ) -> _RowLosses | None:
@@ -120,7 +141,7 @@ def _judge_fold(
     trained = take_rows(problem, inside)
     share = (train / train.sum()).unsqueeze(0)
     glm = fit_path(trained, share, alpha).blend(path.relaxation)
-    state = run_task(trained, train, task, glm, options)
+    state = _first_success(trained, train, tasks, goal, glm, options)
     if state is None:
         return None
     held_out = take_rows(problem, outside)
@@ -130,6 +151,29 @@ def _judge_fold(
         network=held_out_losses(held_out, linear_predictor(held_out, state, options)),
         glm=held_out_losses(held_out, _glm_eta(held_out, glm)),
     )
+
+
+def _first_success(
+    problem: Problem,
+    weight: Tensor,
+    tasks: list[Task],
+    goal: float,
+    start: Coefficients,
+    options: EvidenceOptions,
+) -> EvidenceState | None:
+    """The first restart that gains `goal` log evidence per row, or the best of all."""
+    linear = fit_linear_evidence(problem, weight, start, options)
+    enough = linear.log_evidence + goal * float(weight.sum())
+    best: EvidenceState | None = None
+    for task in tasks:
+        state = run_task(problem, weight, task, start, options)
+        if state is None:
+            break
+        if best is None or state.log_evidence > best.log_evidence:
+            best = state
+        if best.log_evidence >= enough:
+            break
+    return best
 
 
 def take_rows(problem: Problem, rows: Tensor) -> Problem:

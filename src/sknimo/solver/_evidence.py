@@ -282,7 +282,10 @@ def _remove(
             )
             trial = fit_evidence(problem, weight, fewer, brief)
             cost = state.log_evidence - trial.log_evidence
-            if cost < float(allowance[weak[:count]].sum()):
+            allowed = float(allowance[weak[:count]].sum())
+            if bool(state.input_support.any()) and not bool(trial.input_support.any()):
+                allowed = margin * count  # no slack for losing the whole network
+            if cost < allowed:
                 state = trial
                 break
             if count == 1:
