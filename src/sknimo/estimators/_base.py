@@ -332,6 +332,7 @@ def state_problem(
     return Problem(
         terms=torch.as_tensor(features.terms(data.table)),
         term_feature=torch.as_tensor(features.term_feature),
+        term_group=torch.as_tensor(features.term_group),
         inputs=torch.as_tensor(features.inputs(data.table)),
         y=torch.as_tensor(data.y),
         offset=torch.as_tensor(data.offset),
