@@ -162,28 +162,31 @@ def critical_differences(
 ) -> Figure:
     """Average ranks on a line; bars join methods that cannot be told apart."""
     order = sorted(ranks, key=ranks.__getitem__)
-    figure = panels(1, width=8, height=0.9 + 0.32 * len(order))
+    half = -(-len(order) // 2)
+    figure = panels(1, width=8.5, height=1.4 + 0.28 * half)
     ax = figure.axes[0]
-    high = len(order)
-    ax.set_xlim(0.6, high + 0.4)
+    low, high = 1.0, float(len(order))
     for place, method in enumerate(order):
-        level = -place - 1
-        ax.plot([ranks[method]] * 2, [0, level], color=GREY, lw=0.7)
-        ax.plot(ranks[method], 0, "o", color=colour_of(method), ms=6)
-        text = f"  {name_of(method)} ({ranks[method]:.2f})"
-        ax.text(ranks[method], level, text, va="center", fontsize=9)
-    cliques: list[list[str]] = []
-    for k, method in enumerate(order):
-        group = [m for m in order[k:] if ranks[m] - ranks[method] <= critical]
-        if len(group) > 1 and not any(set(group) <= set(other) for other in cliques):
-            cliques.append(group)
-    for k, group in enumerate(cliques):
-        ends = [ranks[group[0]] - 0.04, ranks[group[-1]] + 0.04]
-        ax.plot(ends, [0.5 + 0.35 * k] * 2, color=DARK, lw=3, solid_capstyle="butt")
-    ax.set_ylim(-high - 0.7, 0.9 + 0.35 * len(cliques))
+        # The better half is named on the left, the others on the right.
+        on_left = place < half
+        level = -(place if on_left else len(order) - 1 - place) - 1
+        end = low - 0.15 if on_left else high + 0.15
+        rank = ranks[method]
+        ax.plot([rank, rank, end], [0, level, level], color=GREY, lw=0.8, zorder=0)
+        ax.plot(rank, 0, "o", color=colour_of(method), ms=7)
+        text = f"{name_of(method)}  {rank:.2f}"
+        side = "right" if on_left else "left"
+        ax.text(end, level, f" {text} ", ha=side, va="center", fontsize=9)
+    groups = cliques(ranks, order, critical)
+    for k, group in enumerate(groups):
+        ends = [ranks[group[0]] - 0.05, ranks[group[-1]] + 0.05]
+        ax.plot(ends, [0.6 + 0.4 * k] * 2, color=DARK, lw=3, solid_capstyle="butt")
+    ax.set_xlim(low - 2.2, high + 2.2)
+    ax.set_ylim(-half - 0.7, 1.0 + 0.4 * len(groups))
     ax.spines[["left", "bottom"]].set_visible(False)
-    ax.spines["top"].set_visible(True)
+    ax.spines["top"].set(visible=True, bounds=(low, high))
     ax.xaxis.tick_top()
+    ax.set_xticks(range(1, len(order) + 1))
     ax.set_yticks([])
     ax.set_title(
         f"average rank over {n_tables} tables; bars join ranks closer than "
@@ -191,3 +194,15 @@ def critical_differences(
         fontsize=10,
     )
     return figure
+
+
+def cliques(
+    ranks: Mapping[str, float], order: Sequence[str], critical: float
+) -> list[list[str]]:
+    """Largest runs of methods whose ranks lie within the critical difference."""
+    found: list[list[str]] = []
+    for k, method in enumerate(order):
+        group = [m for m in order[k:] if ranks[m] - ranks[method] <= critical]
+        if len(group) > 1 and not any(set(group) <= set(other) for other in found):
+            found.append(group)
+    return found

@@ -34,8 +34,9 @@ from sknimo.datasets import SyntheticData
 
 Entry = tuple[str, str, float]
 SUPPORTS = ("coef", "inputs", "features")
-# Of the first seed single rows and weights are kept, for pictures.
+# Of the first seed and these methods single rows and weights are kept, for pictures.
 DETAILED_SEED = 0
+DETAILED = ("nimo", "sknimo")
 N_ROWS, N_PERMUTATIONS = 100, 48
 N_GRID = 61
 # In standard deviations; wide enough for networks that compute in single precision.
@@ -57,7 +58,7 @@ def measure(data: Dataset, method: Rival) -> list[Entry]:
         *supports(data, fitted),
     ]
     if fitted.estimator is not None:
-        entries += explanations(data, fitted.estimator)
+        entries += explanations(data, fitted.estimator, detailed(data, method))
     times = (("yardstick", unit), ("cpu", cpu), ("seconds", seconds))
     return [*entries, *((name, "", value) for name, value in times)]
 
@@ -115,7 +116,13 @@ def supports(data: Dataset, fitted: Fitted) -> Iterator[Entry]:
             yield f"{name}_exact", "", float(exact)
 
 
-def explanations(data: Dataset, est: object) -> Iterator[Entry]:
+def detailed(data: Dataset, method: Rival) -> bool:
+    """Whether single rows and weights are kept; ablations are drawn on setting 1."""
+    drawn = method.name in DETAILED or data.task.name == "setting1"
+    return drawn and data.task.seed == DETAILED_SEED
+
+
+def explanations(data: Dataset, est: object, detail: bool) -> Iterator[Entry]:
     """What only a NIMO model has: roles, bent coefficients, contributions."""
     task, names = data.task, data.names
     layer, summed = est.first_layer(), est.effects(task.X_test)
@@ -124,7 +131,7 @@ def explanations(data: Dataset, est: object) -> Iterator[Entry]:
         yield "input_norm", name, float(layer.norms[j])
         yield "bend", name, float(summed.bend[j])
         yield "nonlinearity", name, float(summed.nonlinearity[j])
-    if task.seed == DETAILED_SEED:
+    if detail and task.truth is not None:
         size = layer.size[0]  # (h, p)
         for (unit, j), weight in np.ndenumerate(size):
             if weight > 0:
@@ -132,18 +139,19 @@ def explanations(data: Dataset, est: object) -> Iterator[Entry]:
         if task.name == "setting0":
             yield from curves(data.truth, est, names)
     if data.test_truth is not None and task.name == "setting1":
-        yield from compare(data, est, data.test_truth[:N_ROWS], "true_contribution")
+        truth = data.test_truth[:N_ROWS]
+        yield from compare(data, est, truth, "true_contribution", detail)
     if task.name in ("diabetes", "boston"):
         values = shap_values(
             est.predict, task.X_test[:N_ROWS], task.rows.X, seed=task.seed
         )
         for j, name in enumerate(names):
             yield "shap", name, float(np.abs(values[:, j]).mean())
-        yield from compare(data, est, values, "shap_value")
+        yield from compare(data, est, values, "shap_value", detail)
 
 
 def compare(
-    data: Dataset, est: object, other: np.ndarray, label: str
+    data: Dataset, est: object, other: np.ndarray, label: str, detail: bool
 ) -> Iterator[Entry]:
     """Contributions beside the truth or another explanation of the same rows."""
     values = est.explain(data.task.X_test[: len(other)]).values
@@ -151,7 +159,7 @@ def compare(
     for j, name in enumerate(data.names):
         if values[:, j].std() > 0 and other[:, j].std() > 0:
             yield agreement, name, float(np.corrcoef(values[:, j], other[:, j])[0, 1])
-        if data.task.seed == DETAILED_SEED:
+        if detail:
             for row in range(len(other)):
                 yield "contribution", f"{name}|{row}", float(values[row, j])
                 yield label, f"{name}|{row}", float(other[row, j])
