@@ -110,7 +110,7 @@ def search_batches(
     random: np.random.RandomState,
 ) -> BatchSearch:
     """Choose penalties on the first fold, then train one member per fold."""
-    folds = folds[: max(2, options.n_members)] if len(folds) > 1 else folds
+    folds = folds[: options.n_members]
     largest = float(path.alphas[0])
     pairs = [(s * largest, rate) for s in ALPHA_SHARES for rate in NETWORK_ALPHAS]
     seed = int(random.randint(2**31 - 1))

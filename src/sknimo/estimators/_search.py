@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from sknimo.estimators._base import (
     BaseNIMO,
@@ -48,7 +49,7 @@ from sknimo.estimators._data import (
     check_widths,
 )
 from sknimo.estimators._docs import document
-from sknimo.estimators._folds import make_folds, read_groups
+from sknimo.estimators._folds import Fold, make_folds, read_groups
 from sknimo.estimators._models import assemble_model
 from sknimo.estimators._path import GlmPath, glm_path
 from sknimo.estimators._restarts import (
@@ -231,17 +232,28 @@ class EvidenceSearch(BaseNIMO):
             return math.inf
         return time.monotonic() + float(self.max_time)
 
+    def _fit_glm(
+        self,
+        problem: Problem,
+        data: TrainingSet,
+        groups: np.ndarray | None,
+        random: np.random.RandomState,
+    ) -> tuple[Tensor, list[Fold], GlmPath]:
+        """Weights that count rows, folds in their units, and the nested GLM."""
+        counts = count_weights(data.weight)
+        weight = torch.as_tensor(counts).to(problem.terms)
+        unit = float(counts.sum() / data.weight.sum())
+        folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
+        n_bytes = float(self.memory_budget) / 4
+        path = glm_path(problem, weight, self.alphas, folds, self.rule, n_bytes)
+        return weight, folds, path
+
     def _search(
         self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
     ) -> Self:
         deadline = self._deadline()
         random = check_random_state(self.random_state)
-        counts = count_weights(data.weight)
-        weight = torch.as_tensor(counts).to(problem.terms)
-        unit = float(counts.sum() / data.weight.sum())
-        folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
-        budget = int(self.memory_budget)
-        path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
+        weight, folds, path = self._fit_glm(problem, data, groups, random)
         options = self._evidence_options(problem, deadline)
         runner = Runner(problem, weight, options, self.n_jobs, bool(self.verbose))
         search = run_search(
@@ -269,12 +281,7 @@ class EvidenceSearch(BaseNIMO):
         """The same on a large table: validation instead of evidence."""
         deadline = self._deadline()
         random = check_random_state(self.random_state)
-        counts = count_weights(data.weight)
-        weight = torch.as_tensor(counts).to(problem.terms)
-        unit = float(counts.sum() / data.weight.sum())
-        folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
-        budget = int(self.memory_budget)
-        path = glm_path(problem, weight, self.alphas, folds, self.rule, budget / 4)
+        _, folds, path = self._fit_glm(problem, data, groups, random)
         auto = isinstance(self.batch_size, str)
         search = search_batches(
             problem,
@@ -284,7 +291,7 @@ class EvidenceSearch(BaseNIMO):
                 n_passes=int(self.max_iter),
                 batch_size=BATCH_ROWS if auto else int(self.batch_size),
                 n_members=int(self.n_members),
-                memory_budget=budget,
+                memory_budget=int(self.memory_budget),
                 deadline=deadline,
                 progress=bool(self.verbose),
             ),
@@ -434,7 +441,7 @@ _SHARED = {
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
-        of the successful restarts keep.
+        of the successful restarts keep. A search on batches has no restarts to ask.
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10

@@ -1,0 +1,118 @@
+"""Search on batches: held-out rows choose, folds are averaged, the GLM is a floor."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import sknimo
+import sknimo.estimators._batches as batches
+from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV
+from sknimo.datasets import make_nimo_classification, make_nimo_regression
+
+SHORT = {"batch_size": 64, "max_iter": 30, "hidden": (8, 8), "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return make_nimo_regression(setting=1, n_samples=500, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(sample):
+    return NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+
+
+def test_one_member_per_fold_beats_the_glm_on_rows_it_has_not_seen(fitted):
+    new = make_nimo_regression(setting=1, n_samples=1000, random_state=1)
+    error = np.mean((fitted.predict(new.X) - new.y) ** 2)
+    assert fitted.n_members_ == 5
+    assert error < 0.3  # the lasso has 3
+    assert (fitted.verdict_.network_loss < fitted.verdict_.glm_loss).all()
+
+
+def test_the_chosen_penalties_have_the_smallest_loss_of_the_trials(fitted):
+    table = fitted.cv_results_
+    trials = [k for k, stage in enumerate(table["stage"]) if stage == "trial"]
+    best = min(trials, key=lambda k: table["loss"][k])
+    assert fitted.alpha_ == table["alpha"][best]
+    assert fitted.network_alpha_ == table["network_alpha"][best]
+    assert len({len(column) for column in table.values()}) == 1
+
+
+def test_losses_of_members_are_those_of_held_out_rows_in_the_table(fitted):
+    table = fitted.cv_results_
+    members = [k for k, stage in enumerate(table["stage"]) if stage == "member"]
+    losses = [table["loss"][k] for k in members]
+    assert losses == fitted.verdict_.network_loss.tolist()
+    assert fitted.best_index_ == members[int(np.argmin(losses))]
+
+
+def test_the_gradient_at_the_reference_is_the_coefficient(fitted):
+    step = 1e-4
+    for j, coef in enumerate(fitted.coef_):
+        rows = np.tile(fitted.reference_, (2, 1))
+        rows[:, j] += (-step, step)
+        low, high = fitted.predict(rows)
+        assert (high - low) / (2 * step) == pytest.approx(coef, abs=1e-3)
+
+
+def test_the_same_seed_gives_the_same_fit(sample, fitted):
+    again = NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+    assert np.array_equal(again.predict(sample.X), fitted.predict(sample.X))
+
+
+def test_one_member_is_one_member(sample):
+    est = NIMORegressorCV(**SHORT, n_members=1).fit(sample.X, sample.y)
+    assert est.n_members_ == est.model_.n_members == 1
+
+
+def test_noise_is_left_to_the_glm():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    y = X[:, 0] + rng.normal(size=400)
+    est = NIMORegressorCV(**SHORT).fit(X, y)
+    assert est.n_members_ == 0
+    assert math.isinf(est.network_alpha_)
+    assert np.allclose(est.predict(X), est.intercept_ + (X - X.mean(0)) @ est.coef_)
+
+
+def test_classes_are_searched_by_batches_too():
+    data = make_nimo_classification(setting=1, n_samples=500, random_state=0)
+    est = NIMOClassifierCV(**{**SHORT, "max_iter": 200}).fit(data.X, data.y)
+    new = make_nimo_classification(setting=1, n_samples=1000, random_state=1)
+    assert est.n_members_ == 5
+    assert est.score(new.X, new.y) > 0.85  # logistic regression: about .63
+
+
+def test_without_time_one_trial_is_kept_and_said_so(sample):
+    est = NIMORegressorCV(**SHORT, max_time=0)
+    with pytest.warns(ConvergenceWarning, match="max_time=0"):
+        est.fit(sample.X, sample.y)
+    assert est.n_members_ <= 1
+    assert not est.converged_
+
+
+def test_only_large_tables_are_searched_by_batches_unasked(sample, monkeypatch):
+    small = NIMORegressorCV(n_starts=1, max_iter=5, random_state=0)
+    assert math.isfinite(small.fit(sample.X, sample.y).log_evidence_)
+    monkeypatch.setattr(batches, "MAX_WORK", 1.0)
+    large = NIMORegressorCV(max_iter=2, random_state=0).fit(sample.X, sample.y)
+    assert math.isnan(large.log_evidence_)
+    assert large.model_.spec.hidden == (32, 32)
+    never = NIMORegressorCV(batch_size=0, n_starts=1, max_iter=5, random_state=0)
+    assert math.isfinite(never.fit(sample.X, sample.y).log_evidence_)
+
+
+def test_a_saved_model_predicts_the_same(fitted, sample, tmp_path):
+    fitted.save(tmp_path / "model.sknimo")
+    again = sknimo.load(tmp_path / "model.sknimo")
+    assert np.array_equal(again.predict(sample.X), fitted.predict(sample.X))
+
+
+@pytest.mark.parametrize("batch_size", [-1, 2.5, "all", None])
+@pytest.mark.parametrize("kind", [NIMORegressor, NIMORegressorCV])
+def test_what_is_no_number_of_rows_is_refused(sample, kind, batch_size):
+    with pytest.raises((TypeError, ValueError), match="batch_size"):
+        kind(batch_size=batch_size).fit(sample.X, sample.y)
