@@ -11,3 +11,7 @@ class SeparationWarning(UserWarning):
 
 class ModelFileError(ValueError):
     """A file is no saved model of this library, or a damaged or newer one."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or belongs to another piece of work."""

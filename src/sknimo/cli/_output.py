@@ -8,11 +8,10 @@ import io
 import json
 import math
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol, cast, get_args
 
@@ -21,6 +20,7 @@ import pyarrow.compute as pa_compute
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
+from sknimo.files import replace_file
 
 TableFormat = Literal["csv", "tsv", "parquet", "jsonl"]
 
@@ -82,18 +82,8 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         with open(target, "wb") as file:  # a device or a pipe
             yield file
     else:
-        neighbour = target.with_name(f".sknimo-{secrets.token_hex(8)}.tmp")
-        try:
-            with open(neighbour, "xb") as file:
-                with suppress(OSError):
-                    os.chmod(neighbour, stat.S_IMODE(target.stat().st_mode))
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(neighbour, target)
-        finally:
-            with suppress(OSError):
-                os.unlink(neighbour)
+        with replace_file(target) as file:
+            yield file
 
 
 def check_output(path: str) -> None:

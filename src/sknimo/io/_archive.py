@@ -16,10 +16,8 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -28,6 +26,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from sknimo.exceptions import ModelFileError
+from sknimo.files import replace_file
 from sknimo.io._checks import Node
 from sknimo.io._record import model_from_record, model_record
 from sknimo.model import FittedModel
@@ -86,7 +85,8 @@ def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
     digest = hashlib.sha256(payload).hexdigest()
     # The metadata comes first and the digest first in it.
     payload = payload.replace(BLANK_DIGEST.encode(), digest.encode(), 1)
-    replace_file(Path(os.path.realpath(path)), payload)
+    with replace_file(path) as file:
+        file.write(payload)
 
 
 def _refuse_oversize(payload: bytes, text: str) -> None:
@@ -101,36 +101,6 @@ def _refuse_oversize(payload: bytes, text: str) -> None:
             f"them names and levels, where {MAX_FILE_BYTES} and {MAX_HEADER_BYTES} are "
             "allowed. Merge rare levels of categorical columns."
         )
-
-
-def replace_file(path: Path, payload: bytes) -> None:
-    """Put a complete file in place of the old one, through a neighbour of it."""
-    neighbour = path.with_name(f".sknimo-{secrets.token_hex(8)}.tmp")
-    # Unlike `tempfile`, this respects the permissions that new files get.
-    handle = os.open(
-        neighbour,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0),
-        0o666,
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with suppress(OSError):
-                os.chmod(neighbour, stat.S_IMODE(path.stat().st_mode))
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(neighbour, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(neighbour)
-        raise
-    if os.name == "posix":  # the new name itself must reach the disk
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network file systems cannot
-                os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def read_archive(path: str | os.PathLike[str], names: Collection[str]) -> Archive:

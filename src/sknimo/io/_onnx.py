@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -38,7 +37,7 @@ from sknimo.features import (
     RankGauss,
     Spline,
 )
-from sknimo.io._archive import replace_file
+from sknimo.files import replace_file
 from sknimo.model import FittedModel
 from sknimo.network import Weights, unpack
 
@@ -71,7 +70,8 @@ def write_onnx(
         unknown_is_baseline=unknown_is_baseline,
         dtype=dtype,
     )
-    replace_file(Path(os.path.realpath(path)), proto.SerializeToString())
+    with replace_file(path) as file:
+        file.write(proto.SerializeToString())
 
 
 def build_onnx(

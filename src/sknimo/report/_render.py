@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from sknimo.files import replace_file
 from sknimo.report._inputs import Fit, Sample
 from sknimo.report._page import make_page
 from sknimo.report._story import tell
@@ -43,17 +43,8 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file; an older one is replaced only once the new one is whole."""
         target = Path(path)
-        handle, name = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.name}.", suffix=".part"
-        )
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(self.html)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replace_file(target) as file:
+            file.write(self.html.encode())
         return target
 
     def _repr_html_(self) -> str:
@@ -64,13 +55,6 @@ class Report:
             f'height="{FRAME_HEIGHT}" style="border:1px solid #ccc;border-radius:6px">'
             "</iframe>"
         )
-
-
-def _umask() -> int:
-    """Permissions that new files do not get; reading it means setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def render_report(

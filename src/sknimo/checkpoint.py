@@ -1,0 +1,166 @@
+"""Unfinished work on disk: states that are written whole and resumed exactly.
+
+A checkpoint is a folder. Each state in it is one file of named arrays and a few plain
+facts, in safetensors format: reading it runs no code. The folder belongs to one piece
+of work, known by its fingerprint, so that no fit resumes from another's state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from sknimo.exceptions import CheckpointError
+from sknimo.files import replace_file
+
+SUFFIX = ".safetensors"
+# Of the files' own layout; a state of another version is refused.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Arrays by name, and facts that JSON can say."""
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder of states of one piece of work.
+
+    Attributes
+    ----------
+    folder : Path
+    fingerprint : str
+        Digest of everything that the result depends on, see `fingerprint`.
+    """
+
+    folder: Path
+    fingerprint: str
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], fingerprint: str) -> Checkpoint:
+        """Make the folder, and refuse one that belongs to other work."""
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} is a file; name a folder for the states."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = cls(folder, fingerprint)
+        for file in sorted(folder.glob(f"*{SUFFIX}")):
+            checkpoint._check(_facts(file), file)
+        return checkpoint
+
+    def load(self, name: str) -> State | None:
+        """State of that name, None if there is none yet."""
+        path = self._path(name)
+        if not path.exists():
+            return None
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                facts = _read_facts(file.metadata(), path)
+                self._check(facts, path)
+                names = list(file.keys())
+                tensors = {key: file.get_tensor(key) for key in names}
+        except (OSError, safetensors.SafetensorError) as error:
+            raise _damaged(path) from error
+        return State(tensors, facts["facts"])
+
+    def save(
+        self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    ) -> None:
+        """Replace the state of that name."""
+        about = {
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "facts": dict(facts),
+        }
+        arrays = {
+            key: value.detach().cpu().contiguous().clone()
+            for key, value in tensors.items()
+        }
+        payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
+        with replace_file(self._path(name)) as file:
+            file.write(payload)
+
+    def clear(self) -> None:
+        """Remove the states, and the folder when nothing else is in it."""
+        for file in self.folder.glob(f"*{SUFFIX}"):
+            file.unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"
+
+    def _check(self, facts: Mapping[str, Any], path: Path) -> None:
+        if facts["version"] != VERSION:
+            raise CheckpointError(
+                f"{path} was written by another version of sknimo. Remove the folder "
+                "to begin again."
+            )
+        if facts["fingerprint"] != self.fingerprint:
+            raise CheckpointError(
+                f"{path} belongs to another fit: other data, parameters or number of "
+                "processes. Name another folder, or remove this one to begin again."
+            )
+
+
+def _facts(path: Path) -> Mapping[str, Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return _read_facts(file.metadata(), path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise _damaged(path) from error
+
+
+def _read_facts(metadata: Mapping[str, str] | None, path: Path) -> Mapping[str, Any]:
+    try:
+        facts: dict[str, Any] = json.loads((metadata or {})["sknimo"])
+        if not {"version", "fingerprint", "facts"} <= facts.keys():
+            raise KeyError
+    except (KeyError, ValueError) as error:
+        raise _damaged(path) from error
+    return facts
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is not a state of sknimo, or damaged. Remove it to begin again."
+    )
+
+
+def fingerprint(*parts: object) -> str:
+    """Digest of arrays and of anything whose `repr` says all about it."""
+    digest = hashlib.sha256()
+    for part in _flat(parts):
+        if isinstance(part, Tensor):
+            part = part.detach().cpu().numpy()
+        if isinstance(part, np.ndarray) and part.dtype != object:
+            digest.update(f"{part.dtype} {part.shape} ".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(f"{part!r} ".encode())
+    return digest.hexdigest()
+
+
+def _flat(parts: Iterable[object]) -> Iterable[object]:
+    for part in parts:
+        if isinstance(part, list | tuple):
+            yield f"{type(part).__name__} of {len(part)}"
+            yield from _flat(part)
+        else:
+            yield part

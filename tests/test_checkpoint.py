@@ -1,0 +1,74 @@
+"""Checkpoints: whole or not there, and only for the work they belong to."""
+
+import numpy as np
+import pytest
+import torch
+
+from sknimo.checkpoint import Checkpoint, fingerprint
+from sknimo.exceptions import CheckpointError
+from sknimo.files import replace_file
+
+
+def test_a_state_is_read_back_bit_for_bit(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path / "work", "a")
+    arrays = {
+        "x": torch.rand(3, 2, dtype=torch.float64),
+        "mask": torch.tensor([True, False]),
+        "view": torch.arange(6).view(2, 3).T,
+    }
+    checkpoint.save("fit", arrays, {"step": 7, "loss": [0.1, None]})
+    state = Checkpoint.open(tmp_path / "work", "a").load("fit")
+    for name, value in arrays.items():
+        assert torch.equal(state.tensors[name], value)
+    assert state.facts == {"step": 7, "loss": [0.1, None]}
+    assert checkpoint.load("other") is None
+
+
+def test_a_folder_of_other_work_is_refused(tmp_path):
+    Checkpoint.open(tmp_path, "a").save("fit", {"x": torch.zeros(1)}, {})
+    with pytest.raises(CheckpointError, match="belongs to another fit"):
+        Checkpoint.open(tmp_path, "b")
+
+
+def test_a_damaged_state_is_named(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path, "a")
+    checkpoint.save("fit", {"x": torch.zeros(100)}, {})
+    path = tmp_path / "fit.safetensors"
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(CheckpointError, match="fit.safetensors is not a state"):
+        checkpoint.load("fit")
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file"):
+        Checkpoint.open(tmp_path / "file", "a")
+
+
+def test_cleared_work_leaves_no_trace_but_what_others_put_there(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path / "work", "a")
+    checkpoint.save("fit", {"x": torch.zeros(1)}, {})
+    checkpoint.clear()
+    assert not (tmp_path / "work").exists()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "notes.txt").write_text("mine")
+    checkpoint.clear()
+    assert (tmp_path / "work" / "notes.txt").exists()
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), replace_file(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_fingerprints_tell_values_types_and_nesting_apart():
+    x = np.arange(4.0)
+    parts = [(x,), (x[::-1],), (x.astype("f4"),), (x.reshape(2, 2),), ([x, x],), (x, x)]
+    parts += [(1,), (1.0,), ("1",), (None,), ((1, 2), 3), (1, (2, 3))]
+    assert len({fingerprint(*part) for part in parts}) == len(parts)
+    assert fingerprint(x, "a") == fingerprint(torch.from_numpy(x.copy()), "a")
