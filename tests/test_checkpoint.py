@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sknimo.checkpoint import Checkpoint, fingerprint
+from sknimo.checkpoint import Checkpoint, State, fingerprint
 from sknimo.exceptions import CheckpointError
 from sknimo.files import replace_file
 
@@ -70,5 +70,11 @@ def test_fingerprints_tell_values_types_and_nesting_apart():
     x = np.arange(4.0)
     parts = [(x,), (x[::-1],), (x.astype("f4"),), (x.reshape(2, 2),), ([x, x],), (x, x)]
     parts += [(1,), (1.0,), ("1",), (None,), ((1, 2), 3), (1, (2, 3))]
+    # The difference is where `repr` would leave it out.
+    names = [np.array([f"row {k}" for k in range(2000)], dtype=object) for _ in "ab"]
+    names[1][1000] = "other"
+    parts += [(name,) for name in names] + [({"x": name},) for name in names]
+    records = [State({"x": x}, {}), State({"x": x + 1}, {}), State({"x": x}, {"k": 1})]
+    parts += [(record,) for record in records]
     assert len({fingerprint(*part) for part in parts}) == len(parts)
     assert fingerprint(x, "a") == fingerprint(torch.from_numpy(x.copy()), "a")

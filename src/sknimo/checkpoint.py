@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +144,14 @@ def _damaged(path: Path) -> CheckpointError:
 
 
 def fingerprint(*parts: object) -> str:
-    """Digest of arrays and of anything whose `repr` says all about it."""
+    """Digest of arrays, records of them, and anything whose `repr` says all."""
     digest = hashlib.sha256()
     for part in _flat(parts):
         if isinstance(part, Tensor):
             part = part.detach().cpu().numpy()
-        if isinstance(part, np.ndarray) and part.dtype != object:
+        if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype} {part.shape} ".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
         else:
             digest.update(f"{part!r} ".encode())
     return digest.hexdigest()
@@ -159,8 +159,14 @@ def fingerprint(*parts: object) -> str:
 
 def _flat(parts: Iterable[object]) -> Iterable[object]:
     for part in parts:
-        if isinstance(part, list | tuple):
+        if isinstance(part, list | tuple | dict):
             yield f"{type(part).__name__} of {len(part)}"
-            yield from _flat(part)
+            yield from _flat(part.items() if isinstance(part, dict) else part)
+        elif isinstance(part, np.ndarray) and part.dtype == object:
+            yield f"objects of shape {part.shape}"
+            yield from _flat(part.ravel().tolist())
+        elif is_dataclass(part) and not isinstance(part, type):
+            yield type(part).__name__
+            yield from _flat(getattr(part, field.name) for field in fields(part))
         else:
             yield part
