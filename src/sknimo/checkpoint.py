@@ -151,7 +151,7 @@ def fingerprint(*parts: object) -> str:
             part = part.detach().cpu().numpy()
         if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype} {part.shape} ".encode())
-            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         else:
             digest.update(f"{part!r} ".encode())
     return digest.hexdigest()
