@@ -135,7 +135,7 @@ def _make_fit(case: Case):
     y = (table * local_coef).sum(1) + rng.standard_normal(n)
     y = (y - y.mean()) / y.std()
     terms = torch.as_tensor(table)
-    problem = Problem(
+    problem = Problem.in_memory(
         terms=terms,
         term_feature=torch.arange(p),
         inputs=terms,

@@ -6,8 +6,6 @@ own generator, so a test states its data in one line and no test disturbs anothe
 Shapes: K models, n rows, q terms, r inputs, p features, P weights.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -72,7 +70,7 @@ def make_problem(draw_response):
         bend = 1 + np.tanh(terms[:, -1:]) * (owner == 0)
         known = 0.5 * rng.normal(size=n_rows) if offset else np.zeros(n_rows)
         y = draw_response(family, known + (terms * bend) @ truth + 0.2, seed + 1)
-        return Problem(
+        return Problem.in_memory(
             terms=torch.as_tensor(terms),
             term_feature=torch.as_tensor(owner),
             inputs=torch.as_tensor(terms.copy()),
@@ -150,12 +148,6 @@ def repeat_rows():
 
     def repeat(problem, counts):
         rows = torch.arange(problem.n_rows).repeat_interleave(torch.as_tensor(counts))
-        return replace(
-            problem,
-            terms=problem.terms[rows],
-            inputs=problem.inputs[rows],
-            y=problem.y[rows],
-            offset=problem.offset[rows],
-        )
+        return problem.take(rows)
 
     return repeat

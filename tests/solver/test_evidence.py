@@ -26,6 +26,7 @@ from sknimo.penalties import make_penalty
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
+    MemoryColumns,
     Problem,
     Rows,
     fit_evidence,
@@ -426,7 +427,7 @@ def draw_linear(n_rows=40, widths=(1, 1, 1), noise=0.5, seed=0):
     owner = np.repeat(np.arange(len(widths)), widths)
     X = rng.normal(size=(n_rows, len(owner))) + rng.normal(size=len(owner))
     y = X @ rng.uniform(0.5, 1.5, len(owner)) + 3 + noise * rng.normal(size=n_rows)
-    return Problem(
+    return Problem.in_memory(
         terms=torch.as_tensor(X),
         term_feature=torch.as_tensor(owner),
         inputs=torch.as_tensor(X.copy()),
@@ -513,7 +514,8 @@ class TestLinearModel:
         self, fixed
     ):
         problem = draw_linear()
-        moved = replace(problem, terms=problem.terms + 5.0, y=problem.y - 100.0)
+        columns = replace(problem.columns, terms=problem.terms + 5.0)
+        moved = replace(problem, columns=columns, y=problem.y - 100.0)
         plain, shifted = fixed(problem), fixed(moved)
         assert shifted.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
         torch.testing.assert_close(shifted.coef, plain.coef, rtol=1e-7, atol=0)
@@ -579,7 +581,7 @@ class TestTermGroups:
         truth = np.array([1.0, -0.8, 0.0, 0.0, 0.5, 0.7])
         y = terms @ truth + 0.3 * rng.normal(size=200)
         owner = [0, 0, 0, 0, 1, 2]
-        return Problem(
+        return Problem.in_memory(
             terms=torch.as_tensor(terms),
             term_feature=torch.tensor(owner),
             inputs=torch.as_tensor(terms.copy()),
@@ -872,7 +874,7 @@ class TestFit:
     def test_an_easy_problem_ends_with_the_true_supports(self, fit):
         data = make_nimo_regression(setting=1, n_samples=150, random_state=0)
         X = (data.X - data.X.mean(0)) / data.X.std(0)
-        problem = Problem(
+        problem = Problem.in_memory(
             terms=torch.as_tensor(X),
             term_feature=torch.arange(5),
             inputs=torch.as_tensor(X.copy()),
@@ -1034,19 +1036,10 @@ class TestHardCases:
                 level = {"gaussian": 0.0, "binomial": 1.0}.get(family, 2.0)
                 return replace(problem, y=torch.full_like(problem.y, level))
             if case == "two rows":
-                return replace(
-                    problem,
-                    terms=problem.terms[:2],
-                    inputs=problem.inputs[:2],
-                    y=problem.y[:2],
-                    offset=problem.offset[:2],
-                )
+                return problem.take(torch.arange(2))
             copied = torch.tensor([0, 0, 1, 1])
-            return replace(
-                problem,
-                terms=problem.terms[:, copied],
-                inputs=problem.inputs[:, copied],
-            )
+            columns = MemoryColumns(problem.terms[:, copied], problem.inputs[:, copied])
+            return replace(problem, columns=columns)
 
         return hard
 
@@ -1089,7 +1082,8 @@ class TestHardCases:
         counts[::3] = 0
         spoilt = problem.terms.clone()
         spoilt[::3] *= 30.0  # whatever they hold
-        weighted = fit(replace(problem, terms=spoilt), counts.double())
+        columns = replace(problem.columns, terms=spoilt)
+        weighted = fit(replace(problem, columns=columns), counts.double())
         shorter = fit(repeat_rows(problem, counts))
         assert is_finite(weighted)
         self.check_equal(weighted, shorter)
@@ -1126,7 +1120,7 @@ class TestSimplify:
         terms = rng.normal(size=(150, 4))
         terms = (terms - terms.mean(0)) / terms.std(0)
         y = terms[:, 0] * (1 + np.tanh(2 * terms[:, 1])) + 0.1 * rng.normal(size=150)
-        problem = Problem(
+        problem = Problem.in_memory(
             terms=torch.as_tensor(terms),
             term_feature=torch.arange(4),
             inputs=torch.as_tensor(terms.copy()),

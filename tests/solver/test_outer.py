@@ -13,7 +13,7 @@ import torch
 
 from sknimo.families import FAMILIES
 from sknimo.network import Modulator, NetworkSpec, init_params, unpack
-from sknimo.solver import Options, Status, solve
+from sknimo.solver import MemoryColumns, Options, Status, solve
 from sknimo.solver._outer import Forward, _Run, learning_rate, pad_active
 from sknimo.solver._profile import Rows, solve_coefficients
 
@@ -166,8 +166,7 @@ def permuted(problem, params, order):
     unpack(new_spec, start).first.copy_(first[:, :, columns])
     new_problem = replace(
         problem,
-        terms=problem.terms[:, columns],
-        inputs=problem.inputs[:, columns],
+        columns=MemoryColumns(problem.terms[:, columns], problem.inputs[:, columns]),
         term_feature=torch.tensor(new_owner),
         spec=new_spec,
     )
@@ -230,7 +229,7 @@ def test_rows_of_zero_weight_do_not_train_even_when_they_overflow(
     answer = solve(problem, members, SHORT)
     terms = problem.terms.clone()
     terms[:5] *= 1e5
-    wild = replace(problem, terms=terms)
+    wild = replace(problem, columns=replace(problem.columns, terms=terms))
     assert_same(answer, solve(wild, members, SHORT), SAME_ATOL)
 
 
@@ -565,7 +564,8 @@ def test_inputs_outside_the_support_are_never_read(make_problem, make_members):
     # Not read means that their values do not matter at all.
     inputs = problem.inputs.clone()
     inputs[:, owner == 1] = torch.randn(problem.n_rows, 2).double() * 1e3
-    wild = solve(replace(problem, inputs=inputs), members, SHORT)
+    columns = replace(problem.columns, inputs=inputs)
+    wild = solve(replace(problem, columns=columns), members, SHORT)
     assert_same(solution, wild, 0.0, slice(0, 1), slice(0, 1))
     assert not torch.equal(solution.params[1], wild.params[1])
 

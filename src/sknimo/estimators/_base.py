@@ -329,7 +329,7 @@ def state_problem(
         position_code,
         mask,
     )
-    return Problem(
+    return Problem.in_memory(
         terms=torch.as_tensor(features.terms(data.table)),
         term_feature=torch.as_tensor(features.term_feature),
         term_group=torch.as_tensor(features.term_group),

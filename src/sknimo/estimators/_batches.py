@@ -98,7 +98,7 @@ class BatchOptions:
 
 def is_large(problem: Problem) -> bool:
     """Whether a Gauss-Newton step would take too long."""
-    n_parameters = problem.terms.shape[1] + problem.spec.n_params
+    n_parameters = problem.n_terms + problem.spec.n_params
     return float(problem.n_rows) * min(n_parameters, problem.n_rows) ** 2 > MAX_WORK
 
 
@@ -166,7 +166,7 @@ def _members(
     pairs: list[tuple[float, float]],
     seeds: tuple[int, ...],
 ) -> Members:
-    device, p = problem.terms.device, problem.spec.n_features
+    device, p = problem.device, problem.spec.n_features
     alpha, rate = torch.tensor(pairs, dtype=torch.float64, device=device).unbind(1)
     everything = torch.ones(len(pairs), p, dtype=torch.bool, device=device)
 
@@ -237,7 +237,7 @@ def _n_features(solution: Solution) -> list[int]:
 
 def _glm_loss(problem: Problem, path: GlmPath, fold: Fold) -> float:
     """Held-out loss of the nested GLM that cross-validation chose."""
-    device = problem.terms.device
+    device = problem.device
     train, held_out = (
         (torch.as_tensor(part / part.sum(), device=device)).unsqueeze(0)
         for part in (fold.train, fold.held_out)

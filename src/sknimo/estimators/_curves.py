@@ -178,7 +178,7 @@ class Additive:
         self.curved = np.unique(parts.feature[parts.role != LINE])
         self.margin = CURVE_MARGIN + math.log(max(len(self.curved), 1)) / 2
         self.weight = torch.as_tensor(weight)
-        self.problem = Problem(
+        self.problem = Problem.in_memory(
             terms=torch.as_tensor(parts.design),
             term_feature=torch.as_tensor(parts.part),
             inputs=torch.zeros(len(target), 0, dtype=torch.float64),

@@ -299,7 +299,7 @@ def state_members(
 ) -> Members:
     """Members that share weights and penalties and differ in their start."""
     n_models, p = len(seeds), problem.spec.n_features
-    device = problem.terms.device
+    device = problem.device
     strength = torch.full((n_models,), alpha, dtype=torch.float64, device=device)
 
     def repeat(row: np.ndarray) -> torch.Tensor:

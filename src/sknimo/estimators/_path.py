@@ -102,7 +102,7 @@ def glm_path(
     if rule == "1se":  # the strongest penalty that is as good within its error
         t = int(np.flatnonzero(mean[r] <= mean[r, t] + error[r, t])[0])
     at = full.blend(RELAXATION[r])
-    index = torch.tensor([int(t)], device=problem.terms.device)
+    index = torch.tensor([int(t)], device=problem.device)
     return GlmPath(
         alphas=grid,
         coef=full.lasso.coef.cpu().numpy(),
@@ -140,7 +140,7 @@ def fit_path(
     problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float = PATH_BYTES
 ) -> _Path:
     """Lasso and relaxed solutions for every penalty, in batches of bounded memory."""
-    n, q = problem.terms.shape
+    n, q = problem.n_rows, problem.n_terms
     size = max(1, int(min(n_bytes, PATH_BYTES) // max(8 * 4 * n * max(q, 1), 1)))
     parts = [
         _fit_path_block(problem, share, grid[begin : begin + size])
@@ -153,7 +153,7 @@ def fit_path(
 
 
 def _fit_path_block(problem: Problem, share: Tensor, grid: np.ndarray) -> _Path:
-    device, p = problem.terms.device, problem.spec.n_features
+    device, p = problem.device, problem.spec.n_features
     strength = torch.as_tensor(grid, device=device)
     count = len(grid)
     rows = Rows(problem.y, problem.offset, share.expand(count, -1), problem.family)

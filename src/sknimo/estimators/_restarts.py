@@ -158,7 +158,7 @@ def random_network(problem: Problem, seed: int) -> Tensor:
     out.normal_(
         0, OUTPUT_SCALE / math.sqrt(problem.spec.hidden[1]), generator=generator
     )
-    return params[0].to(problem.terms.device)
+    return params[0].to(problem.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def fit_linear_evidence(
 def usable_features(problem: Problem) -> Tensor:
     """Features with a term at all, (p,)."""
     usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    usable = usable.to(problem.terms.device)
+    usable = usable.to(problem.device)
     usable[problem.term_feature] = True
     return usable
 

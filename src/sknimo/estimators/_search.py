@@ -241,7 +241,7 @@ class EvidenceSearch(BaseNIMO):
     ) -> tuple[Tensor, list[Fold], GlmPath]:
         """Weights that count rows, folds in their units, and the nested GLM."""
         counts = count_weights(data.weight)
-        weight = torch.as_tensor(counts).to(problem.terms)
+        weight = torch.as_tensor(counts).to(problem.y)
         unit = float(counts.sum() / data.weight.sum())
         folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
         n_bytes = float(self.memory_budget) / 4
@@ -392,7 +392,7 @@ def network_alpha(members: list[EvidenceState]) -> float:
 
 def check_memory(problem: Problem, memory_budget: float) -> None:
     """Refuse a table whose Gauss-Newton step cannot stay within the budget."""
-    n_parameters = problem.terms.shape[1] + problem.spec.n_params
+    n_parameters = problem.n_terms + problem.spec.n_params
     needed = needed_bytes(problem.n_rows, n_parameters)
     if needed > memory_budget:
         raise ValueError(

@@ -131,7 +131,7 @@ def _judge_fold(
     path: GlmPath,
     options: EvidenceOptions,
 ) -> _RowLosses | None:
-    device = problem.terms.device
+    device = problem.device
     inside, outside = (
         torch.as_tensor(np.flatnonzero(part), device=device)
         for part in (fold.train, fold.held_out)
@@ -178,13 +178,7 @@ def _first_success(
 
 def take_rows(problem: Problem, rows: Tensor) -> Problem:
     """The same problem on some of its rows."""
-    return replace(
-        problem,
-        terms=problem.terms[rows],
-        inputs=problem.inputs[rows],
-        y=problem.y[rows],
-        offset=problem.offset[rows],
-    )
+    return problem.take(rows)
 
 
 def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:

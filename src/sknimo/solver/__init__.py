@@ -12,8 +12,10 @@ from sknimo.solver._evidence import (
 )
 from sknimo.solver._outer import profile, solve
 from sknimo.solver._problem import (
+    Columns,
     History,
     Members,
+    MemoryColumns,
     Options,
     Problem,
     Solution,
@@ -25,10 +27,12 @@ from sknimo.solver._tangent import needed_bytes
 __all__ = [
     "ESTIMATED_DISPERSION",
     "Coefficients",
+    "Columns",
     "EvidenceOptions",
     "EvidenceState",
     "History",
     "Members",
+    "MemoryColumns",
     "Options",
     "Problem",
     "Rows",

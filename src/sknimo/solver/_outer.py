@@ -62,7 +62,7 @@ def solve(
     The result of a member does not depend on the others, on the number of row chunks
     or, beyond rounding, on the device.
     """
-    device = problem.terms.device
+    device = problem.device
     params = init_params(problem.spec, members.seeds) if start is None else start
     params = params.to(device=device, dtype=options.dtype, copy=True)
     nested = Forward(problem, options).solve_exactly(
@@ -251,7 +251,7 @@ class _Run:
             fresh = torch.randperm(self.problem.n_rows, generator=self.noise_source)
             self.order = torch.cat([self.order, fresh])
         batch, self.order = self.order[:size], self.order[size:]
-        return batch.to(self.problem.terms.device)
+        return batch.to(self.problem.device)
 
     def _draw_noise(self, n_rows: int) -> Tensor | None:
         if self.options.noise == 0:
@@ -478,7 +478,7 @@ class Forward:
     def __init__(self, problem: Problem, options: Options) -> None:
         self.problem = problem
         self.options = options
-        device = problem.terms.device
+        device = problem.device
         self.modulator = Modulator.build(problem.spec, device, options.dtype)
         self.inputs = problem.inputs.to(options.dtype)
 
@@ -496,7 +496,7 @@ class Forward:
         # Autograd keeps about three tensors of each layer; the design is float64.
         per_row = n_models * (
             max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
-            + 4 * 8 * self.problem.terms.shape[1]
+            + 4 * 8 * self.problem.n_terms
         )
         size = max(1, int(self.options.memory_budget // max(per_row, 1)))
         for begin in range(0, self.problem.n_rows, size):
@@ -720,7 +720,7 @@ class _Threads:
     def __init__(self, problem: Problem, members: Members) -> None:
         h1, h2 = problem.spec.hidden
         size = members.n_models * problem.n_rows * problem.spec.n_features * (h1 + h2)
-        self.single = problem.terms.device.type == "cpu" and size < 2**23
+        self.single = problem.device.type == "cpu" and size < 2**23
 
     def __enter__(self) -> None:
         self.before = torch.get_num_threads()

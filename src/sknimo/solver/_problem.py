@@ -6,7 +6,8 @@ Shapes: K models, n rows, q term columns, r network inputs, p features, P weight
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.network import NetworkSpec
 from sknimo.penalties import CoefPenalty
+from sknimo.ranks import ALONE, Ranks
 
 
 class Status(enum.Enum):
@@ -32,38 +34,46 @@ class Status(enum.Enum):
         return self in (Status.CONVERGED, Status.EARLY_STOPPED, Status.NESTED)
 
 
+class Columns(Protocol):
+    """The table of a problem, read by rows: terms (m, q) and inputs (m, r).
+
+    Both are float64 on `device` and zero at the reference. A table larger than memory
+    implements this by reading and transforming the rows that are asked for.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+
+    @property
+    def n_terms(self) -> int:
+        """Number of term columns, q."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are put."""
+
+    def read(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Terms and inputs of consecutive rows."""
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Terms and inputs of the rows with the given indices, in their order."""
+
+
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """The data as numbers, shared by all members.
+class MemoryColumns:
+    """Columns that are there as a whole.
 
     Attributes
     ----------
     terms : Tensor of shape (n, q)
         Basis columns, zero at the reference.
-    term_feature : Tensor of shape (q,), integer
-        The feature that owns each term.
     inputs : Tensor of shape (n, r)
         Network inputs, zero at the reference.
-    y, offset : Tensor of shape (n,)
-    family : Family
-    spec : NetworkSpec
-    term_group : Tensor of shape (q,), integer
-        Terms of one group share a learned precision: line and curve of a spline have
-        one each. By default a feature is a group.
     """
 
     terms: Tensor
-    term_feature: Tensor
     inputs: Tensor
-    y: Tensor
-    offset: Tensor
-    family: Family
-    spec: NetworkSpec
-    term_group: Tensor = field(default_factory=lambda: torch.empty(0).long())
-
-    def __post_init__(self) -> None:
-        if self.term_group.numel() == 0:
-            object.__setattr__(self, "term_group", self.term_feature)
 
     @property
     def n_rows(self) -> int:
@@ -71,22 +81,128 @@ class Problem:
         return self.terms.shape[0]
 
     @property
+    def n_terms(self) -> int:
+        """Number of term columns, q."""
+        return self.terms.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.terms.device
+
+    def read(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Views of consecutive rows."""
+        return self.terms[rows], self.inputs[rows]
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of the rows with the given indices, in their order."""
+        return self.terms[index], self.inputs[index]
+
+    def to(self, device: torch.device) -> MemoryColumns:
+        """Copy to a device."""
+        return MemoryColumns(self.terms.to(device), self.inputs.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The data as numbers, shared by all members.
+
+    Vectors with one number per row are in memory; the tables of terms and inputs need
+    not be. With several ranks each holds rows of its own, in the order of the ranks.
+
+    Attributes
+    ----------
+    columns : Columns
+        Terms (n, q) and network inputs (n, r).
+    term_feature : Tensor of shape (q,), integer
+        The feature that owns each term.
+    y, offset : Tensor of shape (n,)
+    family : Family
+    spec : NetworkSpec
+    term_group : Tensor of shape (q,), integer
+        Terms of one group share a learned precision: line and curve of a spline have
+        one each. By default a feature is a group.
+    ranks : Ranks
+        The processes over which the rows are spread.
+    """
+
+    columns: Columns
+    term_feature: Tensor
+    y: Tensor
+    offset: Tensor
+    family: Family
+    spec: NetworkSpec
+    term_group: Tensor = field(default_factory=lambda: torch.empty(0).long())
+    ranks: Ranks = ALONE
+
+    def __post_init__(self) -> None:
+        if self.term_group.numel() == 0:
+            object.__setattr__(self, "term_group", self.term_feature)
+
+    @classmethod
+    def in_memory(cls, *, terms: Tensor, inputs: Tensor, **others: Any) -> Problem:
+        """A problem whose tables are tensors."""
+        return cls(columns=MemoryColumns(terms, inputs), **others)
+
+    @property
+    def terms(self) -> Tensor:
+        """Basis columns in memory, (n, q)."""
+        return self._memory().terms
+
+    @property
+    def inputs(self) -> Tensor:
+        """Network inputs in memory, (n, r)."""
+        return self._memory().inputs
+
+    def _memory(self) -> MemoryColumns:
+        if not isinstance(self.columns, MemoryColumns):
+            raise TypeError(
+                "This step needs the table in memory, but it is read by blocks of rows."
+            )
+        return self.columns
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in this process, n."""
+        return self.columns.n_rows
+
+    @property
+    def n_terms(self) -> int:
+        """Number of term columns, q."""
+        return self.columns.n_terms
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.columns.device
+
+    @property
     def n_groups(self) -> int:
         """Number of groups of terms; some may be empty."""
         largest = int(self.term_group.max()) if self.term_group.numel() else -1
         return max(self.spec.n_features, largest + 1)
 
+    def take(self, index: Tensor) -> Problem:
+        """Keep the rows with the given indices, in memory."""
+        return replace(
+            self,
+            columns=MemoryColumns(*self.columns.take(index)),
+            y=self.y[index],
+            offset=self.offset[index],
+        )
+
     def to(self, device: torch.device) -> Problem:
-        """Copy to a device."""
-        return Problem(
-            self.terms.to(device),
-            self.term_feature.to(device),
-            self.inputs.to(device),
-            self.y.to(device),
-            self.offset.to(device),
-            self.family,
-            self.spec,
-            self.term_group.to(device),
+        """Copy to a device; columns that are not in memory know theirs already."""
+        columns = self.columns
+        if isinstance(columns, MemoryColumns):
+            columns = columns.to(device)
+        return replace(
+            self,
+            columns=columns,
+            term_feature=self.term_feature.to(device),
+            y=self.y.to(device),
+            offset=self.offset.to(device),
+            term_group=self.term_group.to(device),
         )
 
 
