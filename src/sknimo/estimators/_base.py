@@ -7,6 +7,8 @@ interrupted or failed fit leaves the previous one in place.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -104,12 +106,8 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         -------
         self
         """
-        before = dict(vars(self))
-        try:
+        with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, offset)
-        except BaseException:  # an interrupted fit leaves what was there before
-            self.__dict__ = before
-            raise
 
     @abstractmethod
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
@@ -297,6 +295,17 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+@contextmanager
+def unchanged_on_failure(estimator: BaseNIMO) -> Iterator[None]:
+    """An interrupted or failed fit leaves what was there before."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__ = before
+        raise
 
 
 def choose_device(name: str) -> torch.device:

@@ -38,6 +38,7 @@ from sknimo.estimators._base import (
     choose_device,
     is_separated,
     state_problem,
+    unchanged_on_failure,
 )
 from sknimo.estimators._batches import BatchOptions, is_large, search_batches
 from sknimo.estimators._data import (
@@ -189,12 +190,8 @@ class EvidenceSearch(BaseNIMO):
         -------
         self
         """
-        before = dict(vars(self))
-        try:
+        with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, offset, groups)
-        except BaseException:  # an interrupted fit leaves what was there before
-            self.__dict__ = before
-            raise
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
