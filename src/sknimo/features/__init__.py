@@ -21,13 +21,17 @@ from sknimo.features._bases import (
 )
 from sknimo.features._fit import (
     BasisName,
+    ColumnSummary,
     FeatureOptions,
     InputScaling,
     ReferenceName,
+    ValueSample,
     find_column,
     fit_features,
     fit_linear,
+    fit_summaries,
     spread_option,
+    weigh_values,
 )
 from sknimo.features._map import FeatureMap
 from sknimo.features._read import (
@@ -50,6 +54,7 @@ __all__ = [
     "Basis",
     "BasisName",
     "Clipped",
+    "ColumnSummary",
     "FeatureMap",
     "FeatureOptions",
     "InputScaling",
@@ -62,6 +67,7 @@ __all__ = [
     "ReferenceName",
     "Spline",
     "Table",
+    "ValueSample",
     "check_finite",
     "column_names",
     "drop_unused_levels",
@@ -69,6 +75,7 @@ __all__ = [
     "find_column",
     "fit_features",
     "fit_linear",
+    "fit_summaries",
     "has_columns",
     "is_missing",
     "read_table",
@@ -77,4 +84,5 @@ __all__ = [
     "take_column",
     "take_columns",
     "take_rows",
+    "weigh_values",
 ]

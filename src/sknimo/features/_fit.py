@@ -6,7 +6,7 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
@@ -77,8 +77,8 @@ class FeatureOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
-    """Distinct values of a column and the weight on each."""
+class ValueSample:
+    """Distinct values of a column, increasing, and the weight on each."""
 
     values: np.ndarray
     weight: np.ndarray
@@ -105,6 +105,71 @@ class _Sample:
             return self.median()
         return float(self.values[np.argmax(self.weight)])
 
+    def reach(self, low: float, high: float) -> ValueSample:
+        """The same with both ends of the range among the values."""
+        ends = np.setdiff1d([low, high], self.values)
+        place = np.searchsorted(self.values, ends)
+        return ValueSample(
+            np.insert(self.values, place, ends), np.insert(self.weight, place, 0.0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """What a basis is learned from: figures of all rows, and values of some or all.
+
+    Attributes
+    ----------
+    line : Linear
+        Weighted mean and standard deviation of the known values.
+    low, high : float
+        Their range.
+    n_known : int
+        Rows whose value is known.
+    missing_scale : float
+        Standard deviation of the indicator of missing values, zero without any.
+    sample : ValueSample
+        Known values of all rows, or of a random sample of them.
+    level_weight : ndarray of shape (n_levels,) or None
+        Total weight of each level of a category.
+    """
+
+    line: Linear
+    low: float
+    high: float
+    n_known: int
+    missing_scale: float
+    sample: ValueSample
+    level_weight: np.ndarray | None = None
+
+
+def summarise_column(
+    column: np.ndarray, weight: np.ndarray, levels: tuple[Label, ...] | None, name: str
+) -> ColumnSummary:
+    """Summary of a column that is there as a whole; NaN is missing."""
+    known = ~np.isnan(column)
+    values, share = column[known], weight[known]
+    if len(values) == 0:
+        raise ValueError(only_missing(name))
+    complete = len(values) == len(column)
+    level_weight = None
+    if levels is not None:
+        level_weight = np.bincount(values.astype(int), share, minlength=len(levels))
+    return ColumnSummary(
+        fit_linear(values, share),
+        float(values.min()),
+        float(values.max()),
+        len(values),
+        0.0 if complete else fit_linear((~known).astype(float), weight).scale,
+        weigh_values(values, share),
+        level_weight,
+    )
+
+
+def only_missing(name: str) -> str:
+    """Why a column without any value is refused."""
+    return f"Column {name!r} of X contains missing values (NaN) only. Drop it."
+
 
 def fit_features(
     table: np.ndarray,
@@ -120,38 +185,55 @@ def fit_features(
     with missing values (NaN) admits them. Unless `quiet`, columns without effect and
     references that are nobody's are warned of.
     """
-    options = options or FeatureOptions()
     levels = levels or [None] * len(names)
+    summaries = (
+        summarise_column(column, weight, own, name)
+        for column, own, name in zip(table.T, levels, names, strict=True)
+    )
+    return fit_summaries(summaries, names, levels, options, quiet)
+
+
+def fit_summaries(
+    summaries: Iterable[ColumnSummary],
+    names: Sequence[str],
+    levels: Sequence[tuple[Label, ...] | None],
+    options: FeatureOptions | None = None,
+    quiet: bool = False,
+) -> FeatureMap:
+    """The same from what is known of every column, one after the other."""
+    options = options or FeatureOptions()
     kinds = spread_option("basis", options.basis, names, "linear")
     references = spread_option("reference", options.reference, names, "mean")
     _check_options(options, kinds, names, levels)
     bases: list[Basis] = []
     inputs: list[Basis] = []
-    for j, column in enumerate(table.T):
-        known = ~np.isnan(column)
-        values, share = column[known], weight[known]
-        if len(values) == 0:
-            raise ValueError(
-                f"Column {names[j]!r} of X contains missing values (NaN) only. Drop it."
-            )
+    low: list[float] = []
+    high: list[float] = []
+    far: list[str] = []
+    for j, known in enumerate(summaries):
         own = levels[j]
         basis: Basis
         read: Basis
         if own is not None:
-            basis = read = fit_levels(values, share, own, references[j], names[j])
+            basis = read = fit_levels(known, own, references[j], names[j])
         else:
-            basis = _fit_numeric(values, share, kinds[j], references[j], names[j])
-            read = _fit_input(values, share, basis, options)
-        if not known.all():
-            spread = fit_linear((~known).astype(float), weight).scale
-            basis, read = OrMissing(basis, spread), OrMissing(read, spread)
+            basis = _fit_numeric(known, kinds[j], references[j], names[j])
+            read = _fit_input(known, basis, options)
+        if known.missing_scale:
+            basis = OrMissing(basis, known.missing_scale)
+            read = OrMissing(read, known.missing_scale)
         bases.append(basis)
         inputs.append(read)
-    low, high = _ranges(table)
-    features = FeatureMap(tuple(names), tuple(bases), tuple(inputs), low, high)
+        low.append(known.low)
+        high.append(known.high)
+        if own is None and _is_far(basis, known):
+            far.append(names[j])
+    features = FeatureMap(
+        tuple(names), tuple(bases), tuple(inputs), tuple(low), tuple(high)
+    )
     if not quiet:
         _warn_constant(features)
-        _warn_far(features, table, weight)
+        _warn_far(far)
     return features
 
 
@@ -222,19 +304,16 @@ def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
 
 
 def fit_levels(
-    codes: np.ndarray,
-    weight: np.ndarray,
-    values: tuple[Label, ...],
-    reference: Any,
-    name: str,
+    known: ColumnSummary, values: tuple[Label, ...], reference: Any, name: str
 ) -> Levels:
     """Baseline (the most frequent level, or the one asked for) and common scale."""
-    if len(values) > max(FEW_LEVELS, MAX_LEVEL_SHARE * len(codes)):
+    if len(values) > max(FEW_LEVELS, MAX_LEVEL_SHARE * known.n_known):
         raise ValueError(
-            f"Column {name!r} has {len(values)} levels in {len(codes)} distinct rows, "
-            "too many to learn from. Drop it, or merge rare levels first."
+            f"Column {name!r} has {len(values)} levels in {known.n_known} distinct "
+            "rows, too many to learn from. Drop it, or merge rare levels first."
         )
-    total = np.bincount(codes.astype(int), weight, minlength=len(values))
+    total = known.level_weight
+    assert total is not None
     baseline = int(np.argmax(total))
     if not (isinstance(reference, str) and reference in get_args(ReferenceName)):
         if reference not in values:
@@ -250,13 +329,10 @@ def fit_levels(
     return Levels(values, baseline, float(np.sqrt(np.mean(share * (1 - share)))))
 
 
-def _fit_numeric(
-    column: np.ndarray, weight: np.ndarray, kind: Any, reference: Any, name: str
-) -> Basis:
-    line = fit_linear(column, weight)
+def _fit_numeric(known: ColumnSummary, kind: Any, reference: Any, name: str) -> Basis:
+    line, sample = known.line, known.sample
     if line.scale == 0:
         return line
-    sample = _distinct(column, weight)
     at = _choose_reference(line, sample, reference, name)
     if kind == "linear" or len(sample.values) < POLYNOMIAL_VALUES:
         return at
@@ -265,16 +341,17 @@ def _fit_numeric(
         return Polynomial(
             at.reference, at.scale, fit_linear(z**2, sample.weight).scale or 1.0
         )
-    return fit_spline(sample, at)
+    return fit_spline(sample.reach(known.low, known.high), at)
 
 
-def _distinct(column: np.ndarray, weight: np.ndarray) -> _Sample:
+def weigh_values(column: np.ndarray, weight: np.ndarray) -> ValueSample:
+    """Distinct values of a column and the total weight on each."""
     values, place = np.unique(column, return_inverse=True)
-    return _Sample(values, np.bincount(place, weight))
+    return ValueSample(values, np.bincount(place, weight))
 
 
 def _choose_reference(
-    line: Linear, sample: _Sample, reference: Any, name: str
+    line: Linear, sample: ValueSample, reference: Any, name: str
 ) -> Linear:
     """Mean by default, a level for a column of two values, or what was asked for."""
     if isinstance(reference, str):
@@ -294,7 +371,7 @@ def _choose_reference(
     return Linear(float(reference), line.scale)
 
 
-def fit_spline(sample: _Sample, line: Linear) -> Spline | Linear:
+def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
     """Natural cubic spline of uncorrelated curves, smooth ones first.
 
     After the line the terms are the directions of the spline space in order of their
@@ -305,7 +382,7 @@ def fit_spline(sample: _Sample, line: Linear) -> Spline | Linear:
     """
     z = (sample.values - line.reference) / line.scale
     share = sample.weight / sample.weight.sum()
-    knots = _place_knots(_Sample(z, share))
+    knots = _place_knots(ValueSample(z, share))
     raw = natural_spline(z, knots)
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
@@ -333,7 +410,7 @@ def fit_spline(sample: _Sample, line: Linear) -> Spline | Linear:
     return Spline(line.reference, line.scale, knots, transform)
 
 
-def _place_knots(sample: _Sample) -> np.ndarray:
+def _place_knots(sample: ValueSample) -> np.ndarray:
     """Knots at evenly spaced values of a blend of ranks and values.
 
     Ranks alone leave the tails to one cubic piece each, values alone the bulk of a
@@ -352,24 +429,21 @@ def _place_knots(sample: _Sample) -> np.ndarray:
     return np.r_[knots[:-1][apart], knots[-1]]
 
 
-def _fit_input(
-    column: np.ndarray, weight: np.ndarray, basis: Basis, options: FeatureOptions
-) -> Basis:
+def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> Basis:
     """What the network sees of a numeric column."""
     line = basis if isinstance(basis, Linear) else Linear(basis.reference, basis.scale)
     if line.scale == 0:
         return line
-    sample = _distinct(column, weight)
-    if options.input_scaling == "rank_gauss" and len(sample.values) > 2:
-        return fit_rank_gauss(sample, line.reference)
+    if options.input_scaling == "rank_gauss" and len(known.sample.values) > 2:
+        return fit_rank_gauss(known.sample, line.reference)
     if options.clip_inputs:
         # A reference outside the range stays within: inputs are zero there.
-        low = min(float(sample.values[0]), line.reference)
-        return Clipped(line, low, max(float(sample.values[-1]), line.reference))
+        low = min(known.low, line.reference)
+        return Clipped(line, low, max(known.high, line.reference))
     return line
 
 
-def fit_rank_gauss(sample: _Sample, reference: float) -> RankGauss:
+def fit_rank_gauss(sample: ValueSample, reference: float) -> RankGauss:
     """Normal scores of mid-ranks, thinned to even scores, with unit spread."""
     share = sample.weight / sample.weight.sum()
     rank = np.cumsum(share) - share / 2
@@ -386,13 +460,6 @@ def fit_rank_gauss(sample: _Sample, reference: float) -> RankGauss:
     return RankGauss(reference, points, scores / spread)
 
 
-def _ranges(table: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Smallest and largest value of every column, missing ones left out."""
-    low = np.fmin.reduce(table, axis=0)
-    high = np.fmax.reduce(table, axis=0)
-    return tuple(low.tolist()), tuple(high.tolist())
-
-
 def _warn_constant(features: FeatureMap) -> None:
     constant = [
         name
@@ -404,28 +471,25 @@ def _warn_constant(features: FeatureMap) -> None:
             f"Constant column {_shown(constant)}: its coefficient is zero and it has "
             "no effect on predictions. Drop it to silence this warning.",
             DataWarning,
-            stacklevel=7,
+            stacklevel=8,
         )
 
 
-def _warn_far(features: FeatureMap, table: np.ndarray, weight: np.ndarray) -> None:
-    """Warn of features whose reference is nobody's value."""
-    if np.count_nonzero(weight) < NEAR_ROWS:
-        return
-    far = []
-    for j, name in enumerate(features.names):
-        scale = features.scale[j]
-        if scale == 0 or features.levels(j) is not None:
-            continue
-        distance = np.abs(table[:, j] - features.reference[j])
-        if not (distance[weight > 0] <= NEAR * scale).any():
-            far.append(name)
+def _is_far(basis: Basis, known: ColumnSummary) -> bool:
+    """Whether the reference is nobody's value."""
+    if basis.scale == 0 or known.n_known < NEAR_ROWS:
+        return False
+    near = np.abs(known.sample.values - basis.reference) <= NEAR * basis.scale
+    return not near[known.sample.weight > 0].any()
+
+
+def _warn_far(far: list[str]) -> None:
     if far:
         warnings.warn(
             f"No row lies near the reference in column {_shown(far)}: coefficients "
             "there describe nobody in the data. Choose another point with reference=.",
             DataWarning,
-            stacklevel=7,
+            stacklevel=8,
         )
 
 
