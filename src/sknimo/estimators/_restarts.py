@@ -7,9 +7,9 @@ same answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from sknimo.estimators._resume import TaskStore
 from sknimo.estimators._threads import torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.solver import (
@@ -30,6 +31,8 @@ from sknimo.solver import (
     simplify,
     start_state,
 )
+
+Result = TypeVar("Result")
 
 # Where restarts begin, as a share of the dispersion that the GLM leaves.
 OPTIMISM = (1.0, 0.1, 1.0, 0.02)
@@ -91,39 +94,74 @@ class Runner:
         options: EvidenceOptions,
         n_jobs: int | None = None,
         progress: bool = False,
+        store: TaskStore | None = None,
     ) -> None:
         self.problem, self.weight, self.options = problem, weight, options
         self.n_jobs, self.progress = n_jobs, progress
+        self.store = store or TaskStore()
         self.out_of_time = False
 
     def run(
         self, tasks: Sequence[Task], start: Coefficients
     ) -> list[tuple[Task, EvidenceState]]:
         """Fit every task; tasks that cannot start in time are left out."""
-        calls = [
-            delayed(run_task)(self.problem, self.weight, task, start, self.options)
-            for task in tasks
-        ]
-        done = self.map(tasks[0].stage if tasks else "", calls)
+        done = self.map(
+            EvidenceState,
+            tasks[0].stage if tasks else "",
+            run_task,
+            [(self.problem, self.weight, task, start, self.options) for task in tasks],
+        )
         return [
             (task, state)
             for task, state in zip(tasks, done, strict=True)
             if state is not None
         ]
 
-    def map(self, stage: str, calls: Sequence[Any]) -> list[Any]:
-        """Results of joblib's delayed calls, in their order."""
+    def call(
+        self, stage: str, function: Callable[..., EvidenceState], *args: Any
+    ) -> EvidenceState:
+        """One task on all rows, in this process."""
+        return self.store.call(
+            EvidenceState, stage, function, self.problem, self.weight, *args
+        )
+
+    def map(
+        self,
+        kind: type[Result],
+        stage: str,
+        function: Callable[..., Result | None],
+        calls: Sequence[tuple[Any, ...]],
+    ) -> list[Result | None]:
+        """Results of a function for each tuple of arguments, None without time.
+
+        They are records of the given kind; those that a checkpoint holds are loaded.
+        """
+        store = self.store
+        names = [store.name(stage, args) for args in calls]
+        done = [store.load(kind, name) for name in names]
+        left = [k for k, result in enumerate(done) if result is None]
         bar = tqdm(
-            Parallel(n_jobs=self.n_jobs, return_as="generator")(calls),
+            _parallel(self.n_jobs)(
+                delayed(store.run)(names[k], function, calls[k]) for k in left
+            ),
             total=len(calls),
+            initial=len(calls) - len(left),
             desc=f"sknimo {stage}",
             disable=None if self.progress else True,
             delay=2,
             leave=False,
         )
-        done = list(bar)
+        for k, result in zip(left, bar, strict=True):
+            done[k] = result
         self.out_of_time = self.out_of_time or self.options.out_of_time
         return done
+
+
+def _parallel(n_jobs: int | None) -> Parallel:
+    try:
+        return Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:  # Ray's backend returns everything at the end
+        return Parallel(n_jobs=n_jobs)
 
 
 def run_task(
@@ -230,9 +268,9 @@ def run_search(
 
     `stable` keeps only what most of the successful restarts keep.
     """
-    problem, weight, options = runner.problem, runner.weight, runner.options
+    problem, options = runner.problem, runner.options
     usable = usable_features(problem)
-    linear = fit_linear_evidence(problem, weight, start, options)
+    linear = runner.call("linear", fit_linear_evidence, start, options)
     shortlist = linear.support | strongest_features(problem, start)
     n_narrow = 0
     if len(usable) > FEW_FEATURES and bool(shortlist.any()):
@@ -251,7 +289,7 @@ def run_search(
     if not done:
         return SearchResult([], [], linear, [])
     leader, best = max(done, key=lambda pair: pair[1].log_evidence)
-    tidied = simplify(problem, weight, best, options)
+    tidied = runner.call("simplified", simplify, best, options)
     if stable:
         tidied = keep_stable(runner, tidied, done, linear.log_evidence)
     n_selecting = len(done)
@@ -263,7 +301,7 @@ def run_search(
         # A better fit tells a feature that does nothing more clearly.
         candidates = [(leader, tidied), *done[n_selecting:]]
         leader, best = max(candidates, key=lambda pair: pair[1].log_evidence)
-        tidied = simplify(problem, weight, best, options)
+        tidied = runner.call("simplified", simplify, best, options)
     done.append((replace(leader, stage="simplified"), tidied))
     first = n_selecting if stable else 0
     return SearchResult(
@@ -371,7 +409,7 @@ def refit_within(
     if same and torch.equal(inputs, state.input_support):
         return state
     fewer = restrict(state, runner.problem, inputs, support)
-    return fit_evidence(runner.problem, runner.weight, fewer, options)
+    return runner.call("within", fit_evidence, fewer, options)
 
 
 def strongest_features(
@@ -423,5 +461,5 @@ def linear_model(
     if within is not None:
         inputs = linear.input_support
         linear = refit_within(runner, linear, within, inputs, runner.options)
-    state = simplify(runner.problem, runner.weight, linear, gentle)
+    state = runner.call("simplified", simplify, linear, gentle)
     return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))

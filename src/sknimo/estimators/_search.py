@@ -29,7 +29,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from sknimo.estimators._base import (
@@ -62,6 +61,7 @@ from sknimo.estimators._restarts import (
     linear_model,
     run_search,
 )
+from sknimo.estimators._resume import TaskStore, check_folder, open_store
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._threads import torch_threads
 from sknimo.estimators._verdict import Verdict, judge
@@ -102,6 +102,7 @@ class EvidenceSearch(BaseNIMO):
         n_jobs: int | None = None,
         device: str = "auto",
         memory_budget: float = 1e9,
+        checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -135,6 +136,7 @@ class EvidenceSearch(BaseNIMO):
         self.n_jobs = n_jobs
         self.device = device
         self.memory_budget = memory_budget
+        self.checkpoint = checkpoint
         self.verbose = verbose
         self.random_state = random_state
 
@@ -159,6 +161,7 @@ class EvidenceSearch(BaseNIMO):
         if self.max_time is not None:
             check_number("max_time", self.max_time, Real, 0)
         check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_folder(self.checkpoint)
 
     def fit(
         self,
@@ -229,30 +232,40 @@ class EvidenceSearch(BaseNIMO):
             return math.inf
         return time.monotonic() + float(self.max_time)
 
+    def _open_store(self, problem: Problem, data: TrainingSet) -> TaskStore:
+        params = self.get_params(deep=False)
+        return open_store(self.checkpoint, problem, data.weight, params)
+
     def _fit_glm(
         self,
         problem: Problem,
         data: TrainingSet,
         groups: np.ndarray | None,
         random: np.random.RandomState,
+        store: TaskStore,
     ) -> tuple[Tensor, list[Fold], GlmPath]:
         """Weights that count rows, folds in their units, and the nested GLM."""
         counts = count_weights(data.weight)
         weight = torch.as_tensor(counts).to(problem.y)
         unit = float(counts.sum() / data.weight.sum())
         folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
+        store.check_folds(folds)
         n_bytes = float(self.memory_budget) / 4
-        path = glm_path(problem, weight, self.alphas, folds, self.rule, n_bytes)
+        how = (self.alphas, folds, self.rule, n_bytes)
+        path = store.call(GlmPath, "path", glm_path, problem, weight, *how)
         return weight, folds, path
 
     def _search(
         self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
     ) -> Self:
         deadline = self._deadline()
-        random = check_random_state(self.random_state)
-        weight, folds, path = self._fit_glm(problem, data, groups, random)
+        store = self._open_store(problem, data)
+        random = store.random(self.random_state)
+        weight, folds, path = self._fit_glm(problem, data, groups, random, store)
         options = self._evidence_options(problem, deadline)
-        runner = Runner(problem, weight, options, self.n_jobs, bool(self.verbose))
+        runner = Runner(
+            problem, weight, options, self.n_jobs, bool(self.verbose), store
+        )
         search = run_search(
             runner,
             path.chosen,
@@ -277,8 +290,9 @@ class EvidenceSearch(BaseNIMO):
     ) -> Self:
         """The same on a large table: validation instead of evidence."""
         deadline = self._deadline()
-        random = check_random_state(self.random_state)
-        _, folds, path = self._fit_glm(problem, data, groups, random)
+        store = self._open_store(problem, data)
+        random = store.random(self.random_state)
+        _, folds, path = self._fit_glm(problem, data, groups, random, store)
         auto = isinstance(self.batch_size, str)
         search = search_batches(
             problem,
@@ -463,6 +477,11 @@ _SHARED = {
         Where to fit; "auto" takes a GPU when there is one.
     memory_budget : float, default=1e9
         Bytes that each process may take beside the table. Rows are cut into blocks.
+    checkpoint : str or path, optional
+        Folder that keeps every finished task of the search. A fit that was interrupted
+        resumes there when it is run again, with the same result to the last bit; a
+        folder of another fit is refused. What `max_time` cut short is not kept: its
+        clock starts anew with every run. The folder stays until you remove it.
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
@@ -555,6 +574,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         n_jobs: int | None = None,
         device: str = "auto",
         memory_budget: float = 1e9,
+        checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -580,6 +600,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
             n_jobs=n_jobs,
             device=device,
             memory_budget=memory_budget,
+            checkpoint=checkpoint,
             verbose=verbose,
             random_state=random_state,
             basis=basis,

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from joblib import delayed
 from torch import Tensor
 
 from sknimo.estimators._folds import Fold
@@ -97,15 +96,20 @@ def judge(
     tasks = search.best_tasks(MAX_TRIES)
     gain = search.best.log_evidence - search.linear.log_evidence
     goal = SUCCESS_SHARE * gain / float(runner.weight.sum())
-    calls = [
-        delayed(_judge_fold)(runner.problem, fold, tasks, goal, path, options)
-        for fold in merge_folds(folds)
-    ]
-    parts = runner.map("held-out rows", calls)
-    if any(part is None for part in parts):
+    parts = runner.map(
+        _RowLosses,
+        "held-out rows",
+        _judge_fold,
+        [
+            (runner.problem, fold, tasks, goal, path, options)
+            for fold in merge_folds(folds)
+        ],
+    )
+    judged = [part for part in parts if part is not None]
+    if len(judged) < len(parts):
         return None
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
-    return _sum_up(parts, most)
+    return _sum_up(judged, most)
 
 
 def merge_folds(folds: list[Fold]) -> list[Fold]:

@@ -1,0 +1,203 @@
+"""Finished tasks of a search on disk: the next run begins where the last one ended.
+
+A search is a chain of tasks, each a deterministic function of its arguments: a run that
+finds some results on disk ends with the same model, bit for bit, as one that computes
+them all. Each result is one state of a checkpoint, written by the process that computed
+it and named by a digest of the arguments, so that no task is taken for another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib.metadata import version
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from sknimo.checkpoint import Checkpoint, State, fingerprint
+from sknimo.estimators._folds import Fold
+from sknimo.exceptions import CheckpointError
+from sknimo.solver import EvidenceOptions, Problem
+
+Result = TypeVar("Result")
+
+DIGEST_LENGTH = 24
+# Parameters that do not change the answer, or change it through folds and seeds alone.
+FREE_PARAMETERS = ("checkpoint", "cv", "max_time", "n_jobs", "random_state", "verbose")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStore:
+    """Results of finished tasks; without a checkpoint nothing is kept.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint or None
+    device : torch.device
+        Where tensors are put.
+    """
+
+    checkpoint: Checkpoint | None = None
+    device: torch.device = torch.device("cpu")
+
+    def call(
+        self,
+        kind: type[Result],
+        stage: str,
+        function: Callable[..., Result],
+        *args: Any,
+    ) -> Result:
+        """Result of a task in this process, a record of the given kind."""
+        name = self.name(stage, args)
+        found = self.load(kind, name)
+        return self.run(name, function, args) if found is None else found
+
+    def run(
+        self, name: str, function: Callable[..., Result], args: Sequence[Any]
+    ) -> Result:
+        """Compute and keep a result, unless the deadline may have cut it short."""
+        result = function(*args)
+        late = any(isinstance(arg, EvidenceOptions) and arg.out_of_time for arg in args)
+        if self.checkpoint is not None and result is not None and not late:
+            state = pack(result)
+            self.checkpoint.save(name, state.tensors, state.facts)
+        return result
+
+    def name(self, stage: str, args: Sequence[Any]) -> str:
+        """Name of a task's state."""
+        if self.checkpoint is None:
+            return stage
+        digest = fingerprint(*_what_matters(args))
+        return f"{stage.replace(' ', '-')}-{digest[:DIGEST_LENGTH]}"
+
+    def load(self, kind: type[Result], name: str) -> Result | None:
+        """A result as it was computed, None if it is not there."""
+        state = None if self.checkpoint is None else self.checkpoint.load(name)
+        return None if state is None else unpack(kind, state, self.device)
+
+    def remember(self, name: str, value: Any) -> Any:
+        """The value under this name of the run that began; this one if it is ours."""
+        if self.checkpoint is None:
+            return value
+        state = self.checkpoint.load(name)
+        if state is None:
+            self.checkpoint.save(name, {}, {"value": value})
+            return value
+        return state.facts["value"]
+
+    def random(self, random_state: Any) -> np.random.RandomState:
+        """Source of folds and seeds; a seed that nobody gave is drawn once."""
+        source = check_random_state(random_state)
+        if self.checkpoint is None or random_state is not None:
+            return source
+        seed = self.remember("seed", int(source.randint(2**31 - 1)))
+        return np.random.RandomState(seed)
+
+    def check_folds(self, folds: list[Fold]) -> None:
+        """Refuse other folds than those that the search began with."""
+        if self.checkpoint is None:
+            return
+        digest = fingerprint(folds)
+        if self.remember("folds", digest) != digest:
+            raise CheckpointError(
+                f"{self.checkpoint.folder} was begun with other folds: cv or groups "
+                "have changed, or cv is a splitter that shuffles without a "
+                "random_state. Restore them, or remove the folder to begin again."
+            )
+
+
+def check_folder(path: Any) -> None:
+    """Refuse what names no folder, before anything is computed."""
+    if not (path is None or isinstance(path, str | os.PathLike)):
+        raise TypeError(
+            f"checkpoint must be the path of a folder or None, got {path!r}."
+        )
+
+
+def open_store(
+    path: Any, problem: Problem, weight: np.ndarray, params: dict[str, Any]
+) -> TaskStore:
+    """Store in a folder that belongs to one search on one table.
+
+    `params` are those of the estimator; how many processes work, and for how long, may
+    change from run to run.
+    """
+    if path is None:
+        return TaskStore()
+    random_state = params["random_state"]
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.get_state()
+    work = fingerprint(
+        version("sknimo"),
+        problem.terms,
+        problem.inputs,
+        problem.y,
+        problem.offset,
+        problem.term_feature,
+        problem.term_group,
+        problem.family.name,
+        problem.spec,
+        problem.device.type,
+        weight,
+        random_state,
+        {key: params[key] for key in sorted(params) if key not in FREE_PARAMETERS},
+    )
+    return TaskStore(Checkpoint.open(path, work), problem.device)
+
+
+def _what_matters(args: Sequence[Any]) -> list[Any]:
+    """Arguments that tell one task from another.
+
+    The table does not, since the checkpoint belongs to it, and the deadline must not.
+    """
+    return [
+        replace(arg, deadline=np.inf) if isinstance(arg, EvidenceOptions) else arg
+        for arg in args
+        if not isinstance(arg, Problem)
+    ]
+
+
+def pack(record: Any) -> State:
+    """A record of tensors, arrays, plain values and further records as a state."""
+    tensors: dict[str, Tensor] = {}
+    facts: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if is_dataclass(value):
+            inner = pack(value)
+            tensors |= {f"{field.name}.{k}": v for k, v in inner.tensors.items()}
+            facts[field.name] = inner.facts
+        elif isinstance(value, Tensor):
+            tensors[field.name] = value
+        elif isinstance(value, np.ndarray):
+            tensors[field.name] = torch.from_numpy(value.copy())
+        else:
+            facts[field.name] = value
+    return State(tensors, facts)
+
+
+def unpack(kind: type[Result], state: State, device: torch.device) -> Result:
+    """Undo `pack`; the annotations of the record tell arrays from tensors."""
+    values: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and is_dataclass(hint):
+            prefix = f"{name}."
+            inner = {
+                key.removeprefix(prefix): value
+                for key, value in state.tensors.items()
+                if key.startswith(prefix)
+            }
+            values[name] = unpack(hint, State(inner, state.facts[name]), device)
+        elif name in state.facts:
+            values[name] = state.facts[name]
+        elif hint is np.ndarray:
+            values[name] = state.tensors[name].numpy().copy()
+        else:
+            # A copy of its own: the state is a view of the file, aligned as it happens.
+            values[name] = state.tensors[name].to(device, copy=True)
+    return kind(**values)
