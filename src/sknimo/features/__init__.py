@@ -33,6 +33,12 @@ from sknimo.features._fit import (
     spread_option,
     weigh_values,
 )
+from sknimo.features._grow import (
+    BlockReader,
+    TableReading,
+    TableSchema,
+    merge_readings,
+)
 from sknimo.features._map import FeatureMap
 from sknimo.features._read import (
     Table,
@@ -53,6 +59,7 @@ __all__ = [
     "MISSING_LABEL",
     "Basis",
     "BasisName",
+    "BlockReader",
     "Clipped",
     "ColumnSummary",
     "FeatureMap",
@@ -67,6 +74,8 @@ __all__ = [
     "ReferenceName",
     "Spline",
     "Table",
+    "TableReading",
+    "TableSchema",
     "ValueSample",
     "check_finite",
     "column_names",
@@ -78,6 +87,7 @@ __all__ = [
     "fit_summaries",
     "has_columns",
     "is_missing",
+    "merge_readings",
     "read_table",
     "read_vector",
     "spread_option",

@@ -8,7 +8,7 @@ Shapes: n rows, p columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import narwhals as nw
 import numpy as np
 
 from sknimo.features._bases import MISSING_LABEL, Label
-from sknimo.features._fit import find_column
+from sknimo.features._fit import find_column, only_missing
 from sknimo.features._map import FeatureMap
 
 Column = nw.Series[Any] | np.ndarray
@@ -64,13 +64,15 @@ def read_table(
         own = None
         if j in declared or _is_text(column):
             labels = _read_labels(column, name)
-            own = _order_levels(labels, column, name)
+            found = {label for label in labels if label is not None}
+            order = _own_order(column, name)
+            own = order_levels(found, None in labels, order, name)
             read.append(_codes(labels, own, name, admit_missing))
         else:
             read.append(_read_numbers(column, name, admit_missing))
         levels.append(own)
-    found = any(own is not None for own in levels)
-    return Table(_stack(read, len(X)), tuple(levels) if found else None)
+    some = any(own is not None for own in levels)
+    return Table(_stack(read, len(X)), tuple(levels) if some else None)
 
 
 def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") -> Any:
@@ -201,8 +203,11 @@ def _is_text(column: Column) -> bool:
 
 def _read_labels(column: Column, name: str) -> list[Label | None]:
     """Levels as plain Python values, None where missing."""
-    values = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
-    return [_label(value, name, row) for row, value in enumerate(values)]
+    return [_label(value, name, row) for row, value in enumerate(_to_list(column))]
+
+
+def _to_list(column: Column) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else column.to_list()
 
 
 def _label(value: Any, name: str, row: int) -> Label | None:
@@ -222,16 +227,25 @@ def _label(value: Any, name: str, row: int) -> Label | None:
     )
 
 
-def _order_levels(
-    labels: list[Label | None], column: Column, name: str
+def _own_order(column: Column, name: str) -> tuple[Label, ...] | None:
+    """Levels in the order that the type of a column gives them, if it does."""
+    dtype = None if isinstance(column, np.ndarray) else column.dtype
+    if not isinstance(dtype, nw.Enum):
+        return None
+    own = [_label(label, name, 0) for label in dtype.categories]
+    return tuple(label for label in own if label is not None)
+
+
+def order_levels(
+    found: Collection[Label],
+    has_missing: bool,
+    own_order: tuple[Label, ...] | None,
+    name: str,
 ) -> tuple[Label, ...]:
     """Distinct levels: in their own order where they have one, else sorted."""
-    found = {label for label in labels if label is not None}
     if not found:
-        raise ValueError(
-            f"Column {name!r} of X contains missing values (NaN) only. Drop it."
-        )
-    if None in labels and MISSING_LABEL in found:
+        raise ValueError(only_missing(name))
+    if has_missing and MISSING_LABEL in found:
         raise ValueError(
             f"Column {name!r} has a level {MISSING_LABEL!r} beside missing values "
             "(NaN). Rename the level, or make these values missing too."
@@ -245,10 +259,8 @@ def _order_levels(
                 f"Column {name!r} has levels that look alike: {alike!r} and {level!r}. "
                 "Give all its values one type."
             )
-    dtype = None if isinstance(column, np.ndarray) else column.dtype
-    if isinstance(dtype, nw.Enum):
-        own = [_label(label, name, 0) for label in dtype.categories]
-        return tuple(label for label in own if label is not None and label in found)
+    if own_order is not None:
+        return tuple(label for label in own_order if label in found)
     return tuple(levels)
 
 
@@ -283,10 +295,12 @@ def _codes(
     return codes
 
 
-def _read_numbers(column: Column, name: str, admit_missing: bool) -> np.ndarray:
+def _read_numbers(
+    column: Column, name: str, admit_missing: bool, first_row: int = 0
+) -> np.ndarray:
     """One numeric column as float64, or a refusal with a remedy."""
     if isinstance(column, np.ndarray):
-        return _read_objects(column, name, admit_missing)
+        return _read_objects(column, name, admit_missing, first_row)
     dtype = column.dtype
     if dtype.is_temporal():
         raise TypeError(
@@ -295,18 +309,22 @@ def _read_numbers(column: Column, name: str, admit_missing: bool) -> np.ndarray:
         )
     missing = column.is_null().to_numpy()
     if missing.any() and not admit_missing:
-        raise ValueError(_bad_value(name, int(missing.argmax()), "missing value (NaN)"))
+        row = first_row + int(missing.argmax())
+        raise ValueError(_bad_value(name, row, "missing value (NaN)"))
     if missing.all():
         return np.full(len(missing), np.nan)
     if dtype == nw.Object:
-        return _read_objects(column.to_numpy(), name, admit_missing)
+        return _read_objects(column.to_numpy(), name, admit_missing, first_row)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
         raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
     return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
 
 def _read_array(
-    X: Any, names: Sequence[str] | None, admits_missing: np.ndarray | bool
+    X: Any,
+    names: Sequence[str] | None,
+    admits_missing: np.ndarray | bool,
+    first_row: int = 0,
 ) -> Any:
     """Refuse dates and strings in arrays; turn Python objects into floats."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
@@ -321,20 +339,22 @@ def _read_array(
         names = _column_names(None, X.shape[1]) if names is None else names
         admits = np.broadcast_to(admits_missing, (len(names),))
         columns = zip(X.T, names, admits, strict=True)
-        return np.column_stack([_read_objects(*column) for column in columns])
+        return np.column_stack([_read_objects(*each, first_row) for each in columns])
     return X
 
 
-def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndarray:
+def _read_objects(
+    values: np.ndarray, name: str, admit_missing: bool, first_row: int = 0
+) -> np.ndarray:
     """Numbers kept as Python objects; anything else is refused by name and row."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     numbers = np.empty(len(values))
-    for row, value in enumerate(values):
+    for row, value in enumerate(values, first_row):
         if is_missing(value):
             if not admit_missing:
                 raise ValueError(_bad_value(name, row, "missing value (NaN)"))
-            numbers[row] = np.nan
+            numbers[row - first_row] = np.nan
             continue
         if isinstance(value, str | bytes):
             text = value.item() if isinstance(value, np.generic) else value
@@ -342,7 +362,7 @@ def _read_objects(values: np.ndarray, name: str, admit_missing: bool) -> np.ndar
                 _not_numbers(f"Column {name!r} holds {text!r} at row {row}")
             )
         try:
-            numbers[row] = float(value)
+            numbers[row - first_row] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             found = f"Column {name!r} holds {type(value).__name__} at row {row}"
             raise TypeError(f"{_not_numbers(found)} ({error})") from error
@@ -359,15 +379,18 @@ def is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def read_vector(values: Any, name: str) -> np.ndarray:
-    """One number per row in a new float array; missing values become NaN."""
+def read_vector(values: Any, name: str, first_row: int = 0) -> np.ndarray:
+    """One number per row in a new float array; missing values become NaN.
+
+    `first_row` is what messages call the first of them.
+    """
     array = np.asarray(values)
     if array.dtype.kind in "mM":
         raise TypeError(f"{name} holds dates or times; numbers are needed.")
     if np.iscomplexobj(array):
         raise ValueError(f"Complex data not supported: {name} must be real numbers.")
     if array.dtype.kind in "OUS":
-        values = enumerate(np.atleast_1d(array))
+        values = enumerate(np.atleast_1d(array), first_row)
         return np.array([_number(value, name, row) for row, value in values])
     return np.array(array, dtype=np.float64)
 
@@ -387,9 +410,15 @@ def _number(value: Any, name: str, row: int) -> float:
 
 
 def check_finite(
-    table: np.ndarray, names: Sequence[str], admits: np.ndarray | bool = False
+    table: np.ndarray,
+    names: Sequence[str],
+    admits: np.ndarray | bool = False,
+    first_row: int = 0,
 ) -> None:
-    """Refuse infinity, and NaN where not admitted, naming column and first row."""
+    """Refuse infinity, and NaN where not admitted, naming column and first row.
+
+    `first_row` is what messages call the first row of the table.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(table.sum()) or np.isfinite(table).all():
             return
@@ -399,7 +428,7 @@ def check_finite(
     column = int(bad.any(axis=0).argmax())
     row = int(bad[:, column].argmax())
     kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
-    raise ValueError(_bad_value(names[column], row, kind))
+    raise ValueError(_bad_value(names[column], first_row + row, kind))
 
 
 def _not_numbers(found: str) -> str:
