@@ -30,6 +30,8 @@ from sknimo.features._fit import (
     fit_features,
     fit_linear,
     fit_summaries,
+    make_linear,
+    only_missing,
     spread_option,
     weigh_values,
 )
@@ -87,7 +89,9 @@ __all__ = [
     "fit_summaries",
     "has_columns",
     "is_missing",
+    "make_linear",
     "merge_readings",
+    "only_missing",
     "read_table",
     "read_vector",
     "spread_option",

@@ -296,10 +296,23 @@ def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
     residue = float(share @ residual)
     residual -= residue
     largest = float(np.abs(residual).max())
-    floor = 16 * np.finfo(float).eps * float(np.abs(column).max())
+    unit = largest or 1.0
+    scale = largest * float(np.sqrt(share @ (residual / unit) ** 2))
+    return make_linear(mean, residue, scale, float(column.min()), float(column.max()))
+
+
+def make_linear(
+    mean: float, residue: float, scale: float, low: float, high: float
+) -> Linear:
+    """A line from the moments and the range of a column.
+
+    A column whose spread is rounding error counts as constant. What the mean lacks,
+    `residue`, is kept where it shows.
+    """
+    largest = max(high - mean - residue, mean + residue - low)
+    floor = 16 * np.finfo(float).eps * max(abs(low), abs(high))
     if largest <= max(floor, 1e-300):
         return Linear(mean, 0.0)
-    scale = largest * float(np.sqrt(share @ (residual / largest) ** 2))
     return Linear(mean, scale, residue if abs(residue) > RESIDUE * scale else 0.0)
 
 

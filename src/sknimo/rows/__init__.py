@@ -1,0 +1,43 @@
+"""Tables that are read row by row: blocks, their store, and statistics of all rows."""
+
+from sknimo.rows._blocks import Block, RowBlocks, read_parquet
+from sknimo.rows._columns import StoredColumns
+from sknimo.rows._statistics import (
+    SAMPLE_ROWS,
+    ColumnCounts,
+    Moments,
+    RowSample,
+    block_moments,
+    count_columns,
+    gather_sample,
+    merge_counts,
+    merge_moments,
+    sample_rows,
+    summarise_columns,
+)
+from sknimo.rows._store import Digest, RowFile, Spool, StoredTable, show_bytes
+from sknimo.rows._together import together
+
+__all__ = [
+    "SAMPLE_ROWS",
+    "Block",
+    "ColumnCounts",
+    "Digest",
+    "Moments",
+    "RowBlocks",
+    "RowFile",
+    "RowSample",
+    "Spool",
+    "StoredColumns",
+    "StoredTable",
+    "block_moments",
+    "count_columns",
+    "gather_sample",
+    "merge_counts",
+    "merge_moments",
+    "read_parquet",
+    "sample_rows",
+    "show_bytes",
+    "summarise_columns",
+    "together",
+]

@@ -1,0 +1,238 @@
+"""The encoded table on disk, read by rows.
+
+Rows are read by explicit calls and not through a memory map: pages of a map count as
+memory of the process, and a table that is passed over again and again would fill it.
+The temporary file has no name where the system allows that, so that nothing is left of
+it whatever becomes of the process.
+
+Shapes: n rows, p columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+
+# Shortest stretch for which two rows are read together with what lies between them.
+GAP_BYTES = 4096
+
+
+class RowFile:
+    """Rows of floats in a file.
+
+    Attributes
+    ----------
+    n_rows, n_columns : int
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        n_rows: int,
+        n_columns: int,
+        dtype: Any = np.float64,
+        start: int = 0,
+    ) -> None:
+        self.n_rows, self.n_columns = n_rows, n_columns
+        self._file, self._dtype, self._start = file, np.dtype(dtype), start
+        self._lock = threading.Lock()
+
+    def read(self, rows: slice) -> np.ndarray:
+        """Consecutive rows, (m, p) in float64."""
+        begin, end, step = rows.indices(self.n_rows)
+        assert step == 1
+        out = np.empty((max(end - begin, 0), self.n_columns), dtype=self._dtype)
+        self._fill(out, begin)
+        return out.astype(np.float64, copy=False)
+
+    def take(self, index: np.ndarray) -> np.ndarray:
+        """Rows with the given indices in their order, (m, p) in float64."""
+        order = np.argsort(index, kind="stable")
+        places = np.asarray(index)[order]
+        out = np.empty((len(places), self.n_columns), dtype=self._dtype)
+        row_bytes = max(self.n_columns * self._dtype.itemsize, 1)
+        # Rows that lie close together are cheaper to read as one piece.
+        apart = np.diff(places) > max(GAP_BYTES // row_bytes, 1)
+        cuts = np.r_[0, np.flatnonzero(apart) + 1, len(places)]
+        for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+            if low == high:
+                continue
+            first, last = int(places[low]), int(places[high - 1])
+            piece = np.empty((last - first + 1, self.n_columns), dtype=self._dtype)
+            self._fill(piece, first)
+            out[order[low:high]] = piece[places[low:high] - first]
+        return out.astype(np.float64, copy=False)
+
+    def _fill(self, out: np.ndarray, first: int) -> None:
+        """Read rows from `first` on until the array is full."""
+        place = self._start + first * self.n_columns * self._dtype.itemsize
+        buffer = out.reshape(-1).view(np.uint8).data
+        while buffer:
+            done = self._read_at(buffer, place)
+            if not done:
+                raise OSError("The file of the table is shorter than it was.")
+            buffer, place = buffer[done:], place + done
+
+    def _read_at(self, buffer: memoryview, place: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [buffer], place)
+        with self._lock:
+            self._file.seek(place)
+            return self._file.readinto(buffer)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Close the file; a temporary one is gone then."""
+        self._file.close()
+
+
+def open_mapped(X: Any) -> RowFile | None:
+    """The file behind a memory-mapped table, if its rows can be read there as they are.
+
+    That takes floats in C order and a file that holds what the map shows.
+    """
+    if not isinstance(X, np.memmap) or X.ndim != 2 or 0 in X.shape:
+        return None
+    plain = X.dtype in (np.dtype(np.float64), np.dtype(np.float32))
+    shared = X.mode in ("r", "r+", "w+")
+    if not (plain and shared and X.flags.c_contiguous) or X.filename is None:
+        return None
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, mmap.mmap):
+        return None
+    # A slice of a map keeps the offset of the whole: addresses tell where it begins.
+    map_begin = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
+    address = np.frombuffer(base, dtype=np.uint8, count=1).ctypes.data
+    start = map_begin + X.ctypes.data - address
+    try:
+        if X.mode != "r":
+            X.flush()
+        file = open(X.filename, "rb", buffering=0)
+    except OSError:
+        return None
+    found = RowFile(file, X.shape[0], X.shape[1], X.dtype, start)
+    ends = np.unique([0, len(X) - 1])
+    try:
+        same = np.array_equal(found.take(ends), X[ends].astype(np.float64), True)
+    except OSError:  # the file is shorter than its map
+        same = False
+    if not same:
+        found.close()
+        return None
+    return found
+
+
+class Spool:
+    """A temporary file that takes rows as they come."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, n_bytes: int | None
+    ) -> None:
+        self._folder = os.fspath(folder or tempfile.gettempdir())
+        if n_bytes is not None:
+            self._check_space(n_bytes)
+        self._file = tempfile.TemporaryFile(buffering=0, dir=self._folder)
+        self._n_rows, self._n_columns = 0, 0
+
+    def _check_space(self, n_bytes: int) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < n_bytes:
+            raise OSError(
+                f"The table needs {show_bytes(n_bytes)} on disk while it is fitted, "
+                f"but {self._folder} has {show_bytes(free)} left. Name a folder with "
+                "more room (folder= of RowBlocks, or the variable TMPDIR)."
+            )
+
+    def append(self, table: np.ndarray) -> None:
+        """Add rows."""
+        buffer = np.ascontiguousarray(table).reshape(-1).view(np.uint8).data
+        try:
+            while buffer:
+                buffer = buffer[self._file.write(buffer) :]
+        except OSError as error:
+            raise OSError(
+                f"The table could not be put in {self._folder} ({error.strerror}), "
+                f"after {self._n_rows} rows. Name a folder with more room (folder= of "
+                "RowBlocks, or the variable TMPDIR)."
+            ) from error
+        self._n_rows += len(table)
+        self._n_columns = table.shape[1]
+
+    def finish(self, n_columns: int) -> RowFile:
+        """The rows, ready to be read."""
+        return RowFile(self._file, self._n_rows, n_columns)
+
+    def close(self) -> None:
+        """Throw the file away."""
+        self._file.close()
+
+
+class StoredTable:
+    """The encoded table: levels as codes in their final order, missing values NaN.
+
+    Attributes
+    ----------
+    n_rows, n_columns : int
+    """
+
+    def __init__(self, file: RowFile, recode: dict[int, np.ndarray]) -> None:
+        self._file, self._recode = file, recode
+        self.n_rows, self.n_columns = file.n_rows, file.n_columns
+
+    def read(self, rows: slice) -> np.ndarray:
+        """Consecutive rows, (m, p)."""
+        return self._in_order(self._file.read(rows))
+
+    def take(self, index: np.ndarray) -> np.ndarray:
+        """Rows with the given indices in their order, (m, p)."""
+        return self._in_order(self._file.take(index))
+
+    def _in_order(self, table: np.ndarray) -> np.ndarray:
+        for column, place in self._recode.items():
+            codes = table[:, column]
+            known = ~np.isnan(codes)
+            table[known, column] = place[codes[known].astype(int)]
+        return table
+
+    def blocks(self, rows_each: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """All rows, a given number at a time."""
+        for begin in range(0, self.n_rows, rows_each):
+            rows = slice(begin, min(begin + rows_each, self.n_rows))
+            yield rows, self.read(rows)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+class Digest:
+    """Fingerprint of rows that does not depend on how they are cut into blocks."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=32)
+
+    def add(self, values: np.ndarray) -> None:
+        """Count further rows in."""
+        self._hash.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+
+    def finish(self) -> str:
+        """Sixty-four hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+def show_bytes(n_bytes: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
