@@ -1,0 +1,466 @@
+"""A search that was cut off ends as if it had not been.
+
+Runs are killed with SIGKILL in processes of their own, at moments drawn once and spread
+over the time that a search takes; the next run must end with the same bits as one that
+nobody disturbed. What the folder belongs to, and what it holds, is tested without.
+"""
+
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import safetensors
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, ShuffleSplit
+
+import sknimo.estimators._restarts as restarts
+import sknimo.estimators._search as search
+import sknimo.estimators._verdict as verdict
+from sknimo import NIMOClassifierCV, NIMORegressorCV
+from sknimo.checkpoint import Checkpoint
+from sknimo.estimators._path import GlmPath
+from sknimo.estimators._resume import TaskStore, pack, unpack
+from sknimo.exceptions import CheckpointError
+from sknimo.solver import Coefficients, EvidenceState
+
+SHORT = {
+    "alphas": (0.1, 0.01),
+    "cv": 3,
+    "n_starts": 2,
+    "max_iter": 20,
+    "hidden": (4, 4),
+    "random_state": 0,
+}
+
+WORKER = """
+import sys
+import numpy as np
+from sknimo import NIMORegressorCV
+
+folder, begun, X, y = sys.argv[1:5]
+est = NIMORegressorCV(**eval(sys.argv[5]), checkpoint=folder)
+X, y = np.load(X), np.load(y)
+open(begun, "x").close()
+est.fit(X, y)
+"""
+
+
+def make(checkpoint=None, **options):
+    return NIMORegressorCV(**{**SHORT, **options}, checkpoint=checkpoint)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """`x0` bent by `x1`, and `x2`."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4))
+    eta = X[:, 0] * (1 + np.tanh(2 * X[:, 1])) - 0.5 * X[:, 2]
+    return X, eta + 0.1 * rng.normal(size=100)
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    """The model of a search that keeps nothing and is not disturbed."""
+    est = make().fit(*data)
+    assert est.n_members_ > 0  # every stage has been through
+    return est
+
+
+@pytest.fixture(scope="module")
+def duration(data, expected):
+    """Seconds that a search takes once everything is loaded."""
+    begin = time.perf_counter()
+    make().fit(*data)
+    return time.perf_counter() - begin
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Call it, and whoever computes from then on fails."""
+
+    def fail(*args, **kwargs):
+        raise AssertionError("computed what is on disk")
+
+    def stop():
+        for name in ("run_task", "fit_evidence", "simplify", "fit_linear_evidence"):
+            monkeypatch.setattr(restarts, name, fail)
+        monkeypatch.setattr(verdict, "_judge_fold", fail)
+        monkeypatch.setattr(search, "glm_path", fail)
+
+    return stop
+
+
+def assert_same(est, expected, X):
+    """Two fits that are equal to the last bit."""
+    for name in ("coef_", "intercept_", "alpha_", "network_alpha_", "log_evidence_"):
+        assert np.array_equal(getattr(est, name), getattr(expected, name)), name
+    for name in ("coef", "intercept", "params", "modulated"):
+        assert torch.equal(getattr(est.model_, name), getattr(expected.model_, name))
+    assert est.cv_results_ == expected.cv_results_
+    assert np.array_equal(est.predict(X), expected.predict(X))
+    assert np.array_equal(est.path_.coef, expected.path_.coef)
+    for name in ("network_loss", "glm_loss", "gain", "error"):
+        ours, theirs = getattr(est.verdict_, name), getattr(expected.verdict_, name)
+        assert np.array_equal(ours, theirs), name
+
+
+def count_whole_states(folder):
+    """Number of states; every file that has a name is whole."""
+    states = list(Path(folder).glob("*.safetensors"))
+    for path in states:
+        with safetensors.safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118
+                file.get_tensor(key)
+    others = {path for path in Path(folder).glob("*") if path not in states}
+    assert all(path.name.startswith(".sknimo-") for path in others)
+    return len(states)
+
+
+class TestKilled:
+    @pytest.fixture
+    def kill_after(self, data, tmp_path):
+        """Start a search in a process of its own and kill it after some seconds."""
+        for name, values in zip("Xy", data, strict=True):
+            np.save(tmp_path / name, values)
+
+        def run(folder, delay, **options):
+            begun = tmp_path / f"begun {folder.name} {delay}"
+            inputs = [tmp_path / "X.npy", tmp_path / "y.npy", SHORT | options]
+            worker = subprocess.Popen(
+                [sys.executable, "-c", WORKER, *map(str, (folder, begun, *inputs))],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            while not begun.exists():
+                assert worker.poll() is None
+                time.sleep(0.002)
+            try:
+                worker.wait(delay)
+            except subprocess.TimeoutExpired:
+                worker.send_signal(signal.SIGKILL)
+            return worker.wait() == -signal.SIGKILL
+
+        return run
+
+    @pytest.mark.parametrize(
+        ("n_kills", "n_jobs"),
+        [
+            (3, 1),
+            pytest.param(20, 1, marks=pytest.mark.slow),
+            pytest.param(20, 2, marks=pytest.mark.slow),
+        ],
+    )
+    def test_the_next_run_ends_with_the_same_model(
+        self, data, expected, duration, kill_after, tmp_path, n_kills, n_jobs
+    ):
+        rng = np.random.default_rng(n_kills + n_jobs)
+        places = (np.arange(n_kills) + rng.random(n_kills)) / n_kills
+        killed, kept = [], []
+        # Other processes need some time to start, and all share the cores.
+        longest = duration if n_jobs == 1 else duration + 3.0
+        for k, place in enumerate(places):
+            folder = tmp_path / f"work {k}"
+            killed.append(kill_after(folder, place * longest, n_jobs=n_jobs))
+            kept.append(count_whole_states(folder))
+            est = make(folder, n_jobs=n_jobs).fit(*data)
+            assert_same(est, expected, data[0])
+            assert count_whole_states(folder) >= kept[-1]
+        assert sum(killed) > n_kills / 2
+        assert max(kept) > 2  # beyond the folds: there was something to resume
+
+    @pytest.mark.slow
+    def test_one_folder_survives_kill_after_kill(
+        self, data, expected, duration, kill_after, tmp_path
+    ):
+        """No run is given the time that a search takes; together they finish it."""
+        folder, kept = tmp_path / "work", [0]
+        for _ in range(20):
+            if not kill_after(folder, duration / 3):
+                break
+            kept.append(count_whole_states(folder))
+            assert kept[-1] >= kept[-2]
+        assert len(kept) > 2
+        assert_same(make(folder).fit(*data), expected, data[0])
+
+
+class TestFolder:
+    def test_nothing_is_computed_twice(self, data, expected, idle, tmp_path):
+        first = make(tmp_path / "work").fit(*data)
+        assert_same(first, expected, data[0])
+        idle()
+        assert_same(make(tmp_path / "work").fit(*data), expected, data[0])
+
+    def test_any_half_of_the_states_is_enough(self, data, expected, tmp_path):
+        make(tmp_path).fit(*data)
+        states = sorted(tmp_path.glob("*.safetensors"))
+        rng = np.random.default_rng(0)
+        for path in rng.choice(states, len(states) // 2, replace=False):
+            path.unlink()
+        assert_same(make(tmp_path).fit(*data), expected, data[0])
+
+    def test_without_the_folder_the_search_begins_again(self, data, idle, tmp_path):
+        folder = tmp_path / "work"
+        make(folder).fit(*data)
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        idle()
+        with pytest.raises(AssertionError, match="computed"):
+            make(folder).fit(*data)
+
+    def test_classes_resume_too(self, data, idle, tmp_path):
+        X, y = data
+        est = NIMOClassifierCV(**SHORT, checkpoint=tmp_path).fit(X, y > 0)
+        idle()
+        again = clone(est).fit(X, y > 0)
+        assert np.array_equal(again.predict_proba(X), est.predict_proba(X))
+
+    @pytest.mark.parametrize(
+        "options", [{"rule": "stability"}, {"rule": "1se"}, {"relax": False}]
+    )
+    def test_every_rule_resumes(self, data, idle, tmp_path, options):
+        expected = make(**options).fit(*data)
+        make(tmp_path, **options).fit(*data)
+        idle()
+        assert_same(make(tmp_path, **options).fit(*data), expected, data[0])
+
+    def test_what_time_cut_short_is_not_kept(self, data, expected, tmp_path):
+        """Run by run with little time, and the answer is that of one long run."""
+        with pytest.warns(ConvergenceWarning, match="max_time=0 s"):
+            make(tmp_path, max_time=0).fit(*data)
+        for _ in range(100):
+            before = count_whole_states(tmp_path)
+            try:
+                est = make(tmp_path, max_time=0.5).fit(*data)
+            except ConvergenceWarning:
+                continue
+            break
+        assert before > 2
+        assert est.converged_
+        assert_same(est, expected, data[0])
+
+    def test_processes_time_and_talk_may_change(self, data, expected, idle, tmp_path):
+        make(tmp_path).fit(*data)
+        idle()
+        est = make(str(tmp_path), n_jobs=2, max_time=1e6, verbose=True).fit(*data)
+        assert_same(est, expected, data[0])
+
+    def test_a_seed_that_nobody_gave_is_drawn_once(self, data, tmp_path):
+        X, y = data
+        first, again, other = (
+            make(tmp_path / name, random_state=None).fit(X, y) for name in "aab"
+        )
+        assert_same(again, first, X)
+        assert first.cv_results_["seed"] != other.cv_results_["seed"]
+
+    def test_a_generator_in_the_same_state_resumes(self, data, idle, tmp_path):
+        X, y = data
+        state = np.random.RandomState(3)
+        first = make(tmp_path, random_state=state).fit(X, y)
+        with pytest.raises(CheckpointError, match="another fit"):
+            make(tmp_path, random_state=state).fit(X, y)  # it has moved on
+        idle()
+        again = make(tmp_path, random_state=np.random.RandomState(3)).fit(X, y)
+        assert_same(again, first, X)
+
+
+class TestOtherWork:
+    """A folder belongs to one search on one table."""
+
+    BRIEF = {"max_iter": 2, "n_starts": 1}
+
+    @pytest.fixture
+    def folder(self, data, tmp_path):
+        make(tmp_path / "work", **self.BRIEF).fit(*data)
+        return tmp_path / "work"
+
+    def fit(self, folder, X, y, *args, groups=None, **options):
+        make(folder, **self.BRIEF | options).fit(X, y, *args, groups=groups)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param(lambda X, y: (X + 1e-9 * (X == X[3, 2]), y), id="one cell"),
+            pytest.param(lambda X, y: (X, y + 1e-9 * (y == y[5])), id="one target"),
+            pytest.param(lambda X, y: (X[1:], y[1:]), id="rows"),
+            pytest.param(lambda X, y: (X[:, ::-1], y), id="columns"),
+            pytest.param(lambda X, y: (X, y, np.arange(1.0, 101)), id="weights"),
+            pytest.param(lambda X, y: (X, y, None, X[:, 0]), id="offset"),
+        ],
+    )
+    def test_other_data_are_refused(self, data, folder, change):
+        with pytest.raises(CheckpointError, match="another fit.*remove this one"):
+            self.fit(folder, *change(*data))
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"n_starts": 2},
+            {"random_state": 1},
+            {"random_state": None},
+            {"rule": "1se"},
+            {"hidden": (4, 5)},
+            {"alphas": (0.1, 0.02)},
+            {"basis": {0: "spline"}},
+            {"batch_size": 50},
+            {"family": "gamma"},
+        ],
+    )
+    def test_other_parameters_are_refused(self, data, folder, options):
+        X, y = data
+        with pytest.raises(CheckpointError, match="another fit"):
+            self.fit(folder, X, np.exp(y) if "family" in options else y, **options)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"cv": 4},
+            {"cv": KFold(3)},
+            {"groups": np.arange(100) // 5},
+            {"cv": [(np.arange(50), np.arange(50, 100))]},
+        ],
+    )
+    def test_other_folds_are_refused(self, data, folder, options):
+        with pytest.raises(CheckpointError, match="other folds.*remove the folder"):
+            self.fit(folder, *data, **options)
+
+    def test_a_splitter_that_shuffles_anew_is_named(self, data, tmp_path):
+        make(tmp_path, **self.BRIEF, cv=ShuffleSplit(2)).fit(*data)
+        with pytest.raises(CheckpointError, match="without a random_state"):
+            make(tmp_path, **self.BRIEF, cv=ShuffleSplit(2)).fit(*data)
+
+    def test_a_refused_fit_leaves_folder_and_estimator_alone(self, data, folder):
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        est = make(folder)
+        with pytest.raises(CheckpointError):
+            est.fit(*data)
+        assert not hasattr(est, "model_")
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+    def test_a_damaged_state_is_named(self, data, tmp_path):
+        est = make(tmp_path, **self.BRIEF).fit(*data)
+        path = next(tmp_path.glob("path-*"))
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(CheckpointError, match=f"{path.name}.*Remove it"):
+            est.fit(*data)
+
+    @pytest.mark.parametrize("path", [3, True, ["folder"]])
+    def test_what_is_no_path_is_refused(self, data, path):
+        with pytest.raises(TypeError, match="checkpoint must be the path of a folder"):
+            make(path).fit(*data)
+
+    def test_a_file_is_refused(self, data, tmp_path):
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(CheckpointError, match="is a file"):
+            make(tmp_path / "file").fit(*data)
+
+
+class TestParameter:
+    def test_clones_pickles_and_parameters_carry_the_folder(self, data, tmp_path):
+        est = make(tmp_path, max_iter=2, n_starts=1)
+        assert est.get_params()["checkpoint"] == tmp_path
+        assert clone(est).checkpoint == tmp_path
+        copied = pickle.loads(pickle.dumps(est.fit(*data)))
+        assert np.array_equal(copied.predict(data[0]), est.predict(data[0]))
+        assert copied.checkpoint == tmp_path
+
+
+class TestStates:
+    """Every number comes back as it was."""
+
+    AWKWARD = (0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308)
+
+    def same(self, found, value):
+        if isinstance(value, torch.Tensor):
+            assert found.dtype == value.dtype
+            assert found.shape == value.shape
+            found, value = found.numpy(), value.numpy()
+        if isinstance(value, np.ndarray):
+            assert found.dtype == value.dtype
+            return found.tobytes() == value.tobytes()
+        return type(found) is type(value) and repr(found) == repr(value)
+
+    @pytest.mark.parametrize("number", AWKWARD)
+    def test_a_restart_is_read_back_bit_for_bit(self, tmp_path, number):
+        awkward = torch.tensor(self.AWKWARD, dtype=torch.float64)
+        state = EvidenceState(
+            params=awkward,
+            coef=awkward[::2],
+            intercept=torch.tensor(number, dtype=torch.float64),
+            params_precision=awkward[:0],
+            coef_precision=awkward.flip(0),
+            dispersion=number,
+            support=torch.tensor([True, False, True]),
+            input_support=torch.zeros(0, dtype=torch.bool),
+            log_evidence=-number,
+            n_effective=1 / 3,
+            n_iter=2**40,
+        )
+        store = TaskStore(Checkpoint.open(tmp_path, "a"))
+        store.run("restart", lambda: state, ())
+        found = store.load(EvidenceState, "restart")
+        for name in EvidenceState.__dataclass_fields__:
+            assert self.same(getattr(found, name), getattr(state, name)), name
+
+    def test_records_within_records_are_read_back(self):
+        path = GlmPath(
+            alphas=np.array(self.AWKWARD),
+            coef=np.arange(6.0).reshape(2, 3).T,
+            relaxation=0.5,
+            index=1,
+            cv_loss=np.empty((0, 3)),
+            cv_error=np.arange(3),
+            chosen=Coefficients(torch.ones(1, 3), torch.zeros(1)),
+        )
+        found = unpack(GlmPath, pack(path), torch.device("cpu"))
+        for name in ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error"):
+            assert self.same(getattr(found, name), getattr(path, name)), name
+        assert isinstance(found.chosen, Coefficients)
+        assert torch.equal(found.chosen.coef, path.chosen.coef)
+
+
+class TestBackends:
+    """Whoever runs the tasks, the answer is the same."""
+
+    @pytest.mark.parametrize(
+        "backend",
+        [
+            "threading",
+            # Cannot return results one by one, and neither can Ray's.
+            "multiprocessing",
+            pytest.param("loky", marks=pytest.mark.slow),
+        ],
+    )
+    def test_backends_of_joblib(self, data, expected, tmp_path, backend):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            est = make(tmp_path).fit(*data)
+        assert_same(est, expected, data[0])
+
+    @pytest.mark.parametrize(
+        "processes", [False, pytest.param(True, marks=pytest.mark.slow)]
+    )
+    def test_dask(self, data, expected, idle, tmp_path, processes):
+        distributed = pytest.importorskip("distributed")
+        with (
+            distributed.LocalCluster(
+                n_workers=2,
+                threads_per_worker=1,
+                processes=processes,
+                dashboard_address=None,
+            ) as cluster,
+            distributed.Client(cluster),
+            joblib.parallel_config(backend="dask"),
+        ):
+            est = make(tmp_path).fit(*data)
+        assert_same(est, expected, data[0])
+        idle()
+        assert_same(make(tmp_path).fit(*data), expected, data[0])
