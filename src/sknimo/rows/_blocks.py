@@ -190,10 +190,11 @@ class RowBlocks:
         """Number of this process's first row among all rows, None if not known."""
         return self._source.first_row(self.ranks)
 
-    @property
-    def file(self) -> RowFile | None:
-        """The table as it stands on disk, if it can be read there."""
-        return self._source.file if isinstance(self._source, _Arrays) else None
+    def open_file(self) -> RowFile | None:
+        """The table as it stands on disk, if it can be read there; to be closed."""
+        return (
+            open_mapped(self._source.X) if isinstance(self._source, _Arrays) else None
+        )
 
     @property
     def given_weight(self) -> Any:
@@ -273,17 +274,21 @@ class _Arrays:
                 )
         self.X, self.y = X, y
         self.sample_weight, self.offset = sample_weight, offset
-        self.file = open_mapped(X)
 
     def blocks(self, ranks: Ranks) -> Iterator[Block]:
-        for rows in cut_rows(*self.X.shape):
-            X = self.X[rows] if self.file is None else self.file.read(rows)
-            others = (
-                values if values is None or np.ndim(values) == 0 else values[rows]
-                for values in (self.y, self.sample_weight, self.offset)
-            )
-            yield Block(X, *others)
-            _release(self.X)
+        file = open_mapped(self.X)
+        try:
+            for rows in cut_rows(*self.X.shape):
+                X = self.X[rows] if file is None else file.read(rows)
+                others = (
+                    values if values is None or np.ndim(values) == 0 else values[rows]
+                    for values in (self.y, self.sample_weight, self.offset)
+                )
+                yield Block(X, *others)
+                _release(self.X)
+        finally:
+            if file is not None:
+                file.close()
 
     def n_rows(self, ranks: Ranks) -> int | None:
         return int(self.X.shape[0])
