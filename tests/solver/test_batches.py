@@ -10,7 +10,7 @@ import torch
 
 from sknimo.families import FAMILIES
 from sknimo.solver import Options, solve
-from sknimo.solver._outer import Forward, _Run
+from sknimo.solver._outer import _Run
 
 SHORT = Options(max_iter=40, check_every=5, patience=100, batch_size=16)
 EXACT_ATOL = 1e-12  # sums in another order
@@ -28,16 +28,18 @@ def start_run(make_problem, make_members, make_params):
         members = make_members(problem, 2, weight=weight)
         chosen = replace(SHORT, **options)
         params = make_params(problem.spec, (0, 1))
-        nested = Forward(problem, chosen).solve_exactly(
-            params, members, torch.zeros_like(members.support), None
-        )
-        run = _Run(problem, members, chosen, nested, params)
-        point = run.forward.evaluate(run.live.params, run.live)
-        run.live.coefficients = point.coefficients
-        run.penalty = point.penalty
+        run = _Run.begin(problem, members, chosen, params)
+        run.live.prices = run._evaluate().penalty.weight
         return run
 
     return start
+
+
+def differentiate(run, rows):
+    """Gradient that some rows give at the run's coefficients and prices, (K, P)."""
+    live = run.live
+    penalty = live.members.penalty.reweighted(live.prices)
+    return run.forward.differentiate_batch(live.bent, penalty, live.coefficients, rows)
 
 
 class TestGradients:
@@ -51,31 +53,30 @@ class TestGradients:
         run = start_run(family, scale_contributions=scale_contributions)
         every = torch.arange(60)
         parts = [
-            run.forward.differentiate_batch(run.live, run.penalty, rows, None)
-            for rows in every[torch.randperm(60)].split(12)
+            differentiate(run, rows) for rows in every[torch.randperm(60)].split(12)
         ]
-        whole = run.forward.differentiate_batch(run.live, run.penalty, every, None)
+        whole = differentiate(run, every)
         torch.testing.assert_close(
             torch.stack(parts).mean(0), whole, rtol=0, atol=EXACT_ATOL
         )
 
     def test_with_all_rows_the_gradient_is_that_of_the_full_step(self, start_run):
         run = start_run(scale_contributions=True)
-        run.live.coefficients = run.forward.differentiate(run.live, None).coefficients
-        point = run.forward.differentiate(run.live, None)
-        run.live.coefficients = point.coefficients
-        whole = run.forward.differentiate_batch(
-            run.live, point.penalty, torch.arange(60), None
-        )
+        live = run.live
+        for _ in range(2):
+            point = run.forward.differentiate(
+                live.bent, live.rows, live.coefficients, None
+            )
+            live.coefficients = point.coefficients
+        live.prices = point.penalty.weight
+        whole = differentiate(run, torch.arange(60))
         torch.testing.assert_close(whole, point.gradient, rtol=0, atol=EXACT_ATOL)
 
     def test_rows_without_weight_do_not_pull(self, start_run):
         weight = torch.ones(60)
         weight[:20] = 0
         run = start_run(weight=weight)
-        nobody = run.forward.differentiate_batch(
-            run.live, run.penalty, torch.arange(20), None
-        )
+        nobody = differentiate(run, torch.arange(20))
         assert torch.count_nonzero(nobody) == 0
 
 
@@ -84,12 +85,12 @@ class TestPasses:
 
     def test_a_pass_draws_every_row_once(self, start_run):
         run = start_run(batch_size=12)
-        drawn = torch.cat([run._draw_batch() for _ in range(5)])
+        drawn = torch.cat([run.batches.draw() for _ in range(5)])
         assert torch.equal(drawn.sort().values, torch.arange(60))
 
     def test_batches_that_do_not_divide_the_rows_leave_none_out(self, start_run):
         run = start_run(batch_size=16)
-        drawn = torch.cat([run._draw_batch() for _ in range(15)])
+        drawn = torch.cat([run.batches.draw() for _ in range(15)])
         assert torch.bincount(drawn, minlength=60).tolist() == [4] * 60
 
 

@@ -14,7 +14,8 @@ import torch
 
 from sknimo.families import FAMILIES
 from sknimo.solver import Options, profile
-from sknimo.solver._outer import Forward, _Run
+from sknimo.solver._forward import Bent, Forward
+from sknimo.solver._outer import _Run
 
 STEP = 1e-5
 GRADIENT_RTOL = 1e-6  # the figure promised; truncation and rounding leave about 1e-9
@@ -100,9 +101,7 @@ def test_gradient_without_the_penalty_s_own_part_would_be_wrong(
     point = profile(problem, members, scaled, params)
     # The same coefficients and prices, but the prices taken for constants.
     forward = Forward(problem, scaled)
-    active, mask = torch.arange(4).unsqueeze(0), members.support
-    with torch.no_grad():
-        design = forward.design(params, members, active, mask, slice(None))
+    design = forward.design(Bent.by(params, members, members.support))
     prices = replace(members, penalty=forward.penalty_of(members, design))
     frozen = profile(problem, prices, Options(scale_contributions=False), params)
     torch.testing.assert_close(frozen.objective, point.objective, rtol=1e-10, atol=0)
@@ -126,18 +125,17 @@ def test_training_step_differentiates_what_it_minimises(
     options = Options(scale_contributions=scale_contributions)
     generator = torch.Generator().manual_seed(0)
     draw = torch.randn(problem.n_rows, 3, generator=generator, dtype=torch.float64)
-    draw = noise * draw if noise else None
+    row_noise = (lambda rows: noise * draw[rows]) if noise else None
     params = make_params(problem.spec)
 
     def differentiate(params):
         batch = many(members, len(params))
-        forward = Forward(problem, options)
-        nested = forward.solve_exactly(
-            params, batch, torch.zeros_like(batch.support), None
-        )
-        live = _Run(problem, batch, options, nested, params.clone()).live
+        run = _Run.begin(problem, batch, options, params)
+        live = run.live
         assert live.active.shape[1] == 4
-        return forward.differentiate(live, draw)
+        return run.forward.differentiate(
+            live.bent, live.rows, live.coefficients, row_noise
+        )
 
     point = differentiate(params)
     reference = slope(differentiate(both_sides(params)).objective)

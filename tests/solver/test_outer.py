@@ -14,7 +14,8 @@ import torch
 from sknimo.families import FAMILIES
 from sknimo.network import Modulator, NetworkSpec, init_params, unpack
 from sknimo.solver import MemoryColumns, Options, Status, solve
-from sknimo.solver._outer import Forward, _Run, learning_rate, pad_active
+from sknimo.solver._forward import Bent, Forward, pad_active
+from sknimo.solver._outer import _Run, learning_rate
 from sknimo.solver._profile import Rows, solve_coefficients
 
 SAME_ATOL = 1e-10  # only the order of summation differs, over a short run
@@ -61,13 +62,8 @@ def objective_by_hand(problem, members, solution, scale_contributions):
     penalty = members.penalty
     if scale_contributions:
         forward = Forward(problem, Options(scale_contributions=True))
-        design = forward.design(
-            solution.params,
-            members,
-            pad_active(solution.modulated),
-            solution.modulated,
-            slice(None),
-        )
+        bent = Bent.by(solution.params, members, solution.modulated)
+        design = forward.design(bent)
         penalty = forward.penalty_of(members, design)
     return loss + penalty.value(solution.coef)
 
@@ -133,8 +129,8 @@ def test_chunked_rows_equal_all_rows_at_once(
     members = make_members(problem, n_models=2, alpha=0.02, network_alpha=0.5)
     whole = replace(SHORT, scale_contributions=scale_contributions)
     chunked = replace(whole, memory_budget=20_000)
-    assert len(list(Forward(problem, chunked).chunks(2, 3))) >= 4
-    assert len(list(Forward(problem, whole).chunks(2, 3))) == 1
+    assert len(Forward(problem, chunked).chunks(2, 3)) >= 4
+    assert len(Forward(problem, whole).chunks(2, 3)) == 1
     left, right = solve(problem, members, whole), solve(problem, members, chunked)
     assert (left.objective < left.glm_objective).all()
     assert_same(left, right, SAME_ATOL)
@@ -504,22 +500,28 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
     options = replace(SHORT, max_iter=40, check_every=2)
     healthy = solve(problem, members, options)
     differentiate, calls = Forward.differentiate, []
+    move, rates = _Run._move, []
 
-    def break_once(self, live, noise):
-        point = differentiate(self, live, noise)
-        calls.append(live.rate.clone())
+    def break_once(self, *args):
+        point = differentiate(self, *args)
+        calls.append(point)
         if len(calls) != 11:  # a check is due at step 10
             return point
         objective, gradient = point.objective.clone(), point.gradient.clone()
         objective[0], gradient[0] = torch.nan, torch.nan
         return replace(point, objective=objective, gradient=gradient)
 
+    def watch(self, *args):
+        rates.append(self.live.rate.tolist())
+        move(self, *args)
+
     monkeypatch.setattr(Forward, "differentiate", break_once)
+    monkeypatch.setattr(_Run, "_move", watch)
     solution = solve(problem, members, options)
     assert len(calls) == 40
-    # Half the rate for the member that broke, from the next step on.
-    assert torch.equal(calls[10], torch.ones(2, dtype=torch.float64))
-    assert calls[11].tolist() == [0.5, 1.0]
+    # Half the rate for the member that broke, from that check on.
+    assert rates[9] == [1.0, 1.0]
+    assert rates[10] == [0.5, 1.0]
     assert solution.status[0] is not Status.DIVERGED
     assert torch.isfinite(solution.params).all()
     assert solution.modulated[0].any()
@@ -646,20 +648,16 @@ def test_padding_of_short_active_sets_bends_nothing(
     assert active.shape == (2, 3)
     assert active[0].tolist() == [0, 1, 3]
     assert active[1, 0] == 1
-    design = Forward(problem, SHORT).design(params, members, active, mask, slice(None))
-    bent = (design != problem.terms).any(1)
-    assert torch.equal(bent, mask)
+    bent = Bent(params, members, active, mask)
+    design = Forward(problem, SHORT).block(bent, slice(0, problem.n_rows))
+    assert torch.equal((design != problem.terms).any(1), mask)
 
 
 def test_run_state_is_dropped_with_its_members(make_problem, make_members):
     problem = make_problem()
     members = make_members(problem, n_models=3, alpha=(0.01, 0.02, 0.03))
     params = init_params(problem.spec, members.seeds)
-    forward = Forward(problem, SHORT)
-    nested = forward.solve_exactly(
-        params, members, torch.zeros_like(members.support), None
-    )
-    live = _Run(problem, members, SHORT, nested, params).live
+    live = _Run.begin(problem, members, SHORT, params).live
     kept = live.take(torch.tensor([2, 0]))
     assert kept.index.tolist() == [2, 0]
     assert torch.equal(kept.params, live.params[[2, 0]])

@@ -18,11 +18,11 @@ from sknimo.solver._profile import (
     Coefficients,
     Rows,
     kkt_residual,
-    minimise_quadratic,
     newton_step,
     solve_coefficients,
     start_coefficients,
 )
+from sknimo.solver._quadratic import minimise_quadratic
 
 KKT_TOL = 1e-8  # the figure promised to users, relative to the gradient at zero
 OBJECTIVE_RTOL = 1e-10  # ours may lie above a reference by rounding only

@@ -1,9 +1,8 @@
 """Train the network: K members in one tensor program, coefficients eliminated.
 
-One step: evaluate the design `phi * (1 + g)`, eliminate the coefficients (inner solve,
-float64), differentiate the penalised loss with the coefficients held fixed (exact by
-the envelope theorem, because they minimise that same loss on the same rows with the
-same noise), move by Adam, shrink the first layer's groups by a proximal step.
+One step: evaluate the penalised loss and its gradient with the coefficients eliminated
+on the same rows with the same noise (`_forward.py`), move by Adam, shrink the first
+layer's groups by a proximal step.
 
 With mini-batches a step differentiates the loss of some rows only, at coefficients that
 were solved on all rows and are held fixed: unbiased, where solving on the batch itself
@@ -13,37 +12,43 @@ Only features with a coefficient are modulated; the others stay in the design as
 are, so that they can return, and cost the network nothing. The set is renewed at every
 check. Members that are finished leave the batch with their values frozen.
 
+With several ranks every rank takes the same steps: gradients and objectives are sums
+over all rows, and at checks the ranks go on from the first one's weights. Between two
+steps the run is a handful of tensors (`_resume.py`): saved at checks, it goes on from
+there as if it had never stopped.
+
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sknimo.network import Modulator, init_params, unpack
-from sknimo.penalties import CoefPenalty, shrink_groups
+from sknimo.checkpoint import Checkpoint, State
+from sknimo.network import init_params, unpack
+from sknimo.penalties import shrink_groups
+from sknimo.solver._draws import Batches, Noise
+from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._problem import History, Members, Options, Problem, Solution, Status
-from sknimo.solver._profile import (
-    Coefficients,
-    InnerSolution,
-    Rows,
-    newton_step,
-    solve_coefficients,
+from sknimo.solver._profile import Coefficients, InnerSolution, Rows, agree
+from sknimo.solver._resume import (
+    flatten,
+    load_state,
+    pack_solution,
+    part_of,
+    rebuild,
+    unpack_solution,
 )
 
-# Coefficients far below this size are majorised as if they had it (penalties.ridge).
-RIDGE_FLOOR = 1e-4
-# A feature is modulated while its coefficients exceed this share of the largest.
-ACTIVE_SHARE = 1e-3
-# Newton steps of the inner solve per network step when the loss is not quadratic.
-GLM_INNER_STEPS = 2
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
 # noise, and normalising noise would let the order of summation decide the result.
@@ -56,33 +61,95 @@ def solve(
     members: Members,
     options: Options,
     start: Tensor | None = None,
+    checkpoint: Checkpoint | None = None,
+    name: str = "solve",
 ) -> Solution:
     """Fit K members; `start` (K, P) replaces the random networks.
 
-    The result of a member does not depend on the others, on the number of row chunks
-    or, beyond rounding, on the device.
+    The result of a member does not depend on the others nor, beyond rounding, on the
+    number of row blocks or ranks or on the device. With a checkpoint the run saves its
+    state under `name` and goes on from there when it is called again; once finished it
+    returns the same solution at once.
     """
-    device = problem.device
-    params = init_params(problem.spec, members.seeds) if start is None else start
-    params = params.to(device=device, dtype=options.dtype, copy=True)
-    nested = Forward(problem, options).solve_exactly(
-        params, members, torch.zeros_like(members.support), None
-    )
-    run = _Run(problem, members, options, nested, params)
-    steps = tqdm(
-        range(options.max_iter),
-        desc="sknimo",
-        disable=None if options.progress else True,
-        delay=2,
-        leave=False,
-    )
-    with _Threads(problem, members):
+    saved = load_state(checkpoint, name, problem.ranks)
+    if saved is not None and saved.facts["finished"]:
+        return unpack_solution(saved, problem.device)
+    with _Machine(problem, members, options):
+        if saved is None:
+            run = _Run.begin(problem, members, options, start)
+        else:
+            run = _Run.resume(problem, members, options, saved)
+        saver = _Saver(problem, options, checkpoint, name)
+        steps = tqdm(
+            range(run.next_step, options.max_iter),
+            desc="sknimo",
+            initial=run.next_step,
+            total=options.max_iter,
+            disable=None if options.progress and problem.ranks.first else True,
+            delay=2,
+            leave=False,
+        )
         for step in steps:
             if run.finished:
                 break
+            if step % options.check_every == 0:
+                saver.maybe_save(run)
             run.step(step)
         steps.close()
-        return run.finish()
+        saver.maybe_save(run)
+        solution = run.finish()
+        saver.save(*pack_solution(solution))
+        return solution
+
+
+class _Saver:
+    """Saves states, not more often than asked for, on the first rank only."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: Options,
+        checkpoint: Checkpoint | None,
+        name: str,
+    ) -> None:
+        self.checkpoint = checkpoint if problem.ranks.first else None
+        self.seconds = options.checkpoint_seconds
+        self.name = name
+        self.latest = time.monotonic()
+
+    def maybe_save(self, run: _Run) -> None:
+        """Save the run if the last state has become old."""
+        if self.checkpoint is None or run.next_step == 0:
+            return
+        if time.monotonic() - self.latest >= self.seconds:
+            self.save(*run.state())
+
+    def save(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Replace the saved state."""
+        if self.checkpoint is not None:
+            self.checkpoint.save(self.name, tensors, facts)
+            self.latest = time.monotonic()
+
+
+@dataclass
+class _Kept:
+    """What a member returns, K leading."""
+
+    params: Tensor  # (K, P)
+    active: Tensor  # (K, p), bool
+    coefficients: Coefficients
+
+    def take(self, members: Tensor) -> _Kept:
+        """Keep the members with the given indices."""
+        coefficients = self.coefficients.take(members)
+        return _Kept(self.params[members], self.active[members], coefficients)
+
+    def put(self, members: Tensor, other: _Kept) -> None:
+        """Overwrite the members with the given indices."""
+        self.params[members] = other.params
+        self.active[members] = other.active
+        self.coefficients.coef[members] = other.coefficients.coef
+        self.coefficients.intercept[members] = other.coefficients.intercept
 
 
 @dataclass
@@ -98,14 +165,18 @@ class _Live:
     coefficients: Coefficients
     active: Tensor  # (K, a)
     active_mask: Tensor  # (K, p), bool
+    prices: Tensor  # (K, p), of the penalty at the last check
     rate: Tensor  # (K,), learning rate factor, halved after a divergence
     rollbacks: Tensor  # (K,)
     best_score: Tensor  # (K,)
     stalled: Tensor  # (K,), checks since the score last fell
     safe: Tensor  # (K, P), params at the last finite check
-    kept: Tensor  # (K, P), params to return
-    kept_coefficients: Coefficients
-    kept_active: Tensor  # (K, p)
+    kept: _Kept  # to return
+
+    @property
+    def bent(self) -> Bent:
+        """The networks and the features that they bend."""
+        return Bent(self.params, self.members, self.active, self.active_mask)
 
     def take(self, members: Tensor) -> _Live:
         """Keep the members with the given indices."""
@@ -143,80 +214,155 @@ class _Log:
         }
         return History(step=np.array(self.step, dtype=int), **stacked)
 
+    @classmethod
+    def thaw(cls, columns: dict[str, Tensor]) -> _Log:
+        rows = {name: list(value.numpy()) for name, value in columns.items()}
+        return cls([int(step) for step in rows.pop("step")], rows)
+
 
 class _Run:
     """One call of `solve`: the loop's state and its three verbs."""
 
     def __init__(
         self,
-        problem: Problem,
+        forward: Forward,
         members: Members,
-        options: Options,
         nested: InnerSolution,
-        params: Tensor,
+        live: _Live,
+        final: _Kept,
     ) -> None:
-        self.problem = problem
+        self.forward = forward
+        self.problem = problem = forward.problem
+        self.options = options = forward.options
         self.members = members
-        self.options = options
         self.nested = nested
-        self.forward = Forward(problem, options)
+        self.live = live
+        self.final = final  # of all members, filled as they finish
         self.log = _Log()
-        self.noise_source = torch.Generator().manual_seed(options.noise_seed)
-        self.order = torch.empty(0, dtype=torch.long)  # rows of this pass still to come
-        self.penalty = members.penalty  # as priced at the last check
-        n_models = members.n_models
-        self.status: list[Status | None] = [None] * n_models
-        self.n_iter = torch.zeros(n_models, dtype=torch.long)
-        params = self.forward.only_supported_inputs(params, members)
-        self.live = self._start(params)
-        self.final = self.live  # kept values of all members, filled as they finish
+        self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
+        self.batches = Batches(forward.n_total, options.batch_size, options.noise_seed)
+        self.status: list[Status | None] = [None] * members.n_models
+        self.n_iter = torch.zeros(members.n_models, dtype=torch.long)
+        self.next_step = 0
 
     @property
     def finished(self) -> bool:
         """Whether no member is left in training."""
         return len(self.live.index) == 0
 
-    def _start(self, params: Tensor) -> _Live:
-        members, problem = self.members, self.problem
+    @classmethod
+    def begin(
+        cls,
+        problem: Problem,
+        members: Members,
+        options: Options,
+        start: Tensor | None = None,
+    ) -> _Run:
+        """All members at their nested GLM."""
+        forward = Forward(problem, options)
+        params = init_params(problem.spec, members.seeds) if start is None else start
+        params = params.to(device=problem.device, dtype=options.dtype, copy=True)
+        params = forward.only_supported_inputs(params, members)
+        nobody = Bent.by(params, members, torch.zeros_like(members.support))
+        nested = forward.solve_exactly(nobody, None)
+        at = nested.coefficients
+        mask = forward.choose_active(members, at.coef)
         n_models, device = members.n_models, params.device
-        at = self.nested.coefficients
-        active, mask = choose_active(members.penalty, at.coef, members.support)
-        infinite = torch.full((n_models,), torch.inf, device=device).double()
         zeros = torch.zeros(n_models, dtype=torch.long, device=device)
-        rows = Rows(problem.y, problem.offset, members.weight, problem.family)
-        return _Live(
-            index=torch.arange(n_models, device=device),
+        every = torch.arange(n_models, device=device)
+        kept = _Kept(params, mask, at)
+        live = _Live(
+            index=every,
             members=members,
-            rows=rows,
+            rows=problem.rows(members.weight),
             params=params,
             first_moment=torch.zeros_like(params),
             second_moment=torch.zeros_like(params),
             coefficients=at,
-            active=active,
+            active=pad_active(mask),
             active_mask=mask,
+            prices=members.penalty.weight,
             rate=torch.ones(n_models, device=device, dtype=params.dtype),
             rollbacks=zeros,
-            best_score=infinite,
+            best_score=torch.full_like(at.intercept, torch.inf),
             stalled=zeros.clone(),
             safe=params.clone(),
-            kept=params.clone(),
-            kept_coefficients=at,
-            kept_active=mask,
+            kept=kept.take(every),
         )
+        return cls(forward, members, nested, live, kept.take(every))
+
+    @classmethod
+    def resume(
+        cls, problem: Problem, members: Members, options: Options, state: State
+    ) -> _Run:
+        """Go on from a state."""
+        device, tensors, facts = problem.device, state.tensors, state.facts
+
+        def read(record: type, prefix: str, **others: Any) -> Any:
+            return rebuild(record, tensors, prefix, device, **others)
+
+        def kept(prefix: str) -> _Kept:
+            at = read(Coefficients, f"{prefix}.coefficients")
+            return read(_Kept, prefix, coefficients=at)
+
+        index = tensors["live.index"].to(device)
+        some = members.take(index)
+        live = read(
+            _Live,
+            "live",
+            members=some,
+            rows=problem.rows(some.weight),
+            coefficients=read(Coefficients, "live.coefficients"),
+            kept=kept("live.kept"),
+        )
+        at = read(Coefficients, "nested.coefficients")
+        nested = read(InnerSolution, "nested", coefficients=at)
+        forward = Forward(problem, options, facts["budget"])
+        run = cls(forward, members, nested, live, kept("final"))
+        run.log = _Log.thaw(part_of(tensors, "log"))
+        run.batches.restore(part_of(tensors, "batches"))
+        run.status = [
+            None if name is None else Status[name] for name in facts["status"]
+        ]
+        run.n_iter = tensors["n_iter"].clone()
+        run.next_step = facts["next_step"]
+        return run
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that the coming steps depend on, as tensors and facts."""
+        live = {
+            name: value
+            for name, value in flatten("live", self.live).items()
+            if not name.startswith(("live.members.", "live.rows."))
+        }
+        tensors = live | flatten("final", self.final) | flatten("nested", self.nested)
+        tensors |= flatten("log", self.log.freeze(self.members.n_models))
+        tensors |= {f"batches.{k}": v for k, v in self.batches.state().items()}
+        tensors["n_iter"] = self.n_iter
+        facts = {
+            "finished": False,
+            "next_step": self.next_step,
+            "status": [None if s is None else s.name for s in self.status],
+            "budget": self.forward.whole_budget,
+        }
+        return tensors, facts
 
     def step(self, step: int) -> None:
         """One optimiser step for all live members, with a check when it is due."""
+        self.next_step = step + 1
         if self.options.batch_size:
             self._batch_step(step)
             return
         live, options = self.live, self.options
-        noise = self._draw_noise(self.problem.n_rows)
-        point = self.forward.differentiate(live, noise)
+        noise = self._row_noise(step)
+        point = self.forward.differentiate(
+            live.bent, live.rows, live.coefficients, noise
+        )
         live.coefficients = point.coefficients
         gradient = point.gradient
         if step % options.check_every == 0:
             rollbacks = live.rollbacks
-            self._check(step, point, clean=noise is None)
+            self._check(step, point if noise is None else self._evaluate())
             if self.finished:
                 return
             # The gradient of a member that was rolled back belongs to the lost state.
@@ -226,40 +372,47 @@ class _Run:
                 gradient = gradient[torch.isin(live.index, self.live.index)]
         self._move(step, gradient)
 
+    def _evaluate(self) -> Point:
+        """Noise-free values at the current weights; coefficients follow."""
+        live = self.live
+        point = self.forward.evaluate(live.bent, live.rows, live.coefficients)
+        live.coefficients = point.coefficients
+        return point
+
     def _batch_step(self, step: int) -> None:
         """One step on a batch of rows; coefficients move at the checks only."""
         if step % self.options.check_every == 0:
-            point = self.forward.evaluate(self.live.params, self.live)
-            live = self.live
-            live.coefficients = point.coefficients
-            self._check(step, point, clean=True)
+            point = self._evaluate()
+            self.live.prices = point.penalty.weight
+            self._check(step, point)
             if self.finished:
                 return
-            stayed = torch.isin(live.index, self.live.index).nonzero().squeeze(-1)
-            self.penalty = point.penalty.take(stayed)
-        batch = self._draw_batch()
-        noise = self._draw_noise(len(batch))
+        live, batch = self.live, self.batches.draw()
+        noise = None
+        if self.options.noise > 0:
+            noise = self.noise.draw(step, 0, len(batch), len(batch))
+            noise = self.options.noise * noise
         gradient = self.forward.differentiate_batch(
-            self.live, self.penalty, batch, noise
+            live.bent,
+            live.members.penalty.reweighted(live.prices),
+            live.coefficients,
+            batch,
+            self.batches.order,
+            noise,
         )
         self._move(step, gradient)
 
-    def _draw_batch(self) -> Tensor:
-        """Rows of the next step, each once per pass, the same for all members."""
-        size = self.options.batch_size
-        if len(self.order) < size:
-            fresh = torch.randperm(self.problem.n_rows, generator=self.noise_source)
-            self.order = torch.cat([self.order, fresh])
-        batch, self.order = self.order[:size], self.order[size:]
-        return batch.to(self.problem.device)
-
-    def _draw_noise(self, n_rows: int) -> Tensor | None:
+    def _row_noise(self, step: int) -> RowNoise | None:
         if self.options.noise == 0:
             return None
-        shape = (n_rows, self.problem.spec.hidden[0])
-        # Drawn on the CPU in one precision: the same noise on every device.
-        draw = torch.randn(shape, generator=self.noise_source)
-        return self.options.noise * draw.to(self.live.params)
+        forward, like = self.forward, self.live.params
+
+        def draw(rows: slice) -> Tensor:
+            begin, stop = forward.first_row + rows.start, forward.first_row + rows.stop
+            drawn = self.noise.draw(step, begin, stop, forward.n_total)
+            return self.options.noise * drawn.to(like)
+
+        return draw
 
     def _move(self, step: int, gradient: Tensor) -> None:
         """Adam, decoupled decay, then the proximal step of the first layer."""
@@ -288,12 +441,11 @@ class _Run:
         )
         live.params = self.forward.only_supported_inputs(params, live.members)
 
-    def _check(self, step: int, point: Point, clean: bool) -> None:
+    def _check(self, step: int, point: Point) -> None:
         """Judge progress, keep the best, roll back divergence, let members leave."""
-        live, options = self.live, self.options
-        if not clean:
-            point = self.forward.evaluate(live.params, live)
-            live.coefficients = point.coefficients
+        live, options, ranks = self.live, self.options, self.problem.ranks
+        for name in ("params", "first_moment", "second_moment"):
+            setattr(live, name, agree(ranks, getattr(live, name)))
         has_validation = live.members.validation is not None
         validation = torch.full_like(point.objective, torch.nan)
         if has_validation:
@@ -312,14 +464,15 @@ class _Run:
         # shrinkage may raise the loss while it clears the first layer.
         keep = better if has_validation else ~diverged
         wide = keep.unsqueeze(-1)
-        live.kept = torch.where(wide, live.params, live.kept)
-        live.kept_coefficients = Coefficients(
-            torch.where(wide, live.coefficients.coef, live.kept_coefficients.coef),
-            torch.where(
-                keep, live.coefficients.intercept, live.kept_coefficients.intercept
+        kept, at = live.kept, live.coefficients
+        live.kept = _Kept(
+            torch.where(wide, live.params, kept.params),
+            torch.where(wide, live.active_mask, kept.active),
+            Coefficients(
+                torch.where(wide, at.coef, kept.coefficients.coef),
+                torch.where(keep, at.intercept, kept.coefficients.intercept),
             ),
         )
-        live.kept_active = torch.where(wide, live.active_mask, live.kept_active)
         first = unpack(self.problem.spec, live.params).first
         self.log.add(
             step,
@@ -333,9 +486,8 @@ class _Run:
         self._let_go(step, has_validation)
         if not self.finished:
             live = self.live
-            live.active, live.active_mask = choose_active(
-                live.members.penalty, live.coefficients.coef, live.members.support
-            )
+            mask = self.forward.choose_active(live.members, live.coefficients.coef)
+            live.active, live.active_mask = pad_active(mask), mask
 
     def _roll_back(self, diverged: Tensor) -> None:
         """Return diverged members to their last finite state at half the rate."""
@@ -368,33 +520,16 @@ class _Run:
             live.index[leaving].tolist(), lost[leaving].tolist(), strict=True
         ):
             self.status[k] = Status.DIVERGED if is_lost else calm
-        self._store(leaving)
+        self.final.put(live.index[leaving], live.kept.take(leaving))
         self.live = live.take((~leaving).nonzero().squeeze(-1))
-
-    def _store(self, leaving: Tensor) -> None:
-        """Copy the kept values of leaving members to their place in the full batch."""
-        live, final = self.live, self.final
-        if final is live:  # nothing has left yet: the full batch starts as a copy
-            final = live.take(torch.arange(len(live.index), device=live.index.device))
-            self.final = final
-        where = live.index[leaving]
-        for name in ("kept", "kept_active"):
-            getattr(final, name)[where] = getattr(live, name)[leaving]
-        final.kept_coefficients.coef[where] = live.kept_coefficients.coef[leaving]
-        final.kept_coefficients.intercept[where] = live.kept_coefficients.intercept[
-            leaving
-        ]
 
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
         if not self.finished:
-            live = self.live
-            point = self.forward.evaluate(live.params, live)
-            live.coefficients = point.coefficients
-            self._check(self.options.max_iter, point, clean=True)
+            self._check(self.options.max_iter, self._evaluate())
         if not self.finished:
             live = self.live
-            self._store(torch.ones_like(live.index, dtype=torch.bool))
+            self.final.put(live.index, live.kept)
             for k, stalled in zip(
                 live.index.tolist(), live.stalled.tolist(), strict=True
             ):
@@ -405,12 +540,11 @@ class _Run:
             self.n_iter[live.index.cpu()] = self.options.max_iter
         final, members = self.final, self.members
         # A member that never was finite ends as its nested GLM.
-        finite = torch.isfinite(final.kept).all(-1, keepdim=True)
-        final.kept = final.kept.masked_fill(~finite, 0.0)
-        final.kept_active = final.kept_active & finite
-        exact = self.forward.solve_exactly(
-            final.kept, members, final.kept_active, final.kept_coefficients
-        )
+        finite = torch.isfinite(final.params).all(-1, keepdim=True)
+        final.params = final.params.masked_fill(~finite, 0.0)
+        final.active = final.active & finite
+        bent = Bent.by(final.params, members, final.active)
+        exact = self.forward.solve_exactly(bent, final.coefficients)
         return self._never_worse(exact)
 
     def _never_worse(self, exact: InnerSolution) -> Solution:
@@ -424,7 +558,7 @@ class _Run:
         coef = torch.where(wide, glm.coef, at.coef)
         intercept = torch.where(worse, glm.intercept, at.intercept)
         norm = self.members.penalty.norm(coef)
-        modulated = final.kept_active & ~wide & (norm > 0)
+        modulated = final.active & ~wide & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
             if self.status[k] is not Status.DIVERGED:
                 self.status[k] = Status.NESTED
@@ -432,7 +566,7 @@ class _Run:
         return Solution(
             coef=coef,
             intercept=intercept,
-            params=final.kept,
+            params=final.params,
             modulated=modulated,
             objective=torch.where(worse, nested.objective, exact.objective),
             glm_objective=nested.objective,
@@ -454,213 +588,9 @@ class _Run:
         members, problem = self.members, self.problem
         if members.validation is None:
             return torch.full_like(at.intercept, torch.nan)
-        design = self.forward._full_design(
-            self.final.kept, members, pad_active(modulated), modulated
-        )
-        rows = Rows(problem.y, problem.offset, members.weight, problem.family)
-        return rows.loss(rows.eta(design, at.coef, at.intercept), members.validation)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The profiled objective at one state of the network."""
-
-    coefficients: Coefficients
-    objective: Tensor  # (K,)
-    gradient: Tensor  # (K, P), empty when only the value was asked for
-    eta: Tensor  # (K, n)
-    penalty: CoefPenalty  # as priced by this design
-
-
-class Forward:
-    """Evaluates design, objective and gradient over row chunks."""
-
-    def __init__(self, problem: Problem, options: Options) -> None:
-        self.problem = problem
-        self.options = options
-        device = problem.device
-        self.modulator = Modulator.build(problem.spec, device, options.dtype)
-        self.inputs = problem.inputs.to(options.dtype)
-
-    def only_supported_inputs(self, params: Tensor, members: Members) -> Tensor:
-        """Clear the first layer of inputs that a member may not read."""
-        mask = members.input_support[:, self.modulator.input_feature]
-        weights = unpack(self.problem.spec, params)
-        weights.first.mul_(mask.unsqueeze(1))
-        return params
-
-    def chunks(self, n_models: int, n_active: int) -> Iterator[slice]:
-        """Row blocks whose activations stay within the memory budget."""
-        h1, h2 = self.problem.spec.hidden
-        itemsize = torch.finfo(self.options.dtype).bits // 8
-        # Autograd keeps about three tensors of each layer; the design is float64.
-        per_row = n_models * (
-            max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
-            + 4 * 8 * self.problem.n_terms
-        )
-        size = max(1, int(self.options.memory_budget // max(per_row, 1)))
-        for begin in range(0, self.problem.n_rows, size):
-            yield slice(begin, min(begin + size, self.problem.n_rows))
-
-    def design(
-        self,
-        params: Tensor,
-        members: Members,
-        active: Tensor,
-        active_mask: Tensor,
-        rows: slice | Tensor,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """`phi * (1 + g)` for some rows and their noise, (K, rows, q) in float64."""
-        problem = self.problem
-        terms = problem.terms[rows]
-        support = members.support[:, problem.term_feature].unsqueeze(1)
-        if active.shape[1] == 0:
-            return terms * support
-        bend = self.modulator(params, self.inputs[rows], active, noise).double()
-        p = problem.spec.n_features
-        n_models, n_rows, _ = bend.shape
-        # Padding entries of `active` point at p, a column that is cut off again.
-        full = bend.new_zeros(n_models, n_rows, p + 1)
-        slots = torch.where(active_mask.gather(1, active), active, p)
-        slots = slots.unsqueeze(1).expand(-1, n_rows, -1)
-        full = full.scatter(2, slots, bend)
-        return terms * (1 + full[..., problem.term_feature]) * support
-
-    def _full_design(
-        self,
-        params: Tensor,
-        members: Members,
-        active: Tensor,
-        mask: Tensor,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        blocks = [
-            self.design(params, members, active, mask, rows, _some(noise, rows))
-            for rows in self.chunks(members.n_models, active.shape[1])
-        ]
-        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
-
-    def penalty_of(self, members: Members, design: Tensor) -> CoefPenalty:
-        """The penalty, priced by the size of the design's columns if asked for."""
-        if not self.options.scale_contributions:
-            return members.penalty
-        square = (members.weight.unsqueeze(-1) * design.square()).sum(1)
-        weight = torch.zeros_like(members.penalty.weight)
-        weight.index_add_(1, members.penalty.column_feature, square)
-        # Size to the power of the penalty: then only `|beta_j| * size` is priced.
-        size = weight.sqrt().clamp(min=1e-12)
-        return members.penalty.reweighted(size**members.penalty.power)
-
-    def differentiate(self, live: _Live, noise: Tensor | None) -> Point:
-        """Profiled objective and its gradient for the live members."""
-        n_active = live.active.shape[1]
-        params = live.params.detach().requires_grad_(True)
-        args = (live.members, live.active, live.active_mask)
-        blocks = list(self.chunks(live.members.n_models, n_active))
-        if len(blocks) == 1:
-            with torch.enable_grad():
-                graph = self.design(params, *args, blocks[0], noise)
-            design = graph.detach()
-        else:
-            graph = None
-            with torch.no_grad():
-                design = self._full_design(params, *args, noise)
-        penalty = self.penalty_of(live.members, design)
-        at = live.coefficients
-        quadratic = self.problem.family.scaled_target
-        for _ in range(1 if quadratic else GLM_INNER_STEPS):
-            ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
-            at = newton_step(design, live.rows, ridge, at)
-        eta = live.rows.eta(design, at.coef, at.intercept)
-        objective = live.rows.loss(eta) + penalty.value(at.coef)
-        upstream = self.upstream(live.members, live.rows, penalty, design, eta, at)
-        gradient = torch.zeros_like(params)
-        if n_active > 0:
-            for rows in blocks:
-                if graph is None:
-                    with torch.enable_grad():
-                        block = self.design(params, *args, rows, _some(noise, rows))
-                else:
-                    block = graph
-                (part,) = torch.autograd.grad(block, params, upstream[:, rows])
-                gradient += part
-        return Point(at, objective, gradient, eta, penalty)
-
-    def differentiate_batch(
-        self, live: _Live, penalty: CoefPenalty, batch: Tensor, noise: Tensor | None
-    ) -> Tensor:
-        """Gradient estimated on a batch; coefficients and prices stay, (K, P)."""
-        problem, members = self.problem, live.members
-        params = live.params.detach().requires_grad_(True)
-        if live.active.shape[1] == 0:
-            return torch.zeros_like(params)
-        with torch.enable_grad():
-            graph = self.design(
-                params, members, live.active, live.active_mask, batch, noise
-            )
-        design = graph.detach()
-        # Weights of the batch stand for those of all rows.
-        weight = members.weight[:, batch] * (problem.n_rows / len(batch))
-        rows = Rows(problem.y[batch], problem.offset[batch], weight, problem.family)
-        some = replace(members, weight=weight, validation=None)
-        at = live.coefficients
-        eta = rows.eta(design, at.coef, at.intercept)
-        upstream = self.upstream(some, rows, penalty, design, eta, at)
-        (gradient,) = torch.autograd.grad(graph, params, upstream)
-        return gradient
-
-    def upstream(
-        self,
-        members: Members,
-        rows: Rows,
-        penalty: CoefPenalty,
-        design: Tensor,
-        eta: Tensor,
-        at: Coefficients,
-    ) -> Tensor:
-        """Derivative of the objective in the design, coefficients fixed, (K, n, q)."""
-        upstream = -rows.score(eta).unsqueeze(-1) * at.coef.unsqueeze(1)
-        if self.options.scale_contributions:
-            # The price of feature j is the size of its columns to the power of the
-            # penalty; the network moves it: d size**power = power size**(power - 2) ...
-            power = penalty.power
-            value = penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** power
-            size = penalty.weight ** (1 / power)
-            factor = penalty.spread(value * power * size ** (power - 2)).unsqueeze(1)
-            upstream = upstream + factor * members.weight.unsqueeze(-1) * design
-        return upstream
-
-    @torch.no_grad()
-    def evaluate(self, params: Tensor, live: _Live) -> Point:
-        """Noise-free profiled objective, without gradient."""
-        design = self._full_design(params, live.members, live.active, live.active_mask)
-        penalty = self.penalty_of(live.members, design)
-        ridge = penalty.ridge(live.coefficients.coef, RIDGE_FLOOR)
-        at = newton_step(design, live.rows, ridge, live.coefficients)
-        eta = live.rows.eta(design, at.coef, at.intercept)
-        objective = live.rows.loss(eta) + penalty.value(at.coef)
-        return Point(at, objective, params.new_zeros(0), eta, penalty)
-
-    @torch.no_grad()
-    def solve_exactly(
-        self,
-        params: Tensor,
-        members: Members,
-        active_mask: Tensor,
-        start: Coefficients | None,
-    ) -> InnerSolution:
-        """Noise-free design and inner optimum, with exact zeros."""
-        active = pad_active(active_mask)
-        design = self._full_design(params, members, active, active_mask)
-        problem = self.problem
-        rows = Rows(problem.y, problem.offset, members.weight, problem.family)
-        penalty = self.penalty_of(members, design)
-        return solve_coefficients(design, rows, penalty, start)
-
-
-def _some(noise: Tensor | None, rows: slice) -> Tensor | None:
-    return None if noise is None else noise[rows]
+        bent = Bent.by(self.final.params, members, modulated)
+        eta = self.forward.eta(bent, at)
+        return problem.rows(members.weight).loss(eta, members.validation)
 
 
 def profile(
@@ -671,36 +601,8 @@ def profile(
     Training uses cheaper inner steps; this is the quantity they approach, and what the
     gradient tests differentiate numerically.
     """
-    forward = Forward(problem, options)
-    mask = members.support.clone()
-    exact = forward.solve_exactly(params, members, mask, None)
-    rows = Rows(problem.y, problem.offset, members.weight, problem.family)
-    active = pad_active(mask)
-    leaf = params.detach().requires_grad_(True)
-    with torch.enable_grad():
-        design = forward.design(leaf, members, active, mask, slice(None))
-    at = exact.coefficients
-    penalty = forward.penalty_of(members, design.detach())
-    eta = rows.eta(design.detach(), at.coef, at.intercept)
-    upstream = forward.upstream(members, rows, penalty, design.detach(), eta, at)
-    (gradient,) = torch.autograd.grad(design, leaf, upstream)
-    return Point(at, exact.objective, gradient, eta, penalty)
-
-
-def choose_active(
-    penalty: CoefPenalty, coef: Tensor, support: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Features worth modulating: indices (K, a) and the same as a mask (K, p)."""
-    norm = penalty.norm(coef)
-    mask = (norm > ACTIVE_SHARE * norm.amax(-1, keepdim=True)) & support
-    return pad_active(mask), mask
-
-
-def pad_active(mask: Tensor) -> Tensor:
-    """Indices of the true entries, (K, a); short rows are padded with false ones."""
-    n_active = int(mask.sum(-1).max()) if mask.numel() else 0
-    order = torch.argsort(mask.to(torch.int8), dim=-1, descending=True, stable=True)
-    return order[:, :n_active]
+    bent = Bent.by(params, members, members.support.clone())
+    return Forward(problem, options).profile(bent)
 
 
 def learning_rate(step: int, options: Options) -> float:
@@ -714,18 +616,32 @@ def learning_rate(step: int, options: Options) -> float:
     return options.learning_rate * share
 
 
-class _Threads:
-    """Small problems run faster on one thread; restored on exit."""
+class _Machine:
+    """Settings of torch for one run, restored on exit.
 
-    def __init__(self, problem: Problem, members: Members) -> None:
+    Small problems run faster on one thread; TF32 is a switch of the whole process.
+    """
+
+    def __init__(self, problem: Problem, members: Members, options: Options) -> None:
         h1, h2 = problem.spec.hidden
         size = members.n_models * problem.n_rows * problem.spec.n_features * (h1 + h2)
         self.single = problem.device.type == "cpu" and size < 2**23
+        self.tf32 = options.matmul == "tf32"
 
     def __enter__(self) -> None:
         self.before = torch.get_num_threads()
+        self.allowed = torch.backends.cuda.matmul.allow_tf32
         if self.single:
             torch.set_num_threads(1)
+        if self.tf32:
+            torch.backends.cuda.matmul.allow_tf32 = True
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         torch.set_num_threads(self.before)
+        if self.tf32:
+            torch.backends.cuda.matmul.allow_tf32 = self.allowed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,11 @@ from sknimo.families import Family
 from sknimo.network import NetworkSpec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
+from sknimo.solver._profile import Rows
+
+MatmulName = Literal["exact", "tf32", "bf16"]
+
+CHECKPOINT_SECONDS = 10.0
 
 
 class Status(enum.Enum):
@@ -182,6 +187,10 @@ class Problem:
         largest = int(self.term_group.max()) if self.term_group.numel() else -1
         return max(self.spec.n_features, largest + 1)
 
+    def rows(self, weight: Tensor) -> Rows:
+        """What the inner solve sees, for weights (K, n) that sum to one."""
+        return Rows(self.y, self.offset, weight, self.family, self.ranks)
+
     def take(self, index: Tensor) -> Problem:
         """Keep the rows with the given indices, in memory."""
         return replace(
@@ -301,7 +310,14 @@ class Options:
     batch_size : int
         Rows per step of the network optimiser; zero takes all.
     memory_budget : int
-        Bytes that the network's activations may take; rows are cut into chunks.
+        Bytes that tables, designs and activations may take, besides vectors with a
+        number per row and the columns themselves where they are in memory; rows are
+        cut into blocks. On a GPU no more than what is free.
+    matmul : {"exact", "tf32", "bf16"}
+        How the products of the network are rounded; the inner solve stays float64.
+        "tf32" needs a GPU and `dtype=torch.float32`, elsewhere it changes nothing.
+    checkpoint_seconds : float
+        Least time between two saved states.
     progress : bool
         Whether to show a progress bar on a terminal.
     """
@@ -318,6 +334,8 @@ class Options:
     dtype: torch.dtype = torch.float64
     batch_size: int = 0
     memory_budget: int = 64 * 10**6
+    matmul: MatmulName = "exact"
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
     progress: bool = False
 
 

@@ -13,27 +13,37 @@ Newton's method on the support, which makes it exact. It returns exact zeros and
 remaining optimality (KKT) residual.
 
 Everything here is float64. The intercept is eliminated by centring the columns of the
-design with the working weights, never by subtracting large moments.
+design with the working weights, never by subtracting large moments: blocks of rows are
+centred each about their own mean, and merged by the formula of Chan, Golub and LeVeque.
+Over ranks means are added first, and Gram matrices about the common mean after that.
+What the ranks decide on is a sum over all of them or the first rank's own number.
 
 Shapes: K models, n rows, q columns, p features; the model axis K always leads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.penalties import CoefPenalty
+from sknimo.ranks import ALONE, Ranks
+from sknimo.solver._design import Design, as_design
+from sknimo.solver._quadratic import (
+    minimise_quadratic,
+    solve_ridge,
+    stationarity_gap,
+)
 
 # Working weights below this share of their mean are lifted to it: curvature only, so
 # the solution does not move, but a saturated row can no longer make a step explode.
 WEIGHT_FLOOR = 1e-8
-# Relative to the mean diagonal of the Gram matrix. Breaks ties between duplicated
-# columns symmetrically and is far below every tolerance promised to users.
-TIE_BREAK = 1e-11
+# On a GPU so few trials cost less than asking whether the first was good.
+BLIND_HALVINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +54,55 @@ class Rows:
     ----------
     y, offset : Tensor of shape (n,)
     weight : Tensor of shape (K, n)
-        Row weights of each model, summing to one.
+        Row weights of each model, summing to one over all ranks.
     family : Family
+    ranks : Ranks
+        The processes over which the rows are spread.
     """
 
     y: Tensor
     offset: Tensor
     weight: Tensor
     family: Family
+    ranks: Ranks = ALONE
 
     def take(self, members: Tensor) -> Rows:
         """Keep the models with the given indices."""
-        return Rows(self.y, self.offset, self.weight[members], self.family)
+        return replace(self, weight=self.weight[members])
 
-    def eta(self, design: Tensor, coef: Tensor, intercept: Tensor) -> Tensor:
+    def part(self, rows: slice | Tensor) -> Rows:
+        """Keep some rows."""
+        if isinstance(rows, slice) and rows == slice(0, len(self.y)):
+            return self
+        return replace(
+            self,
+            y=self.y[rows],
+            offset=self.offset[rows],
+            weight=self.weight[:, rows],
+        )
+
+    def eta(self, design: Design | Tensor, coef: Tensor, intercept: Tensor) -> Tensor:
         """Linear predictor, (K, n)."""
-        fitted = (design @ coef.unsqueeze(-1)).squeeze(-1)
-        return self.offset + intercept.unsqueeze(-1) + fitted
+        if isinstance(design, Tensor):
+            fitted = (design @ coef.unsqueeze(-1)).squeeze(-1)
+            return self.offset + intercept.unsqueeze(-1) + fitted
+        return _join(
+            [
+                self.part(rows).eta(block, coef, intercept)
+                for rows, block in design.blocks()
+            ]
+        )
 
     def loss(self, eta: Tensor, weight: Tensor | None = None) -> Tensor:
         """Weighted mean half deviance, (K,); zero weights silence their rows."""
+        return self.ranks.total(self._own_loss(eta, weight))
+
+    def objective(self, eta: Tensor, penalty: Tensor) -> Tensor:
+        """Loss plus a penalty (K,), the same bits on every rank."""
+        loss = self._own_loss(eta)
+        return self.ranks.total(loss + penalty if self.ranks.first else loss)
+
+    def _own_loss(self, eta: Tensor, weight: Tensor | None = None) -> Tensor:
         weight = self.weight if weight is None else weight
         return _weigh(weight, self.family.loss(self.y, eta)).sum(-1)
 
@@ -74,6 +113,18 @@ class Rows:
     def curvature(self, eta: Tensor) -> Tensor:
         """Weighted second derivative of each row's loss, (K, n)."""
         return _weigh(self.weight, self.family.curvature(self.y, eta))
+
+
+def _join(blocks: list[Tensor]) -> Tensor:
+    """Numbers of consecutive rows, (K, n)."""
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
+
+
+def agree(ranks: Ranks, values: Tensor) -> Tensor:
+    """The first rank's values: rounding on unlike machines must not part the ranks."""
+    if ranks.alone:
+        return values
+    return ranks.total(values if ranks.first else torch.zeros_like(values))
 
 
 def _weigh(weight: Tensor, values: Tensor) -> Tensor:
@@ -104,50 +155,177 @@ class InnerSolution:
 
 
 @dataclass(frozen=True, slots=True)
-class _Quadratic:
-    """Second-order model of the loss after the intercept has been eliminated.
+class _Moments:
+    """Weighted sums over some rows; products are about the mean of these rows."""
+
+    weight: Tensor  # (K,), total of the working weights
+    mean: Tensor  # (K, q)
+    gram: Tensor  # (K, q, q), sum of weight * centred * centred'
+    score: Tensor  # (K,), total of the scores
+    pull: Tensor  # (K, q), sum of score * centred
+    square: Tensor  # (K, q), sum of row weight * column ** 2; (K, 0) if not asked for
+
+    def merged(self, other: _Moments) -> _Moments:
+        """Moments of both sets of rows."""
+        weight = self.weight + other.weight
+        share = (other.weight / weight.clamp(min=1e-300)).unsqueeze(-1)
+        gap = other.mean - self.mean
+        mean = self.mean + share * gap
+        spread = (self.weight.unsqueeze(-1) * share * gap).unsqueeze(-1)
+        return _Moments(
+            weight,
+            mean,
+            self.gram + other.gram + spread * gap.unsqueeze(-2),
+            self.score + other.score,
+            self._pull_about(mean) + other._pull_about(mean),
+            self.square + other.square,
+        )
+
+    def _pull_about(self, mean: Tensor) -> Tensor:
+        return self.pull + (self.mean - mean) * self.score.unsqueeze(-1)
+
+    def total(self, ranks: Ranks) -> _Moments:
+        """Moments of the rows of all ranks."""
+        if ranks.alone:
+            return self
+        own = self.weight.unsqueeze(-1)
+        both = ranks.total(torch.cat([own, own * self.mean], -1))
+        weight, mean = both[:, 0], both[:, 1:] / both[:, :1].clamp(min=1e-300)
+        gap = self.mean - mean
+        gram = self.gram + own.unsqueeze(-1) * gap.unsqueeze(-1) * gap.unsqueeze(-2)
+        parts = [gram.flatten(1), self.score.unsqueeze(-1)]
+        parts += [self._pull_about(mean), self.square]
+        q = mean.shape[1]
+        sums = ranks.total(torch.cat(parts, -1))
+        flat, score, pull, square = sums.split(
+            [q * q, 1, q, self.square.shape[1]], dim=-1
+        )
+        gram = flat.reshape_as(gram)
+        return _Moments(weight, mean, gram, score.squeeze(-1), pull, square)
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Second-order model of the loss at one point, the intercept eliminated.
 
     Up to a constant `beta' gram beta / 2 - moment' beta`; the intercept that belongs
     to `beta` is `level - mean . beta`.
     """
 
+    at: Coefficients
+    eta: Tensor  # (K, n)
     gram: Tensor  # (K, q, q)
     moment: Tensor  # (K, q)
     mean: Tensor  # (K, q)
     level: Tensor  # (K,)
+    score: Tensor  # (K,), zero where the intercept is optimal
+    square: Tensor  # (K, q), weighted mean square of each column; (K, 0) if not asked
 
     def intercept(self, coef: Tensor) -> Tensor:
+        """Best intercept for some coefficients, (K,)."""
         return self.level - (self.mean * coef).sum(-1)
 
     def gradient(self, coef: Tensor) -> Tensor:
+        """Derivative of the model in the coefficients, (K, q)."""
         return (self.gram @ coef.unsqueeze(-1)).squeeze(-1) - self.moment
 
 
-def quadratic_model(design: Tensor, rows: Rows, at: Coefficients) -> _Quadratic:
-    """Expand the loss to second order around the given coefficients."""
-    eta = rows.eta(design, at.coef, at.intercept)
-    curvature = rows.curvature(eta)
-    total = curvature.sum(-1, keepdim=True)
-    # Floor relative to the mean, only where a row counts at all.
-    floor = WEIGHT_FLOOR * total * rows.weight
-    curvature = torch.maximum(curvature, floor)
-    total = curvature.sum(-1, keepdim=True).clamp(min=1e-300)
-    score = rows.score(eta)
-    share = (curvature / total).unsqueeze(-1)
-    mean = (share * design).sum(-2)
-    centred = design - mean.unsqueeze(-2)
+def expand(
+    design: Design | Tensor, rows: Rows, at: Coefficients, square: bool = False
+) -> Expansion:
+    """Expand the loss to second order around the given coefficients.
+
+    One pass over the design, a second one in the rare case that working weights must
+    be lifted and rows come in several blocks.
+    """
+    design = as_design(design)
+    quadratic = rows.family.scaled_target
+    lone = design.n_blocks == 1 and rows.ranks.alone
+    moments, eta = _sweep(design, rows, at, square, lone and not quadratic)
+    if not (quadratic or lone):
+        floor = WEIGHT_FLOOR * moments.weight.unsqueeze(-1) * rows.weight
+        low = (rows.curvature(eta) < floor).sum()
+        if bool(rows.ranks.total(low) > 0):
+            moments, eta = _sweep(design, rows, at, square, True, moments.weight)
+    gram, mean, coef = moments.gram, moments.mean, at.coef
+    lift = moments.score / moments.weight.clamp(min=1e-300)
+    squares = moments.square
+    if square and quadratic:  # the working weights are the row weights
+        weight = moments.weight.unsqueeze(-1)
+        squares = gram.diagonal(dim1=-2, dim2=-1) + weight * mean.square()
+    return Expansion(
+        at=at,
+        eta=eta,
+        gram=gram,
+        moment=(gram @ coef.unsqueeze(-1)).squeeze(-1) + moments.pull,
+        mean=mean,
+        level=at.intercept + (mean * coef).sum(-1) + lift,
+        score=moments.score,
+        square=squares,
+    )
+
+
+def _sweep(
+    design: Design,
+    rows: Rows,
+    at: Coefficients,
+    square: bool,
+    lift: bool,
+    total: Tensor | None = None,
+) -> tuple[_Moments, Tensor]:
+    """One pass: moments of all ranks, and `eta` of the own rows.
+
+    With `lift` working weights are lifted to the floor, relative to their `total`, or
+    to that of the only block.
+    """
+    found, etas = None, []
+    for some, block in design.blocks():
+        part = rows.part(some)
+        eta = part.eta(block, at.coef, at.intercept)
+        curvature = part.curvature(eta)
+        if lift:
+            level = curvature.sum(-1) if total is None else total
+            # Only where a row counts at all.
+            floor = WEIGHT_FLOOR * level.unsqueeze(-1) * part.weight
+            curvature = torch.maximum(curvature, floor)
+        squares = square and not rows.family.scaled_target
+        weight = part.weight if squares else None
+        fresh = _block_moments(block, curvature, part.score(eta), weight)
+        found = fresh if found is None else found.merged(fresh)
+        etas.append(eta)
+    assert found is not None
+    return found.total(rows.ranks), _join(etas)
+
+
+def _block_moments(
+    block: Tensor, curvature: Tensor, score: Tensor, weight: Tensor | None
+) -> _Moments:
+    total = curvature.sum(-1)
+    share = curvature / total.clamp(min=1e-300).unsqueeze(-1)
+    mean = (share.unsqueeze(-2) @ block).squeeze(-2)
+    centred = block - mean.unsqueeze(-2)
+    pull = (score.unsqueeze(-2) @ centred).squeeze(-2)
     gram = centred.mT @ (curvature.unsqueeze(-1) * centred)
-    pull = (centred.mT @ score.unsqueeze(-1)).squeeze(-1)
-    moment = (gram @ at.coef.unsqueeze(-1)).squeeze(-1) + pull
-    level = at.intercept + (mean * at.coef).sum(-1) + score.sum(-1) / total.squeeze(-1)
-    return _Quadratic(gram, moment, mean, level)
+    square = mean.new_zeros(len(mean), 0)
+    if weight is not None:
+        square = (weight.unsqueeze(-2) @ block.square()).squeeze(-2)
+    return _Moments(total, mean, gram, score.sum(-1), pull, square)
+
+
+def mean_squares(design: Design | Tensor, rows: Rows) -> Tensor:
+    """Weighted mean square of each column, (K, q)."""
+    parts = [
+        (rows.weight[:, some].unsqueeze(-2) @ block.square()).squeeze(-2)
+        for some, block in as_design(design).blocks()
+    ]
+    return rows.ranks.total(torch.stack(parts).sum(0))
 
 
 def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
     """Intercept-only start: the link of the weighted mean response."""
     n_models = rows.weight.shape[0]
-    y_mean = (rows.weight * rows.y).sum(-1)
-    offset_mean = (rows.weight * rows.offset).sum(-1)
+    sums = torch.stack([(rows.weight * v).sum(-1) for v in (rows.y, rows.offset)])
+    y_mean, offset_mean = rows.ranks.total(sums)
     family = rows.family
     if family.name == "binomial":
         y_mean = y_mean.clamp(1e-6, 1 - 1e-6)
@@ -158,65 +336,91 @@ def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
 
 
 def newton_step(
-    design: Tensor, rows: Rows, ridge: Tensor, at: Coefficients, max_halvings: int = 4
+    design: Design | Tensor,
+    rows: Rows,
+    ridge: Tensor,
+    at: Coefficients,
+    max_halvings: int = 4,
 ) -> Coefficients:
     """One damped Newton step on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
 
     With the ridge of a penalty's majoriser this is a step of the adaptive ridge. For
     the Gaussian family the step is the exact minimiser.
     """
-    model = quadratic_model(design, rows, at)
-    coef = _solve_ridge(model.gram, model.moment, ridge)
-    step = Coefficients(coef, model.intercept(coef))
+    here = expand(design, rows, at)
+    return step_from(here, as_design(design), rows, ridge, max_halvings).coefficients
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Coefficients after a step, and `eta` (K, n) there if it had to be known."""
+
+    coefficients: Coefficients
+    eta: Tensor | None
+
+
+def step_from(
+    here: Expansion, design: Design, rows: Rows, ridge: Tensor, max_halvings: int = 4
+) -> Step:
+    """The same step where the expansion is known already."""
+    coef = agree(rows.ranks, solve_ridge(here.gram, here.moment, ridge))
+    step = Coefficients(coef, here.intercept(coef))
     if rows.family.scaled_target:
-        return step
+        return Step(step, None)
 
-    def value(point: Coefficients) -> Tensor:
-        eta = rows.eta(design, point.coef, point.intercept)
-        return rows.loss(eta) + (ridge * point.coef.square()).sum(-1) / 2
+    def penalty(coef: Tensor) -> Tensor:
+        return (ridge * coef.square()).sum(-1) / 2
 
-    return _halve_until_lower(value, at, step, max_halvings)
-
-
-def _solve_ridge(gram: Tensor, moment: Tensor, ridge: Tensor) -> Tensor:
-    """Solve `(gram + diag(ridge)) beta = moment` after scaling the diagonal to one."""
-    diagonal = gram.diagonal(dim1=-2, dim2=-1)
-    tie_break = TIE_BREAK * diagonal.mean(-1, keepdim=True) + 1e-300
-    total = gram + torch.diag_embed(ridge + tie_break)
-    scale = total.diagonal(dim1=-2, dim2=-1).rsqrt()
-    scaled = scale.unsqueeze(-1) * total * scale.unsqueeze(-2)
-    factor, info = torch.linalg.cholesky_ex(scaled)
-    solution = torch.cholesky_solve((scale * moment).unsqueeze(-1), factor)
-    if bool((info > 0).any()):  # numerically singular: lift the diagonal and retry
-        lifted = scaled + 1e-9 * torch.eye(gram.shape[-1], dtype=gram.dtype).to(gram)
-        retry = torch.linalg.solve(lifted, (scale * moment).unsqueeze(-1))
-        solution = torch.where((info > 0).view(-1, 1, 1), retry, solution)
-    return scale * solution.squeeze(-1)
+    eta = rows.eta(design, step.coef, step.intercept)
+    return _halve_until_lower(rows, penalty, here, Step(step, eta), max_halvings)
 
 
-def _halve_until_lower(value, at, step, max_halvings):  # type: ignore[no-untyped-def]
-    """Shorten the step of each model until its objective does not rise."""
-    start = value(at)
+def _halve_until_lower(
+    rows: Rows,
+    penalty: Callable[[Tensor], Tensor],
+    here: Expansion,
+    step: Step,
+    max_halvings: int,
+) -> Step:
+    """Shorten the step of each model until its objective does not rise.
+
+    `eta` is linear in the coefficients, so shorter steps need no pass over the design.
+    """
+    at, full, eta = here.at, step.coefficients, step.eta
+    assert eta is not None
+    start = rows.objective(here.eta, penalty(at.coef))
     slack = 16 * torch.finfo(start.dtype).eps * start.abs()
     size = torch.ones_like(start)
+    blind = start.is_cuda and max_halvings <= BLIND_HALVINGS
     for halving in range(max_halvings + 1):
         trial = Coefficients(
-            at.coef + size.unsqueeze(-1) * (step.coef - at.coef),
-            at.intercept + size * (step.intercept - at.intercept),
+            at.coef + size.unsqueeze(-1) * (full.coef - at.coef),
+            at.intercept + size * (full.intercept - at.intercept),
         )
-        worse = ~(value(trial) <= start + slack)  # NaN counts as worse
-        if not bool(worse.any()):
-            return trial
+        trial_eta = here.eta + size.unsqueeze(-1) * (eta - here.eta)
+        value = rows.objective(trial_eta, penalty(trial.coef))
+        worse = ~(value <= start + slack)  # NaN counts as worse
+        if not blind and not bool(worse.any()):
+            return Step(trial, trial_eta)
         last = halving == max_halvings
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
-    return Coefficients(
-        torch.where(worse.unsqueeze(-1), at.coef, trial.coef),
-        torch.where(worse, at.intercept, trial.intercept),
+    wide = worse.unsqueeze(-1)
+    return Step(
+        Coefficients(
+            torch.where(wide, at.coef, trial.coef),
+            torch.where(worse, at.intercept, trial.intercept),
+        ),
+        torch.where(wide, here.eta, trial_eta),
     )
 
 
+def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:
+    """Minus the derivative of the loss in the coefficients, (K, q)."""
+    return -expand(design, rows, at).gradient(at.coef)
+
+
 def kkt_residual(
-    design: Tensor, rows: Rows, penalty: CoefPenalty, at: Coefficients
+    design: Design | Tensor, rows: Rows, penalty: CoefPenalty, at: Coefficients
 ) -> Tensor:
     """Largest violation of the optimality conditions, relative, shape (K,).
 
@@ -224,41 +428,28 @@ def kkt_residual(
     the largest gradient of the loss at zero coefficients. Below power 1 zero is always
     a stationary point, so only nonzero features are judged.
     """
-    model = quadratic_model(design, rows, at)
-    null = start_coefficients(rows, design.shape[-1])
-    null_model = quadratic_model(design, rows, null)
-    scale = torch.ones_like(penalty.strength)
-    if design.shape[-1] > 0:  # else an intercept alone: nothing to be relative to
-        scale = torch.maximum(
-            null_model.moment.abs().amax(-1), penalty.strength * penalty.weight.amax(-1)
-        )
-    eta = rows.eta(design, at.coef, at.intercept)
-    level_gap = rows.score(eta).sum(-1).abs()
-    gap = _stationarity_gap(penalty, at.coef, model.gradient(at.coef))
-    return torch.maximum(gap, level_gap) / scale.clamp(min=1e-300)
+    design = as_design(design)
+    null = start_coefficients(rows, design.n_columns)
+    scale = _kkt_scale(expand(design, rows, null), penalty)
+    return _violation(expand(design, rows, at), penalty) / scale
 
 
-def _stationarity_gap(penalty: CoefPenalty, coef: Tensor, gradient: Tensor) -> Tensor:
-    """Distance of zero to the subdifferential given the loss gradient, (K,)."""
-    if coef.shape[-1] == 0:
-        return coef.new_zeros(coef.shape[0])
-    norm = penalty.norm(coef)
-    nonzero = norm > 0
-    safe = torch.where(nonzero, norm, torch.ones_like(norm))
-    if penalty.power == 2:
-        pull = 2 * penalty.spread(penalty.strength.unsqueeze(-1) * penalty.weight)
-        return penalty.norm(gradient + pull * coef).amax(-1)
-    slope = penalty.slope(safe)
-    at_nonzero = penalty.norm(gradient + penalty.spread(slope / safe) * coef)
-    if penalty.power == 1:
-        at_zero = (penalty.norm(gradient) - slope).clamp(min=0)
-    else:
-        at_zero = torch.zeros_like(norm)
-    return torch.where(nonzero, at_nonzero, at_zero).amax(-1)
+def _kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
+    """What a violation is relative to, (K,)."""
+    if null.moment.shape[-1] == 0:  # an intercept alone: nothing to be relative to
+        return torch.ones_like(penalty.strength)
+    largest = null.moment.abs().amax(-1)
+    price = penalty.strength * penalty.weight.amax(-1)
+    return torch.maximum(largest, price).clamp(min=1e-300)
+
+
+def _violation(here: Expansion, penalty: CoefPenalty) -> Tensor:
+    gap = stationarity_gap(penalty, here.at.coef, here.gradient(here.at.coef))
+    return torch.maximum(gap, here.score.abs())
 
 
 def solve_coefficients(
-    design: Tensor,
+    design: Design | Tensor,
     rows: Rows,
     penalty: CoefPenalty,
     start: Coefficients | None = None,
@@ -268,26 +459,29 @@ def solve_coefficients(
     """Minimise the penalised loss to optimality, exact zeros included.
 
     `design` is (K, n, q). Models that have converged stop moving, so no answer
-    depends on its batch mates.
+    depends on its batch mates. Every iteration is two passes over the design.
     """
-    at = start_coefficients(rows, design.shape[-1]) if start is None else start
-    if start is None and penalty.power < 1:
-        at = _graduated_start(design, rows, penalty, at)
-
-    def value(point: Coefficients) -> Tensor:
-        eta = rows.eta(design, point.coef, point.intercept)
-        return rows.loss(eta) + penalty.value(point.coef)
-
-    done = torch.zeros(rows.weight.shape[0], dtype=torch.bool, device=design.device)
-    kkt = torch.full_like(rows.weight[:, 0], torch.inf)
-    damping = torch.zeros_like(kkt)
+    design, ranks = as_design(design), rows.ranks
+    null = start_coefficients(rows, design.n_columns)
+    here = expand(design, rows, null)
+    scale = _kkt_scale(here, penalty)
+    if start is not None:
+        here = expand(design, rows, start)
+    elif penalty.power < 1:
+        here = expand(design, rows, _graduated_start(design, rows, penalty, null))
+    kkt = torch.full_like(scale, torch.inf)
+    done = torch.zeros_like(scale, dtype=torch.bool)
+    damping = torch.zeros_like(scale)
     for _ in range(max_iter):
-        model = quadratic_model(design, rows, at)
-        lift = (damping * model.gram.diagonal(dim1=-2, dim2=-1).mean(-1)).unsqueeze(-1)
-        gram = model.gram + torch.diag_embed(lift.expand_as(at.coef))
-        coef = minimise_quadratic(gram, model.moment + lift * at.coef, penalty, at.coef)
-        step = Coefficients(coef, model.intercept(coef))
-        trial = _halve_until_lower(value, at, step, max_halvings=30)
+        at = here.at
+        lift = (damping * here.gram.diagonal(dim1=-2, dim2=-1).mean(-1)).unsqueeze(-1)
+        gram = here.gram + torch.diag_embed(lift.expand_as(at.coef))
+        coef = minimise_quadratic(gram, here.moment + lift * at.coef, penalty, at.coef)
+        coef = agree(ranks, coef)
+        step = Coefficients(coef, here.intercept(coef))
+        eta = rows.eta(design, step.coef, step.intercept)
+        full = Step(step, eta)
+        trial = _halve_until_lower(rows, penalty.value, here, full, 30).coefficients
         # Below power 1 a returning feature costs infinitely much at first: a shorter
         # step is no remedy, a model that trusts itself less far is.
         stuck = (trial.coef == at.coef).all(-1) & (trial.intercept == at.intercept)
@@ -296,16 +490,18 @@ def solve_coefficients(
             torch.where(done.unsqueeze(-1), at.coef, trial.coef),
             torch.where(done, at.intercept, trial.intercept),
         )
-        last_kkt, kkt = kkt, kkt_residual(design, rows, penalty, at)
+        here = expand(design, rows, at)
+        last_kkt, kkt = kkt, agree(ranks, _violation(here, penalty) / scale)
         # At rounding level the residual stops falling: that is convergence as well.
         done = done | (kkt <= tol) | ((kkt <= 1e-8) & (kkt >= last_kkt / 2))
         if bool(done.all()):
             break
-    return InnerSolution(at, value(at), kkt, done)
+    objective = rows.objective(here.eta, penalty.value(here.at.coef))
+    return InnerSolution(here.at, objective, kkt, done)
 
 
 def _graduated_start(
-    design: Tensor, rows: Rows, penalty: CoefPenalty, at: Coefficients
+    design: Design, rows: Rows, penalty: CoefPenalty, at: Coefficients
 ) -> Coefficients:
     """Follow a non-convex penalty from a ridge-like, convex one down to itself.
 
@@ -316,106 +512,3 @@ def _graduated_start(
         ridge = penalty.ridge(at.coef, 10 ** (-exponent / 6))
         at = newton_step(design, rows, ridge, at)
     return at
-
-
-def minimise_quadratic(
-    gram: Tensor, moment: Tensor, penalty: CoefPenalty, start: Tensor
-) -> Tensor:
-    """Minimise `b' gram b / 2 - moment' b + penalty(b)`, (K, q).
-
-    Rounds of accelerated proximal descent find the support; after each round Newton's
-    method on the support is tried, and a model is finished once its optimality
-    conditions hold.
-    """
-    if gram.shape[-1] == 0:
-        return start
-    if penalty.power == 2:
-        ridge = penalty.ridge(start, 0.0)
-        return _solve_ridge(gram, moment, ridge)
-    diagonal = gram.diagonal(dim1=-2, dim2=-1)
-    tie_break = TIE_BREAK * diagonal.mean(-1, keepdim=True) + 1e-300
-    gram = gram + torch.diag_embed(tie_break.expand_as(moment))
-    largest = torch.linalg.matrix_norm(gram, ord=2).clamp(min=1e-300)
-    scale = torch.maximum(moment.abs().amax(-1), penalty.strength).clamp(min=1e-300)
-    coef = start
-    done = torch.zeros_like(scale, dtype=torch.bool)
-    for round_ in range(40):
-        n_steps = 20 if round_ == 0 else 200
-        trial = _proximal_descent(gram, moment, penalty, coef, 1 / largest, n_steps)
-        trial = _polish(gram, moment, penalty, trial)
-        coef = torch.where(done.unsqueeze(-1), coef, trial)
-        gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) - moment
-        done = done | (_stationarity_gap(penalty, coef, gradient) <= 1e-13 * scale)
-        done = done | ~torch.isfinite(coef).all(-1)  # lost: more rounds do not help
-        if bool(done.all()):
-            break
-    return coef
-
-
-def _proximal_descent(
-    gram: Tensor,
-    moment: Tensor,
-    penalty: CoefPenalty,
-    coef: Tensor,
-    step: Tensor,
-    n_steps: int,
-) -> Tensor:
-    """Accelerated proximal gradient with restarts; plain below power 1."""
-    wide_step = step.unsqueeze(-1)
-    previous, ahead = coef, coef
-    momentum = torch.ones_like(step)
-    for _ in range(n_steps):
-        gradient = (gram @ ahead.unsqueeze(-1)).squeeze(-1) - moment
-        coef = penalty.prox(ahead - wide_step * gradient, step)
-        move = coef - previous
-        # O'Donoghue and Candes: restart when the momentum points uphill.
-        uphill = ((ahead - coef) * move).sum(-1) > 0
-        momentum = torch.where(uphill, torch.ones_like(momentum), momentum)
-        grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
-        factor = (momentum - 1) / grown if penalty.power == 1 else 0 * momentum
-        ahead = coef + factor.unsqueeze(-1) * move
-        previous, momentum = coef, grown
-    return coef
-
-
-def _polish(gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor) -> Tensor:
-    """Newton's method on the support; a feature that would change sign leaves it."""
-    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    same_feature = (
-        penalty.column_feature.unsqueeze(0) == penalty.column_feature[:, None]
-    )
-    for _ in range(8):
-        norm = penalty.norm(coef)
-        on = penalty.spread((norm > 0).to(coef.dtype))
-        safe = torch.where(norm > 0, norm, torch.ones_like(norm))
-        pull = penalty.spread(penalty.slope(safe) / safe)
-        gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) - moment + pull * coef
-        unit = coef / penalty.spread(safe)
-        outer = unit.unsqueeze(-1) * unit.unsqueeze(-2) * same_feature
-        bend = eye + (penalty.power - 2) * outer
-        hessian = gram + pull.unsqueeze(-1) * bend
-        hessian = on.unsqueeze(-1) * hessian * on.unsqueeze(-2)
-        hessian = hessian + torch.diag_embed(1 - on)
-        move, info = torch.linalg.solve_ex(hessian, (-on * gradient).unsqueeze(-1))
-        move = torch.where((info == 0).view(-1, 1, 1), move, torch.zeros_like(move))
-        coef = _step_within_orthant(penalty, coef, move.squeeze(-1))
-        if bool((move.abs().amax((-2, -1)) <= 1e-15 * coef.abs().amax(-1)).all()):
-            break
-    return coef
-
-
-def _step_within_orthant(penalty: CoefPenalty, coef: Tensor, move: Tensor) -> Tensor:
-    """Step up to the first feature that reaches zero, and set that one to zero.
-
-    A feature reaches zero when the projection on its own direction does.
-    """
-    along = torch.zeros_like(penalty.weight)
-    along.index_add_(1, penalty.column_feature, coef * move)
-    square = penalty.norm(coef).square()
-    # coef . (coef + t move) = 0 at t = -square / along.
-    reach = torch.where(along < 0, -square / along, torch.full_like(square, torch.inf))
-    reach = torch.where(square > 0, reach, torch.full_like(square, torch.inf))
-    size = reach.amin(-1).clamp(max=1.0)
-    hit = reach <= size.unsqueeze(-1)
-    moved = coef + size.unsqueeze(-1) * move
-    return torch.where(penalty.spread(hit), torch.zeros_like(moved), moved)

@@ -1,0 +1,412 @@
+"""From the network's weights to the penalised loss and its gradient, by blocks of rows.
+
+One evaluation: make the design `phi * (1 + g)`, eliminate the coefficients (inner
+solve, float64), differentiate the penalised loss with the coefficients held fixed,
+which is exact by the envelope theorem. If all rows fit into the memory budget, one pass
+serves solve and gradient. Otherwise rows come in blocks: passes without gradient serve
+the solve, block by block, and a last pass makes every block again with gradient. Blocks
+are kept between passes where they take at most half of the budget. Sums over rows are
+sums over blocks and over ranks.
+
+Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sknimo.network import Modulator, unpack
+from sknimo.penalties import CoefPenalty
+from sknimo.solver._design import Design, as_design, cut_rows
+from sknimo.solver._draws import Pool, pool_bytes
+from sknimo.solver._problem import Members, MemoryColumns, Options, Problem
+from sknimo.solver._profile import (
+    Coefficients,
+    InnerSolution,
+    Rows,
+    agree,
+    expand,
+    mean_squares,
+    solve_coefficients,
+    step_from,
+)
+
+# Coefficients far below this size are majorised as if they had it (penalties.ridge).
+RIDGE_FLOOR = 1e-4
+# A feature is modulated while its coefficients exceed this share of the largest.
+ACTIVE_SHARE = 1e-3
+# Newton steps of the inner solve per network step when the loss is not quadratic.
+GLM_INNER_STEPS = 2
+# Share of a GPU's free memory that may be taken.
+FREE_SHARE = 0.8
+
+# Noise of some rows, (m, h1).
+RowNoise = Callable[[slice], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Bent:
+    """K networks and the features that they bend.
+
+    Attributes
+    ----------
+    params : Tensor of shape (K, P)
+    members : Members
+    active : Tensor of shape (K, a)
+        Features to evaluate; short rows are padded with features outside the mask.
+    mask : Tensor of shape (K, p), bool
+        Features that are bent.
+    """
+
+    params: Tensor
+    members: Members
+    active: Tensor
+    mask: Tensor
+
+    @classmethod
+    def by(cls, params: Tensor, members: Members, mask: Tensor) -> Bent:
+        """Bend the features of the mask."""
+        return cls(params, members, pad_active(mask), mask)
+
+    @property
+    def n_active(self) -> int:
+        """Features that are evaluated per model, a."""
+        return self.active.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The profiled objective at one state of the network."""
+
+    coefficients: Coefficients
+    objective: Tensor  # (K,)
+    gradient: Tensor  # (K, P), empty when only the value was asked for
+    eta: Tensor  # (K, n), of the own rows
+    penalty: CoefPenalty  # as priced by this design
+
+
+class Forward:
+    """Evaluates design, objective and gradient over blocks of rows.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : Options
+    budget : int, optional
+        Memory in bytes; by default what the options and the device allow.
+    """
+
+    def __init__(
+        self, problem: Problem, options: Options, budget: int | None = None
+    ) -> None:
+        self.problem = problem
+        self.options = options
+        self.modulator = Modulator.build(problem.spec, problem.device, options.dtype)
+        sizes = problem.ranks.gather(problem.n_rows)
+        self.n_total = sum(sizes)  # rows of all ranks
+        self.first_row = sum(sizes[: problem.ranks.rank])
+        budget = choose_budget(problem, options) if budget is None else budget
+        self.budget = self.whole_budget = budget
+        self.columns = problem.columns
+        if isinstance(self.columns, MemoryColumns):
+            inputs = self.columns.inputs.to(options.dtype)
+            self.columns = MemoryColumns(self.columns.terms, inputs)
+        n_inputs = len(problem.spec.input_feature)
+        self.pool: Pool | None = None
+        if options.batch_size:
+            needed = pool_bytes(
+                self.columns, n_inputs, options.batch_size, options.dtype
+            )
+            if 0 < needed <= self.budget // 2:
+                self.pool = Pool(self.columns, self.first_row, n_inputs, options.dtype)
+                self.budget -= needed
+
+    # --- Rows ------------------------------------------------------------------------
+
+    def chunks(self, n_models: int, n_active: int, budget: int = 0) -> list[slice]:
+        """Row blocks whose activations stay within the memory budget."""
+        row_bytes = self._row_bytes(n_models, n_active)
+        return cut_rows(self.problem.n_rows, row_bytes, budget or self.budget)
+
+    def _row_bytes(self, n_models: int, n_active: int) -> int:
+        h1, h2 = self.problem.spec.hidden
+        itemsize = torch.finfo(self.options.dtype).bits // 8
+        # Autograd keeps about three tensors of each layer; the design is float64.
+        return n_models * (
+            max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
+            + 4 * 8 * self.problem.n_terms
+        )
+
+    def only_supported_inputs(self, params: Tensor, members: Members) -> Tensor:
+        """Clear the first layer of inputs that a member may not read."""
+        mask = members.input_support[:, self.modulator.input_feature]
+        weights = unpack(self.problem.spec, params)
+        weights.first.mul_(mask.unsqueeze(1))
+        return params
+
+    # --- Design ----------------------------------------------------------------------
+
+    def block(self, bent: Bent, rows: slice, noise: RowNoise | None = None) -> Tensor:
+        """`phi * (1 + g)` for some rows and their noise, (K, rows, q) in float64."""
+        terms, inputs = self.columns.read(rows)
+        drawn = None if noise is None else noise(rows)
+        return self.bend(bent, terms, inputs.to(self.options.dtype), drawn)
+
+    def bend(
+        self, bent: Bent, terms: Tensor, inputs: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """The same for rows that have been read, (K, m, q)."""
+        problem = self.problem
+        support = bent.members.support[:, problem.term_feature].unsqueeze(1)
+        if bent.n_active == 0:
+            return terms * support
+        with self._rounding():
+            bend = self.modulator(bent.params, inputs, bent.active, noise)
+        bend = bend.double()
+        p = problem.spec.n_features
+        n_models, n_rows, _ = bend.shape
+        # Padding entries of `active` point at p, a column that is cut off again.
+        full = bend.new_zeros(n_models, n_rows, p + 1)
+        slots = torch.where(bent.mask.gather(1, bent.active), bent.active, p)
+        slots = slots.unsqueeze(1).expand(-1, n_rows, -1)
+        full = full.scatter(2, slots, bend)
+        return terms * (1 + full[..., problem.term_feature]) * support
+
+    def _rounding(self) -> contextlib.AbstractContextManager[object]:
+        if self.options.matmul != "bf16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.problem.device.type, dtype=torch.bfloat16)
+
+    def design(self, bent: Bent, noise: RowNoise | None = None) -> Design:
+        """The design of all rows, without gradient; kept when there is room."""
+        blocks, keep = self._plan(bent)
+
+        @torch.no_grad()
+        def make(rows: slice) -> Tensor:
+            return self.block(bent, rows, noise)
+
+        return Design(make, blocks, self.problem.n_terms, keep)
+
+    def _plan(self, bent: Bent) -> tuple[list[slice], bool]:
+        """Blocks of rows, and whether their designs may be kept beside them."""
+        n_models, n_active = bent.members.n_models, bent.n_active
+        blocks = self.chunks(n_models, n_active)
+        whole = 8 * n_models * self.problem.n_rows * self.problem.n_terms
+        if len(blocks) == 1 or whole > self.budget // 2:
+            return blocks, len(blocks) == 1
+        return self.chunks(n_models, n_active, self.budget - whole), True
+
+    def price(self, members: Members, square: Tensor) -> CoefPenalty:
+        """The penalty, priced by the mean squares (K, q) of the design's columns."""
+        if not self.options.scale_contributions:
+            return members.penalty
+        weight = torch.zeros_like(members.penalty.weight)
+        weight.index_add_(1, members.penalty.column_feature, square)
+        # Size to the power of the penalty: then only `|beta_j| * size` is priced.
+        size = weight.sqrt().clamp(min=1e-12)
+        return members.penalty.reweighted(size**members.penalty.power)
+
+    def penalty_of(self, members: Members, design: Design | Tensor) -> CoefPenalty:
+        """The penalty, priced by the size of the design's columns if asked for."""
+        if not self.options.scale_contributions:
+            return members.penalty
+        rows = self.problem.rows(members.weight)
+        return self.price(members, mean_squares(design, rows))
+
+    # --- Objective and gradient ------------------------------------------------------
+
+    def differentiate(
+        self, bent: Bent, rows: Rows, at: Coefficients, noise: RowNoise | None
+    ) -> Point:
+        """Profiled objective and its gradient, coefficients solved from `at`."""
+        params = bent.params.detach().requires_grad_(True)
+        leaf = Bent(params, bent.members, bent.active, bent.mask)
+        blocks, _ = self._plan(bent)
+        graph = None
+        if len(blocks) == 1:
+            with torch.enable_grad():
+                graph = self.block(leaf, blocks[0], noise)
+            design = as_design(graph.detach())
+        else:
+            design = self.design(bent, noise)
+        here = expand(design, rows, at, square=self.options.scale_contributions)
+        penalty = self.price(bent.members, here.square)
+        n_steps = 1 if self.problem.family.scaled_target else GLM_INNER_STEPS
+        for step in range(n_steps):
+            if step > 0:
+                here = expand(design, rows, at)
+            ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
+            at = step_from(here, design, rows, ridge).coefficients
+        gradient, eta = self._gradient(leaf, rows, penalty, at, noise, blocks, graph)
+        objective = rows.objective(eta, penalty.value(at.coef))
+        return Point(at, objective, gradient, eta, penalty)
+
+    def _gradient(
+        self,
+        leaf: Bent,
+        rows: Rows,
+        penalty: CoefPenalty,
+        at: Coefficients,
+        noise: RowNoise | None,
+        blocks: list[slice],
+        graph: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient (K, P) at fixed coefficients, and `eta` (K, n).
+
+        `graph` is the only block, if it has been made with gradient already.
+        """
+        gradient, etas = torch.zeros_like(leaf.params), []
+        for some in blocks:
+            if graph is None:
+                with torch.enable_grad():
+                    block = self.block(leaf, some, noise)
+            else:
+                block = graph
+            part = rows.part(some)
+            eta = part.eta(block.detach(), at.coef, at.intercept)
+            etas.append(eta)
+            if leaf.n_active > 0:
+                upstream = self.upstream(part, penalty, block.detach(), eta, at)
+                gradient += torch.autograd.grad(block, leaf.params, upstream)[0]
+        eta = etas[0] if len(etas) == 1 else torch.cat(etas, 1)
+        return rows.ranks.total(gradient), eta
+
+    def differentiate_batch(
+        self,
+        bent: Bent,
+        penalty: CoefPenalty,
+        at: Coefficients,
+        batch: Tensor,
+        ahead: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Gradient estimated on a batch; coefficients and prices stay, (K, P).
+
+        `batch` (m,) numbers rows over all ranks, and its `noise` is (m, h1); `ahead`
+        are rows that later batches will ask for.
+        """
+        params = bent.params.detach().requires_grad_(True)
+        gradient = torch.zeros_like(params)
+        if bent.n_active == 0:
+            return gradient
+        leaf = Bent(params, bent.members, bent.active, bent.mask)
+        own = self._own(batch)
+        index = batch[own] - self.first_row
+        rows = self.problem.rows(bent.members.weight)
+        row_bytes = self._row_bytes(bent.members.n_models, bent.n_active)
+        blocks = cut_rows(len(index), row_bytes, self.budget) if len(index) else []
+        for some in blocks:
+            where = index[some].to(self.problem.device)
+            terms, inputs = self._take(index[some], ahead)
+            drawn = None if noise is None else noise[own][some].to(inputs)
+            with torch.enable_grad():
+                block = self.bend(leaf, terms, inputs, drawn)
+            # Weights of the batch stand for those of all rows.
+            weight = bent.members.weight[:, where] * (self.n_total / len(batch))
+            part = replace(rows.part(where), weight=weight)
+            eta = part.eta(block.detach(), at.coef, at.intercept)
+            upstream = self.upstream(part, penalty, block.detach(), eta, at)
+            gradient += torch.autograd.grad(block, params, upstream)[0]
+        return self.problem.ranks.total(gradient)
+
+    def _own(self, batch: Tensor) -> Tensor:
+        """Which rows of a batch this process holds, (m,)."""
+        last = self.first_row + self.problem.n_rows
+        return (batch >= self.first_row) & (batch < last)
+
+    def _take(self, index: Tensor, ahead: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.pool is None:
+            where = index.to(self.problem.device)
+            terms, inputs = self.columns.take(where)
+            return terms, inputs.to(self.options.dtype)
+        coming = index[:0] if ahead is None else ahead[self._own(ahead)]
+        return self.pool.take(index, coming - self.first_row)
+
+    def upstream(
+        self,
+        rows: Rows,
+        penalty: CoefPenalty,
+        design: Tensor,
+        eta: Tensor,
+        at: Coefficients,
+    ) -> Tensor:
+        """Derivative of the objective in the design, coefficients fixed, (K, n, q)."""
+        upstream = -rows.score(eta).unsqueeze(-1) * at.coef.unsqueeze(1)
+        if self.options.scale_contributions:
+            # The price of feature j is the size of its columns to the power of the
+            # penalty; the network moves it: d size**power = power size**(power - 2) ...
+            power = penalty.power
+            value = penalty.strength.unsqueeze(-1) * penalty.norm(at.coef) ** power
+            size = penalty.weight ** (1 / power)
+            factor = penalty.spread(value * power * size ** (power - 2)).unsqueeze(1)
+            upstream = upstream + factor * rows.weight.unsqueeze(-1) * design
+        return upstream
+
+    @torch.no_grad()
+    def evaluate(self, bent: Bent, rows: Rows, at: Coefficients) -> Point:
+        """Noise-free profiled objective, without gradient."""
+        design = self.design(bent)
+        here = expand(design, rows, at, square=self.options.scale_contributions)
+        penalty = self.price(bent.members, here.square)
+        ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
+        step = step_from(here, design, rows, ridge)
+        at, eta = step.coefficients, step.eta
+        if eta is None:
+            eta = rows.eta(design, at.coef, at.intercept)
+        objective = rows.objective(eta, penalty.value(at.coef))
+        return Point(at, objective, bent.params.new_zeros(0), eta, penalty)
+
+    @torch.no_grad()
+    def solve_exactly(self, bent: Bent, start: Coefficients | None) -> InnerSolution:
+        """Noise-free design and inner optimum, with exact zeros."""
+        design = self.design(bent)
+        penalty = self.penalty_of(bent.members, design)
+        rows = self.problem.rows(bent.members.weight)
+        return solve_coefficients(design, rows, penalty, start)
+
+    @torch.no_grad()
+    def eta(self, bent: Bent, at: Coefficients) -> Tensor:
+        """Linear predictor of the own rows, (K, n)."""
+        rows = self.problem.rows(bent.members.weight)
+        return rows.eta(self.design(bent), at.coef, at.intercept)
+
+    def profile(self, bent: Bent) -> Point:
+        """Profiled objective and gradient with the inner problem solved exactly."""
+        exact = self.solve_exactly(bent, None)
+        at, rows = exact.coefficients, self.problem.rows(bent.members.weight)
+        penalty = self.penalty_of(bent.members, self.design(bent))
+        params = bent.params.detach().requires_grad_(True)
+        leaf = Bent(params, bent.members, bent.active, bent.mask)
+        blocks, _ = self._plan(bent)
+        gradient, eta = self._gradient(leaf, rows, penalty, at, None, blocks)
+        return Point(at, exact.objective, gradient, eta, penalty)
+
+    def choose_active(self, members: Members, coef: Tensor) -> Tensor:
+        """Features worth modulating, as a mask (K, p)."""
+        norm = members.penalty.norm(coef)
+        largest = norm.amax(-1, keepdim=True)
+        mask = (norm > ACTIVE_SHARE * largest) & members.support
+        return agree(self.problem.ranks, mask.long()).bool()
+
+
+def choose_budget(problem: Problem, options: Options) -> int:
+    """Memory in bytes, the same on every rank: no more than a GPU has free."""
+    budget, device = options.memory_budget, problem.device
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device)
+        free -= torch.cuda.memory_allocated(device)
+        budget = min(budget, int(FREE_SHARE * free))
+    return min(problem.ranks.gather(budget))
+
+
+def pad_active(mask: Tensor) -> Tensor:
+    """Indices of the true entries, (K, a); short rows are padded with false ones."""
+    n_active = int(mask.sum(-1).max()) if mask.numel() else 0
+    order = torch.argsort(mask.to(torch.int8), dim=-1, descending=True, stable=True)
+    return order[:, :n_active]
