@@ -19,6 +19,7 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.network import Modulator, NetworkSpec, keep_inputs, unpack
+from sknimo.prediction import Predictor, compile_predictor
 
 # Activations of one block of rows at prediction.
 BLOCK_BYTES = 64 * 2**20
@@ -26,8 +27,19 @@ BLOCK_BYTES = 64 * 2**20
 BLOCK_ROWS = 8192
 
 
+class Compiled:
+    """A place for what was compiled from a model, by device.
+
+    It is no field: copies, pickles and comparisons do without it.
+    """
+
+    __slots__ = ("_predictors",)
+
+    _predictors: dict[torch.device, Predictor]
+
+
 @dataclass(frozen=True, slots=True)
-class FittedModel:
+class FittedModel(Compiled):
     """Features, family and M members.
 
     Attributes
@@ -134,10 +146,36 @@ class FittedModel:
         """Contribution of each feature; with `base_value` they sum to eta, (n, p)."""
         return self.features.per_feature(self.term_contributions(table))
 
-    def eta(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
-        """Linear predictor, (n,)."""
-        eta = self.base_value + self.term_contributions(table).sum(axis=1)
+    def eta(
+        self,
+        table: np.ndarray,
+        offset: np.ndarray | None = None,
+        device: torch.device | None = None,
+    ) -> np.ndarray:
+        """Linear predictor, (n,), by default on the CPU.
+
+        The sum of `base_value` and the contributions up to rounding, without working
+        them out one by one.
+        """
+        predictor = self._predictor(device or torch.device("cpu"))
+        eta = predictor.eta(table, self.blocks(len(table)))
         return eta if offset is None else eta + offset
+
+    def _predictor(self, device: torch.device) -> Predictor:
+        """What `eta` needs, compiled on first use; threads may both compile it."""
+        made: dict[torch.device, Predictor] = getattr(self, "_predictors", {})
+        if device not in made:
+            compiled = compile_predictor(
+                self.features,
+                self.spec,
+                self.coef,
+                self.intercept,
+                self.params,
+                self.modulated,
+            )
+            made = made | {device: compiled.to(device)}
+            object.__setattr__(self, "_predictors", made)
+        return made[device]
 
     def mean(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
         """Mean response, (n,)."""

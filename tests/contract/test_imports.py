@@ -43,12 +43,14 @@ ALLOWED = {
         "sknimo.ranks",
     },
     "datasets": {"numpy", "sknimo.families"},
+    "prediction": {"numpy", "torch", "sknimo.features", "sknimo.network"},
     "model": {
         "numpy",
         "torch",
         "sknimo.families",
         "sknimo.features",
         "sknimo.network",
+        "sknimo.prediction",
     },
     "solver": {
         "numpy",
