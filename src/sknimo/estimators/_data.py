@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar, column_or_1d
 
 from sknimo.families import Family
@@ -157,14 +158,20 @@ def choose_batch_size(batch_size: Any, n_rows: int) -> int:
     return int(batch_size) if batch_size < n_rows else 0
 
 
-def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Row weights as floats, never negative and not all zero."""
+def read_weight(
+    sample_weight: Any, n_rows: int, first_row: int = 0, is_block: bool = False
+) -> np.ndarray:
+    """Row weights as floats, never negative and not all zero.
+
+    `first_row` is what messages call the first of them here and below; a block of rows
+    among others may weigh nothing.
+    """
     if sample_weight is None:
         return np.ones(n_rows)
     if isinstance(sample_weight, Real):
         weight = np.full(n_rows, float(sample_weight))
     else:
-        weight = read_vector(sample_weight, "sample_weight")
+        weight = read_vector(sample_weight, "sample_weight", first_row)
     if weight.shape != (n_rows,):
         raise ValueError(
             f"sample_weight must be one number per row: expected shape ({n_rows},), "
@@ -174,19 +181,19 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
     if bad.any():
         row = int(bad.argmax())
         raise ValueError(
-            f"sample_weight must be finite and not negative, row {row} has "
-            f"{weight[row]}."
+            f"sample_weight must be finite and not negative, row {first_row + row} "
+            f"has {weight[row]}."
         )
-    if not (weight > 0).any():
+    if not (is_block or (weight > 0).any()):
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
     return weight
 
 
-def read_offset(offset: Any, n_rows: int) -> np.ndarray:
+def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:
     """Offset as floats, zero when not given."""
     if offset is None:
         return np.zeros(n_rows)
-    values = read_vector(offset, "offset")
+    values = read_vector(offset, "offset", first_row)
     if values.shape != (n_rows,):
         raise ValueError(
             f"offset must be one number per row: expected shape ({n_rows},), got "
@@ -195,51 +202,68 @@ def read_offset(offset: Any, n_rows: int) -> np.ndarray:
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
         raise ValueError(
-            f"offset must be finite, row {row} has {values[row]}. An exposure of zero "
-            "has no logarithm; drop such rows."
+            f"offset must be finite, row {first_row + row} has {values[row]}. An "
+            "exposure of zero has no logarithm; drop such rows."
         )
     return values
 
 
-def read_numeric_target(y: Any) -> np.ndarray:
+def read_numeric_target(y: Any, first_row: int = 0) -> np.ndarray:
     """A numeric target as a float vector; NaN and infinity are refused by row."""
     column = column_or_1d(y, warn=True)
     try:
-        target = read_vector(column, "y")
+        target = read_vector(column, "y", first_row)
     except ValueError as error:
         raise ValueError(f"{error} Use NIMOClassifier for labels.") from error
-    _refuse_missing(target)
+    _refuse_missing(target, first_row)
     return target
 
 
-def read_labels(y: Any) -> np.ndarray:
+def read_labels(y: Any, first_row: int = 0) -> np.ndarray:
     """Class labels as a vector; missing ones are refused by row."""
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "f":
-        _refuse_missing(labels)
+        _refuse_missing(labels, first_row)
     elif labels.dtype.kind == "O":
         absent = [is_missing(label) for label in labels]
-        _refuse_missing(np.where(absent, np.nan, 0.0))
+        _refuse_missing(np.where(absent, np.nan, 0.0), first_row)
     return labels
 
 
-def _refuse_missing(target: np.ndarray) -> None:
+def check_classes(classes: np.ndarray) -> None:
+    """Refuse labels that are not two."""
+    if len(classes) > 2:
+        kind = type_of_target(classes, input_name="y", raise_unknown=True)
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"{kind} with {len(classes)} classes."
+        )
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds a single class ({classes[0]!r}); two classes are needed."
+        )
+
+
+def _refuse_missing(target: np.ndarray, first_row: int) -> None:
     """Refuse NaN and infinity in a target, naming the first row."""
     bad = ~np.isfinite(target)
     if bad.any():
         row = int(bad.argmax())
         kind = "NaN" if np.isnan(target[row]) else "infinity (inf)"
         raise ValueError(
-            f"Input y contains {kind}, first at row {row}. Drop such rows first."
+            f"Input y contains {kind}, first at row {first_row + row}. Drop such rows "
+            "first."
         )
 
 
-def check_domain(target: np.ndarray, weight: np.ndarray, family: Family) -> None:
+def check_domain(
+    target: np.ndarray, weight: np.ndarray, family: Family, first_row: int = 0
+) -> None:
     """Refuse targets that the family cannot have produced, naming the row."""
     outside = ~family.in_domain(torch.as_tensor(target)).numpy() & (weight > 0)
     if outside.any():
         row = int(outside.argmax())
         raise ValueError(
-            f"The {family.name} family needs {family.domain} in y; row {row} has "
-            f"{target[row]:g}."
+            f"The {family.name} family needs {family.domain} in y; row "
+            f"{first_row + row} has {target[row]:g}."
         )

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._data import (
     Target,
+    check_classes,
     check_option,
     read_labels,
     read_numeric_target,
@@ -88,17 +89,8 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
     def _read_target(self, y: Any) -> Target:
         labels = read_labels(y)
         check_classification_targets(labels)
-        kind = type_of_target(labels, input_name="y", raise_unknown=True)
         classes = np.unique(labels)
-        if len(classes) > 2:
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{kind} with {len(classes)} classes."
-            )
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds a single class ({classes[0]!r}); two classes are needed."
-            )
+        check_classes(classes)
         return Target((labels == classes[1]).astype(np.float64), classes)
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:

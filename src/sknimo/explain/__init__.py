@@ -26,6 +26,7 @@ from sknimo.explain._mixin import Explainable
 from sknimo.explain._price import (
     Price,
     TrainingFacts,
+    describe_sample,
     describe_training,
     price_of_nonlinearity,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "TrainingFacts",
     "clean",
     "correction_curve",
+    "describe_sample",
     "describe_training",
     "effect_curve",
     "effects",

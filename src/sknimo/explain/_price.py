@@ -309,25 +309,54 @@ def describe_training(
     True
     """
     solver = _Solver(model, y, weight, offset)
-    kept = spread_rows(len(table), MAX_ROWS)
-    share = check_weight(weight, len(table))[kept]
-    swap = fit_gauge(model, table[kept], share)
     shift = None if offset is None else np.asarray(offset, dtype=float)
     width = len(model.features.term_feature)
     empty = torch.zeros(1, len(table), width, dtype=torch.float64)
+    facts = describe_sample(
+        model,
+        table,
+        weight,
+        shift,
+        n_samples=len(table) if n_samples is None else n_samples,
+        deviance=solver.deviance(torch.as_tensor(model.eta(table, shift))),
+        null_deviance=solver.deviance(solver.solve(empty)),
+        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
+    )
+    levels = count_levels(facts.effects.levels, table, weight)
+    return replace(facts, effects=replace(facts.effects, levels=levels))
+
+
+def describe_sample(
+    model: FittedModel,
+    table: np.ndarray,
+    weight: np.ndarray | None,
+    offset: np.ndarray | None,
+    *,
+    n_samples: int,
+    deviance: float,
+    null_deviance: float,
+    glm_deviance: float,
+) -> TrainingFacts:
+    """The same from some of the rows, with deviances that are known of all.
+
+    Levels count no rows yet.
+    """
+    kept = spread_rows(len(table), MAX_ROWS)
+    share = check_weight(weight, len(table))[kept]
+    swap = fit_gauge(model, table[kept], share)
     found = effects(
         model,
         table[kept],
         weight=share,
-        offset=None if shift is None else shift[kept],
+        offset=None if offset is None else offset[kept],
         swap=swap,
         max_rows=_ranking_rows(model),
     )
     return TrainingFacts(
-        n_samples=len(table) if n_samples is None else n_samples,
+        n_samples=n_samples,
         swap=swap,
-        effects=replace(found, levels=count_levels(found.levels, table, weight)),
-        deviance=solver.deviance(torch.as_tensor(model.eta(table, shift))),
-        null_deviance=solver.deviance(solver.solve(empty)),
-        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
+        effects=found,
+        deviance=deviance,
+        null_deviance=null_deviance,
+        glm_deviance=glm_deviance,
     )
