@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -23,6 +24,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit
 
+import sknimo.estimators._batches as batches
 import sknimo.estimators._restarts as restarts
 import sknimo.estimators._search as search
 import sknimo.estimators._verdict as verdict
@@ -102,7 +104,7 @@ def idle(monkeypatch):
 
 def assert_same(est, expected, X):
     """Two fits that are equal to the last bit."""
-    for name in ("coef_", "intercept_", "alpha_", "network_alpha_", "log_evidence_"):
+    for name in ("coef_", "intercept_", "alpha_", "network_alpha_"):
         assert np.array_equal(getattr(est, name), getattr(expected, name)), name
     for name in ("coef", "intercept", "params", "modulated"):
         assert torch.equal(getattr(est.model_, name), getattr(expected.model_, name))
@@ -271,6 +273,67 @@ class TestFolder:
         idle()
         again = make(tmp_path, random_state=np.random.RandomState(3)).fit(X, y)
         assert_same(again, first, X)
+
+
+class TestBatches:
+    """A search on batches: its trials and its members are one state each."""
+
+    SHORT = {"batch_size": 40, "max_iter": 20, "hidden": (4, 4), "cv": 3}
+
+    def make(self, folder):
+        return NIMORegressorCV(**self.SHORT, random_state=0, checkpoint=folder)
+
+    def test_an_interrupted_search_resumes(self, data, tmp_path, monkeypatch):
+        expected, real, calls = self.make(None).fit(*data), batches.solve, []
+
+        def fail_at(number):
+            def solve(*args, **kwargs):
+                calls.append(kwargs["name"])
+                if len(calls) == number:
+                    raise KeyboardInterrupt
+                return real(*args, **kwargs)
+
+            calls.clear()
+            monkeypatch.setattr(batches, "solve", solve)
+
+        assert expected.n_members_ > 0
+        fail_at(2)
+        with pytest.raises(KeyboardInterrupt):
+            self.make(tmp_path).fit(*data)
+        trials, members = (tmp_path / f"{name}.safetensors" for name in calls)
+        written = trials.stat().st_mtime_ns
+        assert not members.exists()
+        fail_at(None)
+        assert_same(self.make(tmp_path).fit(*data), expected, data[0])
+        assert members.exists()
+        assert trials.stat().st_mtime_ns == written
+        assert_same(self.make(tmp_path).fit(*data), expected, data[0])
+
+    def test_states_within_a_run_resume(self, data, tmp_path, monkeypatch):
+        """Saved at every check, interrupted at several."""
+        expected = self.make(None).fit(*data)
+        real_solve, real_save, saved = batches.solve, Checkpoint.save, []
+
+        def solve(problem, members, options, **others):
+            eager = replace(options, checkpoint_seconds=0.0)
+            return real_solve(problem, members, eager, **others)
+
+        def save(checkpoint, name, tensors, facts):
+            real_save(checkpoint, name, tensors, facts)
+            saved.append(name)
+            if len(saved) % 7 == 0:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(batches, "solve", solve)
+        monkeypatch.setattr(Checkpoint, "save", save)
+        for n_interrupted in range(1000):  # noqa: B007
+            try:
+                est = self.make(tmp_path).fit(*data)
+            except KeyboardInterrupt:
+                continue
+            break
+        assert n_interrupted > 2
+        assert_same(est, expected, data[0])
 
 
 class TestOtherWork:

@@ -28,6 +28,7 @@ from torch import Tensor
 from sknimo.estimators._data import BATCH_ROWS
 from sknimo.estimators._folds import Fold
 from sknimo.estimators._path import GlmPath, fit_path, standard_error
+from sknimo.estimators._resume import TaskStore
 from sknimo.estimators._verdict import Verdict
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Options, Problem, Rows, Solution, solve
@@ -108,6 +109,7 @@ def search_batches(
     folds: list[Fold],
     options: BatchOptions,
     random: np.random.RandomState,
+    store: TaskStore,
 ) -> BatchSearch:
     """Choose penalties on the first fold, then train one member per fold."""
     folds = folds[: options.n_members]
@@ -115,6 +117,8 @@ def search_batches(
     pairs = [(s * largest, rate) for s in ALPHA_SHARES for rate in NETWORK_ALPHAS]
     seed = int(random.randint(2**31 - 1))
     trials = _train(
+        store,
+        "trials",
         problem,
         _members(problem, folds[:1] * len(pairs), pairs, (seed,) * len(pairs)),
         options,
@@ -129,6 +133,8 @@ def search_batches(
         folds, seeds, final = folds[:1], (seed,), _only(trials, best)
     else:
         final = _train(
+            store,
+            "members",
             problem,
             _members(problem, folds, [chosen] * len(folds), seeds),
             options,
@@ -186,6 +192,8 @@ def _members(
 
 
 def _train(
+    store: TaskStore,
+    stage: str,
     problem: Problem,
     members: Members,
     options: BatchOptions,
@@ -211,6 +219,8 @@ def _train(
             memory_budget=options.memory_budget // 2,
             progress=options.progress,
         ),
+        checkpoint=store.checkpoint,
+        name=store.name(stage, (members, n_passes, noise_seed)),
     )
 
 

@@ -166,7 +166,7 @@ class EvidenceSearch(BaseNIMO):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
         *,
@@ -307,6 +307,7 @@ class EvidenceSearch(BaseNIMO):
                 progress=bool(self.verbose),
             ),
             random,
+            store,
         )
         keeps = search.verdict.keeps_network
         model = (
