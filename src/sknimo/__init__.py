@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         NIMOClassifierCV,
         NIMORegressor,
         NIMORegressorCV,
+        RowBlocks,
         load,
     )
 
@@ -23,6 +24,7 @@ __all__ = [
     "NIMOClassifierCV",
     "NIMORegressor",
     "NIMORegressorCV",
+    "RowBlocks",
     "SeparationWarning",
     "__version__",
     "load",

@@ -3,11 +3,13 @@
 from sknimo.estimators._load import load
 from sknimo.estimators._models import NIMOClassifier, NIMORegressor
 from sknimo.estimators._search import NIMOClassifierCV, NIMORegressorCV
+from sknimo.rows import RowBlocks
 
 __all__ = [
     "NIMOClassifier",
     "NIMOClassifierCV",
     "NIMORegressor",
     "NIMORegressorCV",
+    "RowBlocks",
     "load",
 ]

@@ -21,6 +21,7 @@ from sknimo.estimators._curves import choose_curves
 from sknimo.estimators._data import (
     Target,
     TrainingSet,
+    certain,
     check_domain,
     check_option,
     merge_rows,
@@ -30,6 +31,7 @@ from sknimo.estimators._data import (
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
+from sknimo.estimators._streams import StreamOptions, TargetReader
 from sknimo.estimators._threads import torch_threads
 from sknimo.explain import Explainable, describe_training
 from sknimo.families import Family
@@ -37,6 +39,7 @@ from sknimo.features import (
     FeatureMap,
     FeatureOptions,
     Table,
+    TableSchema,
     check_finite,
     drop_unused_levels,
     encode_table,
@@ -46,14 +49,13 @@ from sknimo.features import (
     read_table,
 )
 from sknimo.model import FittedModel
-from sknimo.network import make_spec
+from sknimo.network import NetworkSpec, make_spec
+from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
 MIN_SAMPLES = 3
-# Linear predictors beyond this, with hardly any deviance left, mean separation.
-SEPARATION_ETA = 30.0
 
 
 class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
@@ -86,17 +88,18 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         return tags
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+        self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None
     ) -> Self:
         """Fit the model.
 
         Parameters
         ----------
-        X : array or data frame of shape (n_samples, n_features)
+        X : array or data frame of shape (n_samples, n_features), or RowBlocks
             Numeric columns are standardised inside; text, categorical and enum columns
-            of a data frame are categories.
+            of a data frame are categories. Blocks of rows and memory-mapped arrays are
+            read piece by piece.
         y : array of shape (n_samples,)
-            Target.
+            Target; part of the blocks if there are any.
         sample_weight : array of shape (n_samples,), optional
             Row weights. Integer weights equal repetition, zero weights deletion.
         offset : array of shape (n_samples,), optional
@@ -121,9 +124,18 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     def _read_target(self, y: Any) -> Target:
         """Target as numbers."""
 
+    @abstractmethod
+    def _target_reader(self) -> TargetReader:
+        """The same for targets that come in blocks."""
+
     def _read_training_set(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, family: Family
     ) -> TrainingSet:
+        if isinstance(X, RowBlocks):
+            raise ValueError(
+                f"{type(self).__name__} needs the table in memory; blocks of rows are "
+                "for NIMORegressor and NIMOClassifier."
+            )
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -184,16 +196,39 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         family: Family,
     ) -> FeatureMap:
         """Bases, references and scales; curves by evidence where asked for."""
-        names = self._names(table.shape[1])
-        options = FeatureOptions(
-            self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
-        )
+        names, options = self._names(table.shape[1]), self._feature_options()
         levels = read.levels or (None,) * table.shape[1]
         with torch_threads(len(table)):
             options = choose_curves(
                 table, names, weight, levels, options, target, offset, family
             )
         return fit_features(table, names, weight, levels, options)
+
+    def _feature_options(self) -> FeatureOptions:
+        return FeatureOptions(
+            self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
+        )
+
+    def _stream_options(self, memory_budget: float, checkpoint: Any) -> StreamOptions:
+        """How blocks of rows are to be read."""
+        check_option("missing", self.missing, ("error", "indicator"))
+        check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
+        return StreamOptions(
+            self._feature_options(),
+            self.categorical,
+            self.missing == "indicator",
+            self._apply_formula,
+            memory_budget,
+            checkpoint is not None,
+        )
+
+    def _learn_names(self, schema: TableSchema) -> None:
+        """Number and names of the columns, as `validate_data` learns them."""
+        self.n_features_in_ = len(schema.names)
+        if schema.is_named:
+            self.feature_names_in_ = np.array(schema.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _check_n_samples(self, n_samples: int) -> None:
         if n_samples < MIN_SAMPLES:
@@ -269,7 +304,8 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self)
         table = self._read_table(X, reset=False)
-        return self.model_.eta(table, read_offset(offset, len(table)))
+        device = prediction_device(getattr(self, "device", "auto"))
+        return self.model_.eta(table, read_offset(offset, len(table)), device)
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.
@@ -320,6 +356,16 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def prediction_device(name: str) -> torch.device:
+    """Where to predict: on a GPU only if asked for, and only where there is one.
+
+    With "auto" it would depend on the machine, to the last bits, what a row gets; and a
+    model that was fitted on a GPU is served where there is none.
+    """
+    there = name == "cuda" and torch.cuda.is_available()
+    return torch.device("cuda" if there else "cpu")
+
+
 def state_problem(
     data: TrainingSet,
     family: Family,
@@ -331,13 +377,7 @@ def state_problem(
 ) -> Problem:
     """Tensors of a training set and the network that will see them."""
     features = data.features
-    spec = make_spec(
-        features.input_feature.tolist(),
-        features.n_features,
-        hidden,
-        position_code,
-        mask,
-    )
+    spec = state_network(features, hidden, position_code, mask)
     return Problem.in_memory(
         terms=torch.as_tensor(features.terms(data.table)),
         term_feature=torch.as_tensor(features.term_feature),
@@ -350,10 +390,18 @@ def state_problem(
     ).to(device)
 
 
+def state_network(
+    features: FeatureMap, hidden: tuple[int, int], position_code: str, mask: bool
+) -> NetworkSpec:
+    """The network that sees these features."""
+    owner = features.input_feature.tolist()
+    return make_spec(owner, features.n_features, hidden, position_code, mask)
+
+
 def is_separated(model: FittedModel, data: TrainingSet) -> bool:
     """Whether a binary fit predicts every row with certainty."""
     if model.family.name != "binomial":
         return False
     eta = model.eta(data.table, data.offset)
     loss = model.family.loss(torch.as_tensor(data.y), torch.as_tensor(eta)).numpy()
-    return bool(np.abs(eta).max() > SEPARATION_ETA and loss.max() < 1e-3)
+    return certain(float(np.abs(eta).max()), float(loss.max()))

@@ -23,6 +23,9 @@ MERGE_CELLS = 2_000_000
 # Tables up to this many rows are trained on whole.
 FULL_BATCH_ROWS = 20_000
 BATCH_ROWS = 1024
+# Linear predictors beyond this, with hardly any deviance left, mean separation.
+SEPARATION_ETA = 30.0
+SEPARATION_LOSS = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,11 @@ def merge_rows(
         keys[:, 0].copy(),
         place,
     )
+
+
+def certain(largest_eta: float, largest_loss: float) -> bool:
+    """Whether all of some rows are predicted with certainty: separated classes."""
+    return largest_eta > SEPARATION_ETA and largest_loss < SEPARATION_LOSS
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from sknimo.estimators._base import (
     BaseNIMO,
     DeviceName,
     choose_device,
     is_separated,
+    state_network,
     state_problem,
 )
 from sknimo.estimators._data import (
@@ -28,11 +28,24 @@ from sknimo.estimators._data import (
     choose_batch_size,
 )
 from sknimo.estimators._docs import document
+from sknimo.estimators._passes import (
+    CACHE_BYTES,
+    describe_stream,
+    fit_budget,
+    hold_out,
+    judge_rows,
+    open_stream_store,
+    state_stream,
+)
+from sknimo.estimators._resume import TaskStore, check_folder, open_store
+from sknimo.estimators._streams import StreamedSet, find_rows, read_stream
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning
 from sknimo.model import FittedModel
 from sknimo.network import CodeName
 from sknimo.penalties import PenaltyName, make_penalty
+from sknimo.ranks import ALONE, Ranks
+from sknimo.rows import RowBlocks
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 
 DtypeName = Literal["float32", "float64"]
@@ -65,6 +78,15 @@ class Certificate:
     status: str
 
 
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """What is drawn before a fit to streamed rows."""
+
+    network: int
+    noise: int
+    order: int
+
+
 class FixedPenalties(BaseNIMO):
     """Parameters and fit of the plain estimators."""
 
@@ -91,7 +113,8 @@ class FixedPenalties(BaseNIMO):
         device: str = "auto",
         dtype: str = "float64",
         batch_size: Any = "auto",
-        memory_budget: float = 64e6,
+        memory_budget: float = 1e9,
+        checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -132,12 +155,16 @@ class FixedPenalties(BaseNIMO):
         self.dtype = dtype
         self.batch_size = batch_size
         self.memory_budget = memory_budget
+        self.checkpoint = checkpoint
         self.verbose = verbose
         self.random_state = random_state
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
         self._check_params()
-        family = self._family()
+        rows = find_rows(X, y, sample_weight, offset)
+        if rows is not None:
+            return self._fit_rows(rows)
+        family, device = self._family(), choose_device(self.device)
         data = self._read_training_set(X, y, sample_weight, offset, family)
         problem = state_problem(
             data,
@@ -145,17 +172,67 @@ class FixedPenalties(BaseNIMO):
             hidden=(int(self.hidden[0]), int(self.hidden[1])),
             position_code=self.position_code,
             mask=self.mask,
-            device=choose_device(self.device),
+            device=device,
         )
-        random = check_random_state(self.random_state)
+        params = self.get_params(deep=False)
+        store = open_store(self.checkpoint, problem, data.weight, params)
+        random = store.random(self.random_state)
         seeds = tuple(random.randint(2**31 - 1, size=1).tolist())
         options = self._options(int(random.randint(2**31 - 1)), problem.n_rows)
-        members = self._members(problem, data, seeds, random)
+        if device.type == "cpu":
+            budget = min(options.memory_budget, CACHE_BYTES)
+            options = replace(options, memory_budget=int(budget))
+        held_out = self._hold_out(data, random) if self.early_stopping else None
+        members = self._members(problem, data.weight, held_out, seeds)
         start = self._warm_network(problem)
-        solution = solve(problem, members, options, start)
+        solution = solve(problem, members, options, start, store.checkpoint)
         model = assemble_model(data, problem, solution)
-        self._keep(model, solution, data)
+        separated = is_separated(model, data)
+        self._keep_model(model, data)
+        self._keep(solution, separated)
         return self
+
+    def _fit_rows(self, rows: RowBlocks) -> Self:
+        """The same for rows that come in blocks."""
+        family, device = self._family(), choose_device(self.device)
+        how = self._stream_options(float(self.memory_budget), self.checkpoint)
+        with read_stream(rows, self._target_reader(), family, how) as (data, schema):
+            self._learn_names(schema)
+            self._check_n_samples(data.n_total)
+            hidden = (int(self.hidden[0]), int(self.hidden[1]))
+            spec = state_network(data.features, hidden, self.position_code, self.mask)
+            problem = state_stream(data, family, spec, device)
+            params = self.get_params(deep=False)
+            store = open_stream_store(self.checkpoint, data, params, device)
+            draws = self._draw_seeds(store, data.ranks)
+            options = self._options(draws.noise, data.n_total)
+            options = fit_budget(data, problem, options, how.memory_budget)
+            held_out = None
+            if self.early_stopping:
+                held_out = hold_out(data, self.validation_fraction, draws.order)
+            members = self._members(
+                problem, data.weight, held_out, (draws.network,), data.ranks
+            )
+            start = self._warm_network(problem)
+            solution = solve(problem, members, options, start, store.checkpoint)
+            model = assemble_model(data, problem, solution)
+            judged = judge_rows(model, data)
+            if data.classes is not None:
+                self.classes_ = data.classes
+            self._show_model(model)
+            self._facts = describe_stream(model, data, problem, options, judged)
+            self._keep(solution, judged.is_separated(family))
+        return self
+
+    def _draw_seeds(self, store: TaskStore, ranks: Ranks) -> Seeds:
+        """Seeds of the first rank: the network's and the noise's as in memory."""
+        seeds = None
+        if ranks.first:
+            random = store.random(self.random_state)
+            drawn = [int(random.randint(2**31 - 1)) for _ in range(3)]
+            seeds = Seeds(*drawn)
+        shared: Seeds = ranks.share(seeds)
+        return shared
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
@@ -169,6 +246,7 @@ class FixedPenalties(BaseNIMO):
         check_number("max_iter", self.max_iter, Integral, 0)
         check_number("patience", self.patience, Integral, 1)
         check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_folder(self.checkpoint)
         check_number("delta", self.delta, Real, 0)
         check_number("validation_fraction", self.validation_fraction, Real, 0)
         if not 0 < self.delta <= 1:
@@ -203,17 +281,19 @@ class FixedPenalties(BaseNIMO):
     def _members(
         self,
         problem: Problem,
-        data: TrainingSet,
+        weight: np.ndarray,
+        held_out: np.ndarray | None,
         seeds: tuple[int, ...],
-        random: np.random.RandomState,
+        ranks: Ranks = ALONE,
     ) -> Members:
-        weight, validation = data.weight / data.weight.sum(), None
-        if self.early_stopping:
-            held_out = self._hold_out(data, random)
-            validation = np.where(held_out, data.weight, 0.0)
-            weight = np.where(held_out, 0.0, data.weight)
-            validation = validation / validation.sum()
-            weight = weight / weight.sum()
+        def share(part: np.ndarray) -> np.ndarray:
+            return part / sum(ranks.gather(part.sum()))
+
+        validation = None
+        if held_out is not None:
+            validation = share(np.where(held_out, weight, 0.0))
+            weight = np.where(held_out, 0.0, weight)
+        weight = share(weight)
         return state_members(
             problem,
             seeds,
@@ -246,11 +326,9 @@ class FixedPenalties(BaseNIMO):
             return None
         return model.params.clone()
 
-    def _keep(self, model: FittedModel, solution: Solution, data: TrainingSet) -> None:
-        """Write the fitted attributes."""
+    def _keep(self, solution: Solution, separated: bool) -> None:
+        """Write what is known of the training, and warn where there is cause."""
         status = solution.status[0]
-        separated = is_separated(model, data)
-        self._keep_model(model, data)
         self.n_iter_ = int(solution.n_iter[0])
         self.history_ = solution.history
         self.certificate_ = Certificate(
@@ -318,7 +396,7 @@ def state_members(
 
 
 def assemble_model(
-    data: TrainingSet, problem: Problem, solution: Solution
+    data: TrainingSet | StreamedSet, problem: Problem, solution: Solution
 ) -> FittedModel:
     """Fold the target's scaling into the coefficients and move to the CPU."""
     return FittedModel(
@@ -374,15 +452,22 @@ _SHARED = {
     warm_start : bool, default=False
         Start from the network of the previous fit.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one.
+        Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
+        CPU unless this is "cuda".
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
     batch_size : int or "auto", default="auto"
         Rows per step of the network's optimiser, 0 for all. "auto" takes all rows up to
         20000 and 1024 beyond. Coefficients are always solved on all rows.
-    memory_budget : float, default=64e6
-        Bytes for the network's activations; rows are processed in chunks to keep it.
-        Small chunks stay in the processor's cache; give a GPU much more.
+    memory_budget : float, default=1e9
+        Bytes that the fit may take beside a table in memory; rows are cut into blocks
+        to keep it. On a CPU blocks of 64 MB, which stay in its cache, are enough. For
+        rows that come in blocks it covers all that the fit holds; too small a budget
+        is refused with an estimate.
+    checkpoint : str or path, optional
+        Folder that keeps the state of the fit. A fit that was interrupted resumes there
+        when it is run again, with the same result to the last bit; a folder of another
+        fit is refused. The folder stays until you remove it.
     verbose : bool, default=False
         Show a progress bar when the output is a terminal.
     random_state : int, RandomState instance or None, default=None
@@ -465,7 +550,8 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         device: str = "auto",
         dtype: str = "float64",
         batch_size: Any = "auto",
-        memory_budget: float = 64e6,
+        memory_budget: float = 1e9,
+        checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
         basis: Any = "linear",
@@ -498,6 +584,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
             dtype=dtype,
             batch_size=batch_size,
             memory_budget=memory_budget,
+            checkpoint=checkpoint,
             verbose=verbose,
             random_state=random_state,
             basis=basis,

@@ -20,6 +20,7 @@ from sknimo.estimators._data import (
     read_numeric_target,
     read_weight,
 )
+from sknimo.estimators._streams import LabelReader, NumberReader
 from sknimo.families import Family, get_family
 
 REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
@@ -41,6 +42,9 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
     def _read_target(self, y: Any) -> Target:
         return Target(read_numeric_target(y))
+
+    def _target_reader(self) -> NumberReader:
+        return NumberReader()
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Predict the mean response.
@@ -92,6 +96,9 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
         classes = np.unique(labels)
         check_classes(classes)
         return Target((labels == classes[1]).astype(np.float64), classes)
+
+    def _target_reader(self) -> LabelReader:
+        return LabelReader()
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """Log-odds of the second class, shape (n_samples,)."""

@@ -1,11 +1,13 @@
 """Fit members: eliminate the coefficients, train the network, weigh the evidence."""
 
+from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
     ESTIMATED_DISPERSION,
     EvidenceOptions,
     EvidenceState,
     fit_evidence,
     linear_predictor,
+    reference_step,
     restrict,
     simplify,
     start_state,
@@ -41,7 +43,9 @@ __all__ = [
     "fit_evidence",
     "linear_predictor",
     "needed_bytes",
+    "pool_bytes",
     "profile",
+    "reference_step",
     "restrict",
     "simplify",
     "solve",

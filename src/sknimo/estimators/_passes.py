@@ -1,0 +1,257 @@
+"""A fit to streamed rows: its problem, its memory, and what is said of it afterwards.
+
+Everything here passes over the rows block by block and adds over the ranks.
+
+Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from sknimo.checkpoint import Checkpoint, fingerprint
+from sknimo.estimators._data import certain
+from sknimo.estimators._resume import FREE_PARAMETERS, TaskStore
+from sknimo.estimators._streams import StreamedSet, choose_sample_size
+from sknimo.explain import TrainingFacts, describe_sample
+from sknimo.families import Family
+from sknimo.model import FittedModel
+from sknimo.network import NetworkSpec
+from sknimo.penalties import make_penalty
+from sknimo.rows import StoredColumns, show_bytes, together
+from sknimo.solver import Members, Options, Problem, pool_bytes, solve
+
+# Cells of the table that are predicted at a time.
+BLOCK_CELLS = 1 << 18
+# Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
+FACT_RIDGE = 1e-8
+# Vectors with a number per row that are alive at the same time in a fit.
+ROW_VECTORS = 14
+# Blocks of this size stay in the cache of a processor.
+CACHE_BYTES = 64e6
+# Square matrices of the inner solve that are alive at the same time.
+GRAM_MATRICES = 12
+# A block of fewer rows than this would spend its time on overheads.
+MIN_BLOCK_ROWS = 64
+
+
+def state_stream(
+    data: StreamedSet, family: Family, spec: NetworkSpec, device: torch.device
+) -> Problem:
+    """The problem whose columns are read from the store."""
+    features = data.features
+    return Problem(
+        columns=StoredColumns(data.table, features, device),
+        term_feature=torch.as_tensor(features.term_feature),
+        term_group=torch.as_tensor(features.term_group),
+        y=torch.as_tensor(data.y),
+        offset=torch.as_tensor(data.offset),
+        family=family,
+        spec=spec,
+        ranks=data.ranks,
+    ).to(device)
+
+
+def hold_out(data: StreamedSet, fraction: float, seed: int) -> np.ndarray:
+    """Rows of this rank that judge early stopping, (n,); training keeps each class.
+
+    Every row has a random place among all. The first ones are held out, but for one row
+    of each class: the last, which is put behind all others.
+    """
+    end = data.first_row + len(data.y)
+    place = np.random.RandomState(seed).permutation(data.n_total)[data.first_row : end]
+    spared: list[int] = []
+    if data.classes is not None:
+        own = [int(place[data.y == k].max(initial=-1)) for k in (0, 1)]
+        spared = [max(last) for last in zip(*data.ranks.gather(own), strict=True)]
+    n_held_out = round(fraction * data.n_total)
+    n_held_out = int(np.clip(n_held_out, 1, data.n_total - max(len(spared), 1)))
+    moved = place - sum((place > last).astype(int) for last in spared)
+    return np.asarray((moved < n_held_out) & ~np.isin(place, spared))
+
+
+def open_stream_store(
+    path: Any, data: StreamedSet, params: dict[str, Any], device: torch.device
+) -> TaskStore:
+    """Checkpoint of one fit to these rows; none without a path."""
+    if path is None:
+        return TaskStore()
+    random_state = params["random_state"]
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.get_state()
+    work = fingerprint(
+        version("sknimo"),
+        data.digest,
+        device.type,
+        random_state,
+        {key: params[key] for key in sorted(params) if key not in FREE_PARAMETERS},
+    )
+    return TaskStore(together(data.ranks, lambda: Checkpoint.open(path, work)), device)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Memory of a fit in bytes.
+
+    Attributes
+    ----------
+    vectors : float
+        Numbers per row.
+    solver : float
+        Blocks of rows, activations and Gram matrices, at least.
+    sample : float
+        Rows that features are learned from, before the solver begins.
+    """
+
+    vectors: float
+    solver: float
+    sample: float
+
+    @property
+    def least(self) -> float:
+        """What the fit cannot do without."""
+        return self.vectors + max(self.solver, self.sample)
+
+
+def estimate_needs(
+    n_rows: int, problem: Problem, options: Options, memory_budget: float
+) -> Needs:
+    """What a fit to so many rows of this process takes at least."""
+    h1, h2 = problem.spec.hidden
+    q, r = problem.n_terms, len(problem.spec.input_feature)
+    itemsize = torch.finfo(options.dtype).bits // 8
+    per_row = 3 * problem.spec.n_features * (h1 + h2) * itemsize + 8 * (6 * q + 2 * r)
+    block = max(MIN_BLOCK_ROWS, options.batch_size) * per_row
+    p = problem.spec.n_features
+    sample = choose_sample_size(memory_budget, p)
+    return Needs(
+        vectors=8.0 * ROW_VECTORS * n_rows,
+        solver=float(block + 8 * GRAM_MATRICES * q * q),
+        sample=24.0 * min(sample, n_rows) * p,
+    )
+
+
+def fit_budget(
+    data: StreamedSet, problem: Problem, options: Options, memory_budget: float
+) -> Options:
+    """Options whose blocks leave room for everything else, or a refusal."""
+    needs = estimate_needs(len(data.y), problem, options, memory_budget)
+    if needs.least > memory_budget:
+        raise ValueError(
+            f"memory_budget={memory_budget:.0f} bytes is too small: the fit needs "
+            f"about {show_bytes(needs.least)}, {show_bytes(needs.vectors)} of it for "
+            f"{len(data.y)} rows. Raise memory_budget, make hidden or batch_size "
+            "smaller, or share the rows out to more processes."
+        )
+    room = memory_budget - needs.vectors
+    if problem.device.type == "cpu":
+        n_inputs = len(problem.spec.input_feature)
+        size = options.batch_size
+        pool = pool_bytes(problem.columns, n_inputs, size, options.dtype) if size else 0
+        room = min(room, max(CACHE_BYTES, 2 * pool))
+    return replace(options, memory_budget=int(room))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A model on all rows.
+
+    Attributes
+    ----------
+    deviance : float
+        Twice the weighted sum of half unit deviances.
+    largest_eta, largest_loss : float
+        Of any row.
+    """
+
+    deviance: float
+    largest_eta: float
+    largest_loss: float
+
+    def is_separated(self, family: Family) -> bool:
+        """Whether a binary fit predicts every row with certainty."""
+        return family.name == "binomial" and certain(
+            self.largest_eta, self.largest_loss
+        )
+
+
+def judge_rows(model: FittedModel, data: StreamedSet) -> Judged:
+    """Predict all rows, block by block, and sum up how well that went."""
+    total, largest_eta, largest_loss = 0.0, 0.0, 0.0
+    rows_each = max(1, BLOCK_CELLS // max(data.table.n_columns, 1))
+    for rows, block in data.table.blocks(rows_each):
+        eta = model.eta(block, data.offset[rows] * data.y_scale)
+        y = data.y[rows] * data.y_scale + data.y_mean
+        loss = model.family.loss(torch.as_tensor(y), torch.as_tensor(eta)).numpy()
+        total += float(data.weight[rows] @ loss)
+        largest_eta = max(largest_eta, float(np.abs(eta).max()))
+        largest_loss = max(largest_loss, float(loss.max()))
+    parts = data.ranks.gather((total, largest_eta, largest_loss))
+    totals, etas, losses = zip(*parts, strict=True)
+    return Judged(2 * sum(totals), max(etas), max(losses))
+
+
+def describe_stream(
+    model: FittedModel,
+    data: StreamedSet,
+    problem: Problem,
+    options: Options,
+    judged: Judged,
+) -> TrainingFacts:
+    """What the summary says of the rows: deviances of all, effects over a sample."""
+    glm, null = nested_deviances(model, data, problem, options)
+    sample = data.sample
+    facts = describe_sample(
+        model,
+        sample.table,
+        sample.weight,
+        sample.offset * data.y_scale,
+        n_samples=data.n_samples,
+        deviance=judged.deviance,
+        null_deviance=null,
+        glm_deviance=glm,
+    )
+    levels = facts.effects.levels
+    counts = data.counts
+    n_rows = np.zeros(len(levels))
+    for at, (j, value) in enumerate(zip(levels.column, levels.value, strict=True)):
+        of_levels = counts.level_weight[j]
+        if np.isnan(value):
+            n_rows[at] = counts.weight - counts.moments.weight[j]
+        elif of_levels is not None:
+            n_rows[at] = of_levels[int(value)]
+    levels = replace(levels, n_rows=n_rows)
+    return replace(facts, effects=replace(facts.effects, levels=levels))
+
+
+def nested_deviances(
+    model: FittedModel, data: StreamedSet, problem: Problem, options: Options
+) -> tuple[float, float]:
+    """Deviances of the GLM with the model's features, and of the intercept alone."""
+    p, device = problem.spec.n_features, problem.device
+    used = torch.zeros(p, dtype=torch.bool)
+    owner = torch.as_tensor(model.features.term_feature)
+    used[owner[(model.coef != 0).any(0).cpu()]] = True
+    support = torch.stack([used, torch.zeros_like(used)]).to(device)
+    strength = torch.full((2,), FACT_RIDGE, dtype=torch.float64, device=device)
+    penalty = make_penalty("ridge", strength, problem.term_feature, p)
+    share = torch.as_tensor(data.weight / data.counts.weight).to(device)
+    members = Members(
+        penalty=penalty,
+        network_alpha=torch.zeros_like(strength),
+        seeds=(0, 0),
+        weight=share.expand(2, -1),
+        validation=None,
+        support=support,
+        input_support=torch.zeros_like(support),
+    )
+    brief = Options(max_iter=0, memory_budget=options.memory_budget)
+    found = solve(problem, members, brief)
+    loss = found.glm_objective - penalty.value(found.glm_coef)
+    glm, null = (2 * data.counts.weight * data.y_scale**2 * loss).tolist()
+    return glm, null
