@@ -54,10 +54,6 @@ LEAST_LOGIT_PRECISION = 1e-2
 DEAD_INPUT = 1e4
 DEAD_COEF = 1e7
 MAX_DAMPING = 1e8
-# Evidence is bumpy: a refit without a feature may end in a poorer optimum. Where Wald
-# statistics can be trusted (not for classes, which they underrate), a feature that they
-# call idle may leave at this multiple of the margin.
-FAINT_SLACK = 4.0
 # A step that promises less than this share of the objective is rounding.
 STANDSTILL = 1e-13
 MEMORY_BUDGET = 10**9
@@ -80,6 +76,9 @@ class EvidenceOptions:
     window : int
     feature_margin, input_margin : float
         Log evidence that removing one feature's coefficient or one input may cost.
+    faint_slack : float
+        A feature that Wald statistics call idle may leave at this multiple of the
+        margin, where they can be trusted (not for classes, which they underrate).
     memory_budget : int
         Bytes that a step may take beside the data: rows are cut into blocks.
     deadline : float
@@ -92,6 +91,7 @@ class EvidenceOptions:
     window: int = 6
     feature_margin: float = 4.0
     input_margin: float = 1.0
+    faint_slack: float = 1.0
     memory_budget: int = MEMORY_BUDGET
     deadline: float = math.inf
 
@@ -269,7 +269,8 @@ def _remove(
         allowance = torch.full_like(strength, margin)
         if not inputs and problem.family.name in ESTIMATED_DISPERSION:
             faint = wald_gain(strength, width) < margin - 1
-            allowance = torch.where(faint, FAINT_SLACK * margin, allowance)
+            slack = options.faint_slack * margin
+            allowance = torch.where(faint, slack, allowance)
         count = 1 if inputs else max(1, len(weak) // 2)
         while count and not options.out_of_time:
             gone = torch.zeros_like(needed)
@@ -306,6 +307,26 @@ def feature_strength(
     member = _Member(problem, weight, state, options.memory_budget)
     member.update_precisions()
     return member.wald()
+
+
+def reference_step(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    movable: Tensor,
+    shift: Tensor,
+    options: EvidenceOptions,
+) -> Tensor:
+    """Gauss-Newton step of the reference, in scales of the features, (p,).
+
+    Where `x_j - ref_j` is zero matters to a modulated feature: around another reference
+    the model fits other functions. The mean of the population is known up to its
+    standard error, which is the prior of `shift` (p,), the move away from the sample's
+    mean so far; all other parameters are free to follow the step. Only `movable` (p,)
+    features that are one line move.
+    """
+    member = _Member(problem, weight, state, options.memory_budget)
+    return member.reference_step(movable, shift)
 
 
 def restrict(
@@ -535,6 +556,49 @@ class _Member:
         dead_groups = (width > 0) & (coef_precision > DEAD_COEF)
         if bool(dead_inputs.any() or dead_groups.any()):
             self._switch_off(dead_groups, dead_inputs)
+
+    def reference_step(self, movable: Tensor, shift: Tensor) -> Tensor:
+        """Step of the reference with everything else profiled out, (p,)."""
+        move = torch.zeros_like(shift)
+        columns = movable[self.column_feature].nonzero().squeeze(-1)
+        if self.tangent.is_linear or len(columns) == 0:
+            return move
+        at = Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
+        eta = self.rows.eta(self.design.unsqueeze(0), at.coef, at.intercept)[0]
+        working = working_rows(self.rows, eta)
+        root = working.root
+        unit = root / root.norm().clamp(min=1e-300)
+        slope = -self._local_coef()[:, columns] * root.unsqueeze(-1)  # d eta / d shift
+        slope = slope - unit.unsqueeze(-1) * (unit @ slope)
+        cross = slope.new_zeros(len(self.coef) + len(self.params), len(columns))
+        for rows in self.chunks:
+            block = self.tangent.jacobian(self.params, self.coef, rows)
+            cross += (block * root[rows].unsqueeze(-1)).mT @ slope[rows]
+        linear, dispersion = self._linearised(at), self.state.dispersion
+        precision = self._precision()
+        downhill = linear.pull / dispersion - precision * self._theta()
+        targets = torch.cat([cross / dispersion, downhill.unsqueeze(-1)], dim=1)
+        follow = linear.step(dispersion, precision, targets)
+        prior = self.weight.sum()  # the mean of n unit variances
+        curvature = (slope.mT @ slope - cross.mT @ follow[:, :-1]) / dispersion
+        curvature.diagonal().add_(prior)
+        pull = (slope.mT @ working.score - cross.mT @ follow[:, -1]) / dispersion
+        feature = self.column_feature[columns]
+        pull = pull - prior * shift[feature]
+        move[feature] = torch.linalg.solve(curvature, pull)
+        return move
+
+    def _local_coef(self) -> Tensor:
+        """`coef * (1 + g)` of every row and column, (n, q)."""
+        flat = Tangent(
+            self.spec,
+            self.tangent.inputs,
+            torch.ones_like(self.tangent.terms),
+            self.column_feature,
+            self.active,
+        )
+        parts = [flat.design(self.params, rows) for rows in self.chunks]
+        return torch.cat(parts) * self.coef
 
     def _group_width(self) -> Tensor:
         """Number of live terms in each group, (n_groups,)."""

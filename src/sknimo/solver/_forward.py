@@ -28,6 +28,7 @@ from sknimo.solver._problem import Members, MemoryColumns, Options, Problem
 from sknimo.solver._profile import (
     Coefficients,
     InnerSolution,
+    PerRow,
     Rows,
     agree,
     expand,
@@ -134,13 +135,15 @@ class Forward:
         return cut_rows(self.problem.n_rows, row_bytes, budget or self.budget)
 
     def _row_bytes(self, n_models: int, n_active: int) -> int:
-        h1, h2 = self.problem.spec.hidden
+        """Bytes per row while a block is made, used and differentiated."""
+        (h1, h2), q = self.problem.spec.hidden, self.problem.n_terms
+        n_inputs = len(self.problem.spec.input_feature)
         itemsize = torch.finfo(self.options.dtype).bits // 8
-        # Autograd keeps about three tensors of each layer; the design is float64.
-        return n_models * (
-            max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
-            + 4 * 8 * self.problem.n_terms
-        )
+        # Autograd keeps about three tensors of each layer; making the design in
+        # float64, using it and going back takes up to ten of its size.
+        activations = max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
+        table = 8 * (q + n_inputs) + itemsize * n_inputs
+        return n_models * (activations + 10 * 8 * q) + table
 
     def only_supported_inputs(self, params: Tensor, members: Members) -> Tensor:
         """Clear the first layer of inputs that a member may not read."""
@@ -175,7 +178,8 @@ class Forward:
         slots = torch.where(bent.mask.gather(1, bent.active), bent.active, p)
         slots = slots.unsqueeze(1).expand(-1, n_rows, -1)
         full = full.scatter(2, slots, bend)
-        return terms * (1 + full[..., problem.term_feature]) * support
+        terms = terms * support
+        return torch.addcmul(terms, terms, full[..., problem.term_feature])
 
     def _rounding(self) -> contextlib.AbstractContextManager[object]:
         if self.options.matmul != "bf16":
@@ -260,7 +264,7 @@ class Forward:
 
         `graph` is the only block, if it has been made with gradient already.
         """
-        gradient, etas = torch.zeros_like(leaf.params), []
+        gradient, gathered = torch.zeros_like(leaf.params), PerRow(rows)
         for some in blocks:
             if graph is None:
                 with torch.enable_grad():
@@ -269,12 +273,11 @@ class Forward:
                 block = graph
             part = rows.part(some)
             eta = part.eta(block.detach(), at.coef, at.intercept)
-            etas.append(eta)
+            gathered.put(some, eta)
             if leaf.n_active > 0:
                 upstream = self.upstream(part, penalty, block.detach(), eta, at)
                 gradient += torch.autograd.grad(block, leaf.params, upstream)[0]
-        eta = etas[0] if len(etas) == 1 else torch.cat(etas, 1)
-        return rows.ranks.total(gradient), eta
+        return rows.ranks.total(gradient), gathered.values
 
     def differentiate_batch(
         self,

@@ -86,12 +86,10 @@ class Rows:
         if isinstance(design, Tensor):
             fitted = (design @ coef.unsqueeze(-1)).squeeze(-1)
             return self.offset + intercept.unsqueeze(-1) + fitted
-        return _join(
-            [
-                self.part(rows).eta(block, coef, intercept)
-                for rows, block in design.blocks()
-            ]
-        )
+        gathered = PerRow(self)
+        for rows, block in design.blocks():
+            gathered.put(rows, self.part(rows).eta(block, coef, intercept))
+        return gathered.values
 
     def loss(self, eta: Tensor, weight: Tensor | None = None) -> Tensor:
         """Weighted mean half deviance, (K,); zero weights silence their rows."""
@@ -115,9 +113,26 @@ class Rows:
         return _weigh(self.weight, self.family.curvature(self.y, eta))
 
 
-def _join(blocks: list[Tensor]) -> Tensor:
-    """Numbers of consecutive rows, (K, n)."""
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
+class PerRow:
+    """Numbers per row, (K, n), that come block by block.
+
+    Their place is taken beforehand: small tensors that outlive the large ones of a
+    block would keep the memory of many blocks from being used again.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.values = rows.weight[:, :0]
+
+    def put(self, some: slice, values: Tensor) -> None:
+        """Write the numbers of some rows."""
+        n_rows = len(self.rows.y)
+        if some == slice(0, n_rows):
+            self.values = values
+            return
+        if self.values.shape[1] < n_rows:
+            self.values = values.new_empty(len(values), n_rows)
+        self.values[:, some] = values
 
 
 def agree(ranks: Ranks, values: Tensor) -> Tensor:
@@ -165,21 +180,19 @@ class _Moments:
     pull: Tensor  # (K, q), sum of score * centred
     square: Tensor  # (K, q), sum of row weight * column ** 2; (K, 0) if not asked for
 
-    def merged(self, other: _Moments) -> _Moments:
-        """Moments of both sets of rows."""
-        weight = self.weight + other.weight
-        share = (other.weight / weight.clamp(min=1e-300)).unsqueeze(-1)
+    def add(self, other: _Moments) -> None:
+        """Include the rows of other moments, in place (see `PerRow`)."""
+        share = other.weight / (self.weight + other.weight).clamp(min=1e-300)
         gap = other.mean - self.mean
-        mean = self.mean + share * gap
-        spread = (self.weight.unsqueeze(-1) * share * gap).unsqueeze(-1)
-        return _Moments(
-            weight,
-            mean,
-            self.gram + other.gram + spread * gap.unsqueeze(-2),
-            self.score + other.score,
-            self._pull_about(mean) + other._pull_about(mean),
-            self.square + other.square,
-        )
+        move = share.unsqueeze(-1) * gap
+        spread = (self.weight.unsqueeze(-1) * move).unsqueeze(-1) * gap.unsqueeze(-2)
+        self.gram.add_(other.gram).add_(spread)
+        mean = self.mean + move
+        self.pull.copy_(self._pull_about(mean) + other._pull_about(mean))
+        self.mean.copy_(mean)
+        self.weight.add_(other.weight)
+        self.score.add_(other.score)
+        self.square.add_(other.square)
 
     def _pull_about(self, mean: Tensor) -> Tensor:
         return self.pull + (self.mean - mean) * self.score.unsqueeze(-1)
@@ -278,7 +291,7 @@ def _sweep(
     With `lift` working weights are lifted to the floor, relative to their `total`, or
     to that of the only block.
     """
-    found, etas = None, []
+    found, gathered = None, PerRow(rows)
     for some, block in design.blocks():
         part = rows.part(some)
         eta = part.eta(block, at.coef, at.intercept)
@@ -291,10 +304,13 @@ def _sweep(
         squares = square and not rows.family.scaled_target
         weight = part.weight if squares else None
         fresh = _block_moments(block, curvature, part.score(eta), weight)
-        found = fresh if found is None else found.merged(fresh)
-        etas.append(eta)
+        if found is None:
+            found = fresh
+        else:
+            found.add(fresh)
+        gathered.put(some, eta)
     assert found is not None
-    return found.total(rows.ranks), _join(etas)
+    return found.total(rows.ranks), gathered.values
 
 
 def _block_moments(
@@ -314,11 +330,12 @@ def _block_moments(
 
 def mean_squares(design: Design | Tensor, rows: Rows) -> Tensor:
     """Weighted mean square of each column, (K, q)."""
-    parts = [
-        (rows.weight[:, some].unsqueeze(-2) @ block.square()).squeeze(-2)
-        for some, block in as_design(design).blocks()
-    ]
-    return rows.ranks.total(torch.stack(parts).sum(0))
+    design = as_design(design)
+    total = rows.weight.new_zeros(len(rows.weight), design.n_columns)
+    for some, block in design.blocks():
+        weight = rows.weight[:, some].unsqueeze(-2)
+        total += (weight @ block.square()).squeeze(-2)
+    return rows.ranks.total(total)
 
 
 def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:

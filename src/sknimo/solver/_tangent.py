@@ -194,11 +194,12 @@ class Primal:
     level_gain: float = 0.0
 
     def step(self, dispersion: float, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(gram / dispersion + damped) move = downhill`, (m,)."""
+        """Solve `(gram / dispersion + damped) move = downhill`, (m,) or (m, k)."""
         matrix = self.gram / dispersion
         matrix.diagonal().add_(damped)
         factor = _cholesky(matrix)
-        return torch.cholesky_solve(downhill.unsqueeze(-1), factor).squeeze(-1)
+        wide = downhill.reshape(len(damped), -1)
+        return torch.cholesky_solve(wide, factor).view_as(downhill)
 
     def posterior(self, dispersion: float, precision: Tensor) -> Posterior:
         """Laplace approximation around the current parameters."""
@@ -220,12 +221,12 @@ class Dual:
     level_gain: float = 0.0
 
     def step(self, dispersion: float, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(J'J / dispersion + damped) move = downhill` by Woodbury, (m,)."""
+        """Solve `(J'J / dispersion + damped) move = downhill`, (m,) or (m, k)."""
         scaled = self.jacobian / damped
         factor = self._factor(scaled, dispersion)
-        free = downhill / damped
-        dual = torch.cholesky_solve((self.jacobian @ free).unsqueeze(-1), factor)
-        return free - scaled.mT @ dual.squeeze(-1) / dispersion
+        free = downhill.reshape(len(damped), -1) / damped.unsqueeze(-1)
+        dual = torch.cholesky_solve(self.jacobian @ free, factor)  # by Woodbury
+        return (free - scaled.mT @ dual / dispersion).view_as(downhill)
 
     def posterior(self, dispersion: float, precision: Tensor) -> Posterior:
         """Laplace approximation around the current parameters."""
