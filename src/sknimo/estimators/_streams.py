@@ -352,6 +352,11 @@ def prepare_stream(
     options: StreamOptions,
 ) -> tuple[StreamedSet, TableSchema]:
     """Agree with the other ranks on levels and labels, and learn the features."""
+    sizes = ranks.gather((len(spooled.weight), spooled.n_read))
+    n_total, n_samples = (sum(each) for each in zip(*sizes, strict=True))
+    first_row = sum(n for n, _ in sizes[: ranks.rank])
+    if n_samples and not n_total:
+        raise ValueError("sample_weight is zero for every row; nothing to fit.")
     schema = merge_readings(ranks.gather(spooled.reading))
     p = len(schema.names)
     file = spooled.file
@@ -366,13 +371,6 @@ def prepare_stream(
     table = StoredTable(file, recode)
     read = target.finish(spooled.values, ranks)
     y, weight, offset = read.values, spooled.weight, spooled.offset
-    sizes = ranks.gather((len(y), spooled.n_read))
-    n_total, first_row = (
-        sum(n for n, _ in sizes),
-        sum(n for n, _ in sizes[: ranks.rank]),
-    )
-    if n_total == 0:
-        raise ValueError("sample_weight is zero for every row; nothing to fit.")
     if read.classes is not None:
         if len(set().union(*ranks.gather(set(np.unique(y).tolist())))) < 2:
             raise ValueError(
@@ -402,7 +400,7 @@ def prepare_stream(
         read.classes,
         counts,
         sample.take(some.round().astype(int)),
-        sum(n for _, n in sizes),
+        n_samples,
         first_row,
         n_total,
         ranks,
