@@ -218,6 +218,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             self.categorical,
             self.missing == "indicator",
             self._apply_formula,
+            self._check_n_samples,
             memory_budget,
             checkpoint is not None,
         )

@@ -198,7 +198,6 @@ class FixedPenalties(BaseNIMO):
         how = self._stream_options(float(self.memory_budget), self.checkpoint)
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
-            self._check_n_samples(data.n_total)
             hidden = (int(self.hidden[0]), int(self.hidden[1]))
             spec = state_network(data.features, hidden, self.position_code, self.mask)
             problem = state_stream(data, family, spec, device)

@@ -192,6 +192,8 @@ class StreamOptions:
     admit_missing : bool
     prepare : callable
         Applied to the table of every block.
+    check_n_rows : callable
+        Refuses too few rows.
     memory_budget : float
     wants_digest : bool
     """
@@ -200,6 +202,7 @@ class StreamOptions:
     categorical: Any
     admit_missing: bool
     prepare: Callable[[Any], Any]
+    check_n_rows: Callable[[int], None]
     memory_budget: float
     wants_digest: bool
 
@@ -358,6 +361,7 @@ def prepare_stream(
     if n_samples and not n_total:
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
     schema = merge_readings(ranks.gather(spooled.reading))
+    options.check_n_rows(n_total)
     p = len(schema.names)
     file = spooled.file
     if not spooled.reading.columns:  # no block: nobody told the number of columns
