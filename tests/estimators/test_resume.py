@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,7 +138,8 @@ class TestKilled:
             time.sleep(seconds)
             worker.kill()
             killed = worker.wait() == -signal.SIGKILL
-            if n_jobs > 1:  # joblib's workers would wait for another five minutes
+            with suppress(ProcessLookupError):
+                # Workers of joblib would wait for another five minutes.
                 os.killpg(worker.pid, signal.SIGKILL)
             return killed
 
