@@ -6,6 +6,8 @@ own generator, so a test states its data in one line and no test disturbs anothe
 Shapes: K models, n rows, q terms, r inputs, p features, P weights.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,30 @@ from sknimo.families import get_family
 from sknimo.network import init_params, make_spec, unpack
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Problem
+
+
+class FileColumns:
+    """Terms and inputs in files, read by rows; counts what is read."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, terms, inputs):
+        self.tables = terms, inputs
+        self.n_rows, self.n_terms = terms.shape
+        self.n_read = 0
+        self.largest = 0
+
+    def read(self, rows):
+        return self._copy(rows)
+
+    def take(self, index):
+        return self._copy(index.numpy())
+
+    def _copy(self, rows):
+        terms, inputs = (torch.from_numpy(np.array(t[rows])) for t in self.tables)
+        self.n_read += len(terms)
+        self.largest = max(self.largest, len(terms))
+        return terms, inputs
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -151,3 +177,18 @@ def repeat_rows():
         return problem.take(rows)
 
     return repeat
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The same problem with its columns on disk."""
+
+    def write(problem):
+        files = []
+        for name in ("terms", "inputs"):
+            path = tmp_path / f"{name}.npy"
+            np.save(path, getattr(problem, name).numpy())
+            files.append(np.load(path, mmap_mode="r"))
+        return replace(problem, columns=FileColumns(*files))
+
+    return write

@@ -27,11 +27,11 @@ from torch import Tensor
 
 from sknimo.estimators._data import BATCH_ROWS
 from sknimo.estimators._folds import Fold
-from sknimo.estimators._path import GlmPath, fit_path, standard_error
+from sknimo.estimators._path import GlmPath, fit_path, path_loss, standard_error
 from sknimo.estimators._resume import TaskStore
 from sknimo.estimators._verdict import Verdict
 from sknimo.penalties import make_penalty
-from sknimo.solver import Members, Options, Problem, Rows, Solution, solve
+from sknimo.solver import Members, Options, Problem, Solution, solve
 
 # Multiplications in one Gauss-Newton step beyond which batches take over.
 MAX_WORK = 2e10
@@ -254,5 +254,4 @@ def _glm_loss(problem: Problem, path: GlmPath, fold: Fold) -> float:
     )
     alpha = path.alphas[path.index : path.index + 1]
     at = fit_path(problem, train, alpha).blend(path.relaxation)
-    rows = Rows(problem.y, problem.offset, held_out, problem.family)
-    return float(rows.loss(rows.eta(problem.terms, at.coef, at.intercept))[0])
+    return float(path_loss(problem, held_out, at)[0])

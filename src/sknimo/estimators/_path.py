@@ -15,7 +15,13 @@ from torch import Tensor
 
 from sknimo.estimators._folds import Fold
 from sknimo.penalties import make_penalty
-from sknimo.solver import Coefficients, Problem, Rows, solve_coefficients
+from sknimo.solver import (
+    Coefficients,
+    Problem,
+    downhill,
+    linear_design,
+    solve_coefficients,
+)
 
 PATH_LENGTH = 30
 PATH_RATIO = 1e-3
@@ -23,6 +29,8 @@ PATH_RATIO = 1e-3
 RELAXATION = (0.0, 0.5, 1.0)
 RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
+# Numbers per row and model beside a stored table: `eta`, its derivatives, trials.
+VECTORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +73,9 @@ def glm_path(
 
     All folds and penalties are one batch of solves, cut only to bound memory.
     """
-    share = (weight / weight.sum()).unsqueeze(0)
+    share = problem.share(weight)
     if alphas is None:
-        largest = largest_alpha(problem, share)
+        largest = largest_alpha(problem, share, n_bytes)
         grid = largest * np.geomspace(1, PATH_RATIO, PATH_LENGTH)
     else:
         grid = np.sort(np.atleast_1d(np.asarray(alphas, dtype=float)))[::-1].copy()
@@ -75,21 +83,14 @@ def glm_path(
     loss = np.empty((len(RELAXATION), len(grid), len(folds)))
     held_out = np.empty(len(folds))
     for f, fold in enumerate(folds):
-        inside = torch.as_tensor(fold.train).to(weight)
-        inside_share = (inside / inside.sum()).unsqueeze(0)
-        fitted = fit_path(problem, inside_share, grid, n_bytes)
+        inside = problem.share(torch.as_tensor(fold.train).to(weight))
+        fitted = fit_path(problem, inside, grid, n_bytes)
         outside = torch.as_tensor(fold.held_out).to(weight)
-        held_out[f] = float(outside.sum())
-        rows = Rows(
-            problem.y,
-            problem.offset,
-            (outside / outside.sum()).unsqueeze(0),
-            problem.family,
-        )
+        held_out[f] = float(problem.ranks.total(outside.sum()))
         for r, relaxation in enumerate(RELAXATION):
             at = fitted.blend(relaxation)
-            eta = rows.eta(problem.terms, at.coef, at.intercept)
-            loss[r, :, f] = rows.loss(eta).cpu().numpy()
+            found = path_loss(problem, problem.share(outside), at, n_bytes)
+            loss[r, :, f] = found.cpu().numpy()
     mean = np.average(loss, axis=2, weights=held_out)
     error = standard_error(loss)
     r, t = 0, int(np.nanargmin(mean[0]))
@@ -140,10 +141,9 @@ def fit_path(
     problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float = PATH_BYTES
 ) -> _Path:
     """Lasso and relaxed solutions for every penalty, in batches of bounded memory."""
-    n, q = problem.n_rows, problem.n_terms
-    size = max(1, int(min(n_bytes, PATH_BYTES) // max(8 * 4 * n * max(q, 1), 1)))
+    size = _batch_size(problem, n_bytes)
     parts = [
-        _fit_path_block(problem, share, grid[begin : begin + size])
+        _fit_path_block(problem, share, grid[begin : begin + size], n_bytes)
         for begin in range(0, len(grid), size)
     ]
     return _Path(
@@ -152,19 +152,42 @@ def fit_path(
     )
 
 
-def _fit_path_block(problem: Problem, share: Tensor, grid: np.ndarray) -> _Path:
+def _batch_size(problem: Problem, n_bytes: float) -> int:
+    """Models whose tables fit into memory; whose vectors do, if tables are stored."""
+    width = 4 * max(problem.n_terms, 1) if problem.in_one_place else VECTORS
+    most = max(problem.ranks.gather(problem.n_rows))
+    return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * width * most, 1)))
+
+
+def path_loss(
+    problem: Problem, share: Tensor, at: Coefficients, n_bytes: float = PATH_BYTES
+) -> Tensor:
+    """Mean half deviance of some solutions on weighted rows, (T,)."""
+    rows, size = problem.rows(share), _batch_size(problem, n_bytes)
+    losses = []
+    for begin in range(0, len(at.coef), size):
+        coef = at.coef[begin : begin + size]
+        design = linear_design(problem, len(coef), n_bytes)
+        intercept = at.intercept[begin : begin + size]
+        losses.append(rows.loss(rows.eta(design, coef, intercept)))
+    return torch.cat(losses)
+
+
+def _fit_path_block(
+    problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float
+) -> _Path:
     device, p = problem.device, problem.spec.n_features
     strength = torch.as_tensor(grid, device=device)
     count = len(grid)
-    rows = Rows(problem.y, problem.offset, share.expand(count, -1), problem.family)
-    design = problem.terms.expand(count, -1, -1)
+    rows = problem.rows(share.expand(count, -1))
+    design = linear_design(problem, count, n_bytes)
     penalty = make_penalty("lasso", strength, problem.term_feature, p)
     lasso = solve_coefficients(design, rows, penalty, tol=1e-7).coefficients
     ridge = make_penalty(
         "ridge", torch.full_like(strength, RELAXED_RIDGE), problem.term_feature, p
     )
-    kept = (lasso.coef != 0).to(design)
-    free = solve_coefficients(design * kept.unsqueeze(1), rows, ridge, lasso, tol=1e-7)
+    kept = linear_design(problem, count, n_bytes, lasso.coef != 0)
+    free = solve_coefficients(kept, rows, ridge, lasso, tol=1e-7)
     return _Path(lasso, free.coefficients)
 
 
@@ -175,14 +198,15 @@ def _concatenate(parts: list[Coefficients]) -> Coefficients:
     )
 
 
-def largest_alpha(problem: Problem, share: Tensor) -> float:
+def largest_alpha(
+    problem: Problem, share: Tensor, n_bytes: float = PATH_BYTES
+) -> float:
     """Smallest lasso penalty that empties the model."""
     p = problem.spec.n_features
     huge = torch.full((1,), 1e12, dtype=torch.float64, device=share.device)
     penalty = make_penalty("lasso", huge, problem.term_feature, p)
-    rows = Rows(problem.y, problem.offset, share, problem.family)
-    null = solve_coefficients(problem.terms.unsqueeze(0), rows, penalty).coefficients
-    eta = rows.eta(problem.terms.unsqueeze(0), null.coef, null.intercept)
-    pull = (rows.weight * rows.family.score(rows.y, eta)) @ problem.terms
-    norm = penalty.norm(pull) / penalty.weight.clamp(min=1.0)
+    rows = problem.rows(share)
+    design = linear_design(problem, 1, n_bytes)
+    null = solve_coefficients(design, rows, penalty).coefficients
+    norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)

@@ -22,8 +22,14 @@ from sknimo.solver._problem import (
     Problem,
     Solution,
     Status,
+    linear_design,
 )
-from sknimo.solver._profile import Coefficients, Rows, solve_coefficients
+from sknimo.solver._profile import (
+    Coefficients,
+    Rows,
+    downhill,
+    solve_coefficients,
+)
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
@@ -40,7 +46,9 @@ __all__ = [
     "Rows",
     "Solution",
     "Status",
+    "downhill",
     "fit_evidence",
+    "linear_design",
     "linear_predictor",
     "needed_bytes",
     "pool_bytes",

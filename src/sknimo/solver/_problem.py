@@ -17,6 +17,7 @@ from sknimo.families import Family
 from sknimo.network import NetworkSpec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
+from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._profile import Rows
 
 MatmulName = Literal["exact", "tf32", "bf16"]
@@ -186,6 +187,15 @@ class Problem:
         """Number of groups of terms; some may be empty."""
         largest = int(self.term_group.max()) if self.term_group.numel() else -1
         return max(self.spec.n_features, largest + 1)
+
+    @property
+    def in_one_place(self) -> bool:
+        """Whether the tables are in memory."""
+        return isinstance(self.columns, MemoryColumns)
+
+    def share(self, weight: Tensor) -> Tensor:
+        """Weights of the rows of one model, summing to one over all ranks, (1, n)."""
+        return (weight / self.ranks.total(weight.sum())).unsqueeze(0)
 
     def rows(self, weight: Tensor) -> Rows:
         """What the inner solve sees, for weights (K, n) that sum to one."""
@@ -403,3 +413,22 @@ class Solution:
     n_iter: Tensor
     status: tuple[Status, ...]
     history: History = field(repr=False)
+
+
+def linear_design(
+    problem: Problem, n_models: int, budget: float, mask: Tensor | None = None
+) -> Design:
+    """Design of K models without a network, (K, n, q); a mask (K, q) clears columns.
+
+    Rows come in blocks when all of them would take more than `budget` bytes.
+    """
+    q = problem.n_terms
+    # A block, its centred copy, that copy with weights, and one to spare.
+    blocks = cut_rows(problem.n_rows, 8 * 4 * n_models * max(q, 1), budget)
+
+    def make(rows: slice) -> Tensor:
+        terms, _ = problem.columns.read(rows)
+        wide = terms.expand(n_models, -1, -1)
+        return wide if mask is None else wide * mask.to(terms).unsqueeze(1)
+
+    return Design(make, blocks, q, keep=len(blocks) == 1)
