@@ -117,7 +117,9 @@ def clock(call: Callable[[], object]) -> tuple[float, float]:
 def compare(task: str, options: argparse.Namespace) -> list[Timing]:
     """Fit both, let them predict in turns."""
     X, y = make_rows(task, FIT_ROWS, seed=0)
+    torch.set_num_threads(1)  # batches of this size gain nothing from more
     est = fit_members(task, X, y, options.steps)
+    torch.set_num_threads(options.threads)
     trees = lightgbm.LGBMRegressor(
         n_estimators=500, num_leaves=31, n_jobs=options.threads, verbose=-1
     ).fit(X, y)
@@ -180,7 +182,6 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--csv", help="write the timings to this file as well")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     print(
         f"{options.rows} x {N_FEATURES} rows, {options.threads} threads of "
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "

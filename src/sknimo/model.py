@@ -98,7 +98,8 @@ class FittedModel(Compiled):
         """Local coefficient of each term, mean of `beta (1 + g)`, (n, q).
 
         Differentiable in `inputs`. A modulation never sees its own feature, not even
-        by rounding, and members work only on features that they use.
+        by rounding, and members work only on features that they use. The precision is
+        that of `inputs`, whatever the network was trained in.
         """
         total = terms.new_zeros(terms.shape)
         owner = torch.as_tensor(self.features.term_feature, device=terms.device)
@@ -108,7 +109,7 @@ class FittedModel(Compiled):
             total = total + coef
             if len(active) == 0:
                 continue
-            bend = self._modulation(member, inputs, active).to(terms)
+            bend = self._modulation(member, inputs, active)
             full = terms.new_zeros(len(terms), self.spec.n_features)
             full = full.index_copy(1, active.to(terms.device), bend)
             total = total + coef * full[:, owner]
@@ -116,13 +117,12 @@ class FittedModel(Compiled):
 
     def _modulation(self, member: int, inputs: Tensor, active: Tensor) -> Tensor:
         """`g` of one member for its active features, (n, a), live inputs only."""
-        params = self.params[member : member + 1].to(inputs.device)
+        params = self.params[member : member + 1].to(inputs)
         first = unpack(self.spec, params).first
         live = (first.abs().amax((0, 1)) > 0).nonzero().squeeze(-1)
         spec, small = keep_inputs(self.spec, params, live)
         modulator = Modulator.build(spec, inputs.device, params.dtype)
-        block = inputs[:, live].to(params.dtype)
-        return modulator(small, block, active.unsqueeze(0), exact=True)[0]
+        return modulator(small, inputs[:, live], active.unsqueeze(0), exact=True)[0]
 
     def blocks(self, n_rows: int) -> Iterator[slice]:
         """Row blocks whose activations stay small."""

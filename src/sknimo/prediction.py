@@ -11,24 +11,19 @@ and the network works through *tiles*: so many rows times so many features that 
 activations stay in the cache of a core. A tile masks in two steps. Inputs of its own
 features meet masked weights; all others reach every feature of the tile alike and are
 multiplied once. Nothing is subtracted, so that a feature is hidden from itself to the
-last bit, and so is the reference: equal first layers give `g = 0`.
+last bit, and so is the reference: equal first layers give `g = 0`. Everything is in
+double precision, whatever the network was trained in.
 
-Blocks of rows are shared out to threads on which torch computes alone. A team of
-threads within each small product waits more than it works, and on a busy machine a
-hundred times as long. What a row gets depends neither on the number of threads nor on
-what else is computed at the time.
+Blocks of rows are shared out to threads (`workers`). What a row gets depends neither on
+their number nor on what else is computed at the time.
 
 Shapes: M members, n rows, p features, q terms, r inputs, s features of a tile.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,15 +32,16 @@ from torch import Tensor
 
 from sknimo.features import Basis, FeatureMap, Linear
 from sknimo.network import NetworkSpec, Weights, unpack
+from sknimo.workers import run_alone
 
-# Activations of one layer in a tile; two layers in double precision take a megabyte.
-TILE_SIZE = 2**16
+# Activations of one layer in a tile; two layers take half a megabyte.
+TILE_SIZE = 2**15
 # A tile has at least so many rows, or its products are too thin.
 TILE_ROWS = 128
 # Rows that a thread takes at a time.
 TASK_ROWS = 2048
 # What adding the shared product costs, in multiplications per activation.
-SHARED_COST = 8
+SHARED_COST = 32
 # Rows of a block on a GPU, memory permitting, and the share of memory it may take.
 GPU_ROWS = 2**17
 GPU_SHARE = 0.25
@@ -93,25 +89,19 @@ class Curve(Movable):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Movable):
-    """The columns that a model uses, terms and inputs alike, c in number.
+    """The columns that a model uses, terms and inputs alike, and a column of ones.
 
     Attributes
     ----------
-    width : int
-        Number of columns, c.
-    lines : ndarray of int
-        Columns of the table that are only shifted and scaled.
-    place : Tensor of int
-        Where they go.
-    reference, scale, residue : Tensor
-        As in `Linear`, one number per line.
+    source : ndarray of int, of shape (c,)
+        Column of the table that each is made from.
+    reference, scale, residue : Tensor of shape (c,)
+        As in `Linear`; 0, 1 and 0 for columns that are no lines.
     curves : tuple of Curve
-        Everything else.
+        How those are made.
     """
 
-    width: int
-    lines: np.ndarray
-    place: Tensor
+    source: np.ndarray
     reference: Tensor
     scale: Tensor
     residue: Tensor
@@ -119,21 +109,17 @@ class Columns(Movable):
 
     def read(self, table: np.ndarray) -> Tensor:
         """The columns of some rows of a table, (n, c), on the device of the record."""
-        device = self.reference.device
         table = np.asarray(table, dtype=np.float64)
-        every = np.array_equal(self.lines, np.arange(table.shape[1]))
-        x = table if every else np.take(table, self.lines, axis=1)
-        lines = torch.as_tensor(x).to(device) - self.reference
+        out = torch.from_numpy(np.take(table, self.source, axis=1))
+        out = out.to(self.reference.device)
+        out -= self.reference
         if self.residue.any():
-            lines = torch.where(lines == 0, 0.0, lines - self.residue)
-        lines /= self.scale
-        if not self.curves:
-            return lines
-        out = lines.new_empty(len(table), self.width)
-        out[:, self.place] = lines
+            out = torch.where(out == 0, 0.0, out - self.residue)
+        out /= self.scale
         for curve in self.curves:
-            values = curve.basis.terms(table[:, curve.feature])
-            out[:, curve.place] = torch.as_tensor(values[:, curve.keep]).to(device)
+            values = curve.basis.terms(table[:, curve.feature])[:, curve.keep]
+            out[:, curve.place] = torch.as_tensor(values).to(out.device)
+        out[:, -1] = 1.0
         return out
 
 
@@ -144,14 +130,14 @@ class Tile(Movable):
     Attributes
     ----------
     terms : slice
-        Their terms.
+        Columns that hold their terms.
     coef : Tensor of shape (terms, s)
         Coefficients over the number of members: terms times these are D.
     inputs : slice
-        Inputs of the member that these features own, and what lies between.
+        Columns that hold their own inputs, or all columns where nothing is shared.
     own : Tensor of shape (inputs, s h1)
-        First layer of those inputs, masked.
-    shift : Tensor of shape (s h1,)
+        First layer of those, masked.
+    shift : Tensor of shape (s, h1)
         First layer at the reference.
     level : Tensor of shape (s h1,)
         Its hyperbolic tangent.
@@ -177,36 +163,35 @@ class Bends(Movable):
 
     Attributes
     ----------
-    inputs : Tensor of shape (r,)
-        Its inputs among the columns that are read.
-    shared : Tensor of shape (r, tiles h1) or None
-        First layer of inputs that no feature of a tile owns.
+    shared : Tensor of shape (c, tiles h1) or None
+        First layer of inputs that no feature of a tile owns. Without it the tiles have
+        weights for all columns, and the shift stands at the column of ones.
     second : Tensor of shape (h1, h2)
     out : Tensor of shape (h2,)
     tiles : tuple of Tile
     """
 
-    inputs: Tensor
     shared: Tensor | None
     second: Tensor
     out: Tensor
     tiles: tuple[Tile, ...]
 
-    def add_to(self, eta: Tensor, terms: Tensor, columns: Tensor) -> None:
+    def add_to(self, eta: Tensor, columns: Tensor) -> None:
         """Add the bends of some rows to `eta`, (n,)."""
-        inputs = columns.index_select(1, self.inputs).to(self.out.dtype)
-        shared = None if self.shared is None else inputs @ self.shared
-        h1, h2 = self.second.shape
+        n_rows, (h1, h2) = len(columns), self.second.shape
+        shared = None if self.shared is None else columns @ self.shared
         for place, tile in enumerate(self.tiles):
-            hidden = torch.addmm(tile.shift, inputs[:, tile.inputs], tile.own)
-            if shared is not None:
+            if shared is None:
+                hidden = columns @ tile.own
+            else:
                 part = shared[:, place * h1 : (place + 1) * h1]
-                hidden.view(len(inputs), -1, h1).add_(part.unsqueeze(1))
+                hidden = (part.unsqueeze(1) + tile.shift).view(n_rows, -1)
+                hidden.addmm_(columns[:, tile.inputs], tile.own)
             hidden.tanh_().sub_(tile.level)
-            second = (hidden.view(-1, h1) @ self.second).view(len(inputs), -1)
+            second = (hidden.view(-1, h1) @ self.second).view(n_rows, -1)
             second.add_(tile.base).sin_().sub_(tile.base_sin)
-            bend = (second.view(-1, h2) @ self.out).view(len(inputs), -1)
-            eta += ((terms[:, tile.terms] @ tile.coef) * bend).sum(1)
+            bend = (second.view(-1, h2) @ self.out).view(n_rows, -1)
+            eta += ((columns[:, tile.terms] @ tile.coef) * bend).sum(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +200,10 @@ class Predictor(Movable):
 
     Attributes
     ----------
-    base_value : float
     columns : Columns
-    terms : Tensor of int
-        The terms among the columns that are read.
-    coef : Tensor
-        Mean coefficient of each.
+    base_value : float
+    coef : Tensor of shape (c,)
+        Mean coefficient of each column, zero unless it is a term.
     bends : tuple of Bends
         One for each member whose network does anything.
     tile_rows : int
@@ -229,9 +212,8 @@ class Predictor(Movable):
         Memory that a row needs.
     """
 
-    base_value: float
     columns: Columns
-    terms: Tensor
+    base_value: float
     coef: Tensor
     bends: tuple[Bends, ...]
     tile_rows: int
@@ -240,28 +222,28 @@ class Predictor(Movable):
     def eta(self, table: np.ndarray, blocks: Iterable[slice]) -> np.ndarray:
         """Linear predictor, (n,); blocks of rows are cut further but never joined."""
         out = np.empty(len(table))
-        if self.coef.device.type == "cpu":
-
-            def work(rows: slice) -> None:
-                columns = self.columns.read(table[rows])
-                for tile in _cut(slice(0, len(columns)), self.tile_rows):
-                    out[rows][tile] = self._evaluate(columns[tile]).numpy()
-
-            size = self.tile_rows * max(TASK_ROWS // self.tile_rows, 1)
-            run_alone(work, [part for block in blocks for part in _cut(block, size)])
+        if self.coef.device.type != "cpu":
+            with torch.inference_mode():
+                for rows in _cut(slice(0, len(table)), self._gpu_rows()):
+                    columns = self.columns.read(table[rows])
+                    out[rows] = self._evaluate(columns).cpu().numpy()
             return out
-        with torch.inference_mode():
-            for rows in _cut(slice(0, len(table)), self._gpu_rows()):
-                columns = self.columns.read(table[rows])
-                out[rows] = self._evaluate(columns).cpu().numpy()
+
+        def work(rows: slice) -> None:
+            columns = self.columns.read(table[rows])
+            for tile in _cut(slice(0, len(columns)), self.tile_rows):
+                out[rows][tile] = self._evaluate(columns[tile]).numpy()
+
+        size = self.tile_rows * max(TASK_ROWS // self.tile_rows, 1)
+        run_alone(work, [part for block in blocks for part in _cut(block, size)])
         return out
 
     def _evaluate(self, columns: Tensor) -> Tensor:
-        terms = columns.index_select(1, self.terms)
-        eta = terms @ self.coef + self.base_value
+        # Added last: where every term is zero, `eta` is the base value to the last bit.
+        eta = columns @ self.coef
         for member in self.bends:
-            member.add_to(eta, terms, columns)
-        return eta
+            member.add_to(eta, columns)
+        return eta.add_(self.base_value)
 
     def _gpu_rows(self) -> int:
         """Rows of a block: a power of two, so that memory hardly ever changes it."""
@@ -290,58 +272,68 @@ def compile_predictor(
 
     Parameters are those of `FittedModel`.
     """
-    coef, weights = coef.double(), unpack(spec, params)
-    owner = torch.tensor(spec.input_feature, dtype=torch.long)
-    members = [
-        _live(spec, owner, _member(weights, m), coef[m], modulated[m], features)
-        for m in range(len(coef))
+    coef, weights = coef.double(), unpack(spec, params.double())
+    term_feature = torch.as_tensor(features.term_feature)
+    members = [_member(weights, m) for m in range(len(coef))]
+    live = [
+        _live(spec, term_feature, member, coef[m], modulated[m])
+        for m, member in enumerate(members)
     ]
-    term_used = (coef != 0).any(0)
-    input_used = torch.zeros(len(owner), dtype=torch.bool)
-    for live in members:
-        input_used[live.inputs] = True
-    columns, term_place, input_place = _choose_columns(
-        features, term_used.numpy(), input_used.numpy()
-    )
-    kept = term_used.nonzero().squeeze(-1)
-    term_owner = torch.as_tensor(features.term_feature)[kept]
-    bends, widest = [], 1
-    for m, live in enumerate(members):
-        if len(live.features) == 0:
-            continue
-        layout = _lay_out(spec, len(live.features), len(live.inputs))
-        widest = max(widest, layout.size)
-        bends.append(
-            _compile_member(
-                spec,
-                owner,
-                _member(weights, m),
-                live,
-                coef[m, kept] / len(coef),
-                term_owner,
-                torch.as_tensor(input_place[live.inputs.numpy()]),
-                layout,
-            )
-        )
-    width = max(spec.hidden)
-    tiles = max((len(member.tiles) for member in bends), default=0)
+    used = [(coef != 0).any(0), torch.stack([each.inputs for each in live]).any(0)]
+    columns, places = _choose_columns(features, used[0].numpy(), used[1].numpy())
+    width = len(columns.source)
+    column_coef = coef.new_zeros(len(coef), width)
+    column_coef[:, places.terms[used[0]]] = coef[:, used[0]] / len(coef)
+    bends = [
+        _compile_member(spec, member, each, column_coef[m], places)
+        for m, (member, each) in enumerate(zip(members, live, strict=True))
+        if each.features.any()
+    ]
+    tiles = [tile for member in bends for tile in member.tiles]
+    widest = max((len(tile.shift) for tile in tiles), default=1) * max(spec.hidden)
+    shared = max((len(member.tiles) for member in bends), default=0) * spec.hidden[0]
     return Predictor(
-        base_value=float(intercept.double().mean()),
         columns=columns,
-        terms=torch.as_tensor(term_place[kept.numpy()]),
-        coef=coef[:, kept].mean(0),
+        base_value=float(intercept.double().mean()),
+        coef=column_coef.sum(0),
         bends=tuple(bends),
-        tile_rows=max(TILE_SIZE // (widest * width), 1),
-        row_bytes=8 * (4 * columns.width + 3 * widest * width + tiles * width + 8),
+        tile_rows=max(TILE_SIZE // widest, 1),
+        row_bytes=8 * (3 * width + 3 * widest + shared),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Features that a member bends and inputs that bend them."""
+    """What a member needs its network for.
+
+    Attributes
+    ----------
+    features : Tensor of shape (p,), bool
+        Features that it bends.
+    inputs : Tensor of shape (r,), bool
+        Inputs that bend them.
+    """
 
     features: Tensor
     inputs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where terms and inputs stand among the columns that are read.
+
+    Attributes
+    ----------
+    terms : Tensor of shape (q,), integer
+    inputs : Tensor of shape (r,), integer
+        Nothing is said of those that are not used.
+    owner : Tensor of shape (c,), integer
+        The feature that owns each column, p for the ones.
+    """
+
+    terms: Tensor
+    inputs: Tensor
+    owner: Tensor
 
 
 def _member(weights: Weights, member: int) -> Weights:
@@ -351,75 +343,68 @@ def _member(weights: Weights, member: int) -> Weights:
 
 def _live(
     spec: NetworkSpec,
-    owner: Tensor,
+    term_feature: Tensor,
     weights: Weights,
     coef: Tensor,
     modulated: Tensor,
-    features: FeatureMap,
 ) -> Live:
-    """Find what a member needs its network for: exact zeros alone are left out."""
-    bent = torch.zeros(spec.n_features, dtype=torch.bool)
-    bent[torch.as_tensor(features.term_feature)[coef != 0]] = True
-    bent &= modulated
-    alive = (weights.first != 0).any(0)
-    if not (weights.out != 0).any():
-        alive = torch.zeros_like(alive)
-    seen = alive.sum().expand(spec.n_features)
+    """Leave out exact zeros: without coefficient, without inputs but one's own."""
+    owner = torch.tensor(spec.input_feature, dtype=torch.long)
+    inputs = (weights.first != 0).any(0) & (weights.out != 0).any()
+    seen = inputs.sum().expand(spec.n_features)
     if spec.mask:
-        seen = seen - torch.bincount(owner[alive], minlength=spec.n_features)
-    active = (bent & (seen > 0)).nonzero().squeeze(-1)
-    inputs = alive.nonzero().squeeze(-1)
-    return Live(active, inputs if len(active) else inputs[:0])
+        seen = seen - torch.bincount(owner[inputs], minlength=spec.n_features)
+    bent = torch.zeros(spec.n_features, dtype=torch.bool)
+    bent[term_feature[coef != 0]] = True
+    bent &= modulated & (seen > 0)
+    return Live(bent, inputs & bent.any())
 
 
 def _choose_columns(
     features: FeatureMap, term_used: np.ndarray, input_used: np.ndarray
-) -> tuple[Columns, np.ndarray, np.ndarray]:
-    """What to read, and where each used term and each used input stands in it."""
-    term_place = np.full(len(term_used), -1)
-    input_place = np.full(len(input_used), -1)
-    lines: list[tuple[int, int, Linear]] = []
+) -> tuple[Columns, Places]:
+    """What to read, feature by feature; a basis that serves twice is read once."""
+    terms, inputs = np.zeros(len(term_used), int), np.zeros(len(input_used), int)
+    source: list[int] = []
+    lines: dict[int, Linear] = {}
     curves: list[Curve] = []
-    width = first_term = first_input = 0
-    for j, (basis, seen) in enumerate(
-        zip(features.bases, features.input_bases, strict=True)
-    ):
-        terms = slice(first_term, first_term + basis.n_terms)
-        inputs = slice(first_input, first_input + seen.n_terms)
-        first_term, first_input = terms.stop, inputs.stop
-        wanted = [
-            (basis, term_used[terms], [(term_place[terms], term_used[terms])]),
-            (seen, input_used[inputs], [(input_place[inputs], input_used[inputs])]),
-        ]
-        if basis is seen:  # read once for both
-            either = term_used[terms] | input_used[inputs]
-            wanted = [(basis, either, wanted[0][2] + wanted[1][2])]
-        for kind, used, places in wanted:
-            keep = np.flatnonzero(used)
-            if len(keep) == 0:
-                continue
-            for place, mine in places:
-                place[mine] = width + np.searchsorted(keep, np.flatnonzero(mine))
+    for j in range(features.n_features):
+        basis, seen = features.bases[j], features.input_bases[j]
+        own_terms = np.flatnonzero(features.term_feature == j)
+        own_inputs = np.flatnonzero(features.input_feature == j)
+        wanted = [(basis, term_used[own_terms]), (seen, input_used[own_inputs])]
+        if _same(basis, seen):
+            wanted = [(basis, wanted[0][1] | wanted[1][1])]
+        begins = []
+        for kind, used in wanted:
+            begin, keep = len(source), np.flatnonzero(used)
+            begins.append(begin + np.cumsum(used) - 1)
             if isinstance(kind, Linear):
-                lines.append((j, width, kind))
-            else:
-                curves.append(Curve(j, kind, keep, slice(width, width + len(keep))))
-            width += len(keep)
+                lines |= {begin + place: kind for place in range(len(keep))}
+            elif len(keep):
+                curves.append(Curve(j, kind, keep, slice(begin, begin + len(keep))))
+            source += [j] * len(keep)
+        terms[own_terms], inputs[own_inputs] = begins[0], begins[-1]
+    width = len(source) + 1
+    reference, scale, residue = torch.tensor(
+        [[0.0, 1.0, 0.0]] * width, dtype=torch.float64
+    ).T.contiguous()
+    for place, line in lines.items():
+        reference[place], scale[place] = line.reference, line.scale
+        residue[place] = line.residue
+    columns = Columns(np.array([*source, 0]), reference, scale, residue, tuple(curves))
+    owner = torch.tensor([*source, features.n_features])
+    return columns, Places(torch.as_tensor(terms), torch.as_tensor(inputs), owner)
 
-    def numbers(name: str) -> Tensor:
-        values = [getattr(line, name) for _, _, line in lines]
-        return torch.tensor(values, dtype=torch.float64)
 
-    columns = Columns(
-        width=width,
-        lines=np.array([j for j, _, _ in lines], dtype=int),
-        place=torch.tensor([place for _, place, _ in lines], dtype=torch.long),
-        reference=numbers("reference"),
-        scale=numbers("scale"),
-        residue=numbers("residue"),
-        curves=tuple(curves),
-    )
-    return columns, term_place, input_place
+def _same(first: Any, second: Any) -> bool:
+    """Whether two bases are equal; those of a model that was loaded are no twins."""
+    if is_dataclass(first) and type(first) is type(second):
+        return all(
+            _same(getattr(first, field.name), getattr(second, field.name))
+            for field in fields(first)
+        )
+    return bool(np.array_equal(first, second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,52 +434,46 @@ def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> Layout:
 
 
 def _compile_member(
-    spec: NetworkSpec,
-    owner: Tensor,
-    weights: Weights,
-    live: Live,
-    coef: Tensor,
-    term_owner: Tensor,
-    input_place: Tensor,
-    layout: Layout,
+    spec: NetworkSpec, weights: Weights, live: Live, coef: Tensor, places: Places
 ) -> Bends:
     """Cut the features of one member into tiles and mask their weights."""
-    first = weights.first[:, live.inputs].T  # (r, h1)
-    input_owner = owner[live.inputs]
+    width = len(coef)
+    inputs = live.inputs.nonzero().squeeze(-1)
+    first = weights.first.new_zeros(width, spec.hidden[0])
+    first[places.inputs[inputs]] = weights.first[:, inputs].T
     code = torch.tensor(spec.code, dtype=first.dtype)
     code = code.reshape(spec.n_features, spec.shapes["code_weight"][1])
     shift = code @ weights.code_weight.T + weights.bias  # (p, h1)
+    active = live.features.nonzero().squeeze(-1)
+    layout = _lay_out(spec, len(active), len(inputs))
     tiles, shared = [], []
-    for group in live.features.split(layout.size):
-        terms = _span(torch.isin(term_owner, group))
-        inputs = slice(0, len(first))
+    for group in active.split(layout.size):
+        at = shift[group]  # (s, h1)
+        member_of = places.owner.unsqueeze(-1) == group  # (c, s)
+        terms = _span(member_of.any(1) & (coef != 0))
+        seen = _span(member_of.any(1) & spec.mask) if layout.sharing else slice(width)
+        own = first.unsqueeze(1) * ~member_of.unsqueeze(-1)  # (c, s, h1)
         if layout.sharing:
-            owned = torch.isin(input_owner, group) & spec.mask
-            inputs = _span(owned)
-        visible = input_owner[inputs].unsqueeze(-1) != group  # (inputs, s)
-        own = first[inputs].unsqueeze(1) * visible.unsqueeze(2)  # (inputs, s, h1)
-        others = first.clone()
-        others[inputs] = 0
-        shared.append(others)
-        mine = term_owner[terms].unsqueeze(-1) == group
-        at = shift[group]
+            others = first.clone()
+            others[seen] = 0
+            shared.append(others)
+        else:
+            own[-1] = at
         base = at.tanh() @ weights.second.T + weights.second_bias
         tiles.append(
             Tile(
                 terms=terms,
-                coef=coef[terms].unsqueeze(-1) * mine,
-                inputs=inputs,
-                own=own.flatten(1).contiguous(),
-                shift=at.flatten(),
+                coef=(coef.unsqueeze(-1) * member_of)[terms],
+                inputs=seen,
+                own=own[seen].flatten(1),
+                shift=at,
                 level=at.tanh().flatten(),
                 base=base.flatten(),
                 base_sin=base.sin().flatten(),
             )
         )
-    common = torch.cat(shared, dim=1)
     return Bends(
-        inputs=input_place,
-        shared=common if layout.sharing else None,
+        shared=torch.cat(shared, dim=1) if layout.sharing else None,
         second=weights.second.T.contiguous(),
         out=weights.out.clone(),
         tiles=tuple(tiles),
@@ -505,72 +484,3 @@ def _span(chosen: Tensor) -> slice:
     """The shortest slice that holds every chosen place."""
     places = chosen.nonzero()
     return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
-
-
-# Threads
-
-
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
-
-
-def run_alone(work: Callable[[Any], None], tasks: Iterable[Any]) -> None:
-    """Do all tasks, as many at a time as torch has threads, one thread for each.
-
-    A thread that takes a task computes it by itself: torch starts no team within it,
-    so that results do not depend on the number of threads.
-    """
-    left = deque(tasks)
-
-    def drain() -> None:
-        with torch.inference_mode():
-            while left:
-                try:
-                    task = left.popleft()
-                except IndexError:  # another thread was faster
-                    return
-                work(task)
-
-    n_threads = torch.get_num_threads()
-    if n_threads == 1 or not left:
-        return drain()
-    pool = _workers(n_threads)
-    futures = [pool.submit(drain) for _ in range(min(n_threads, len(left)))]
-    try:
-        for future in futures:
-            future.result()
-    except BaseException:
-        left.clear()  # the other threads stop after the task at hand
-        raise
-
-
-def _workers(n_threads: int) -> ThreadPoolExecutor:
-    """Threads for which torch computes on one thread, started once.
-
-    The number of torch's threads belongs to a thread, but setting it also sets what
-    threads begin with. It is put back at once, while the lock is held.
-    """
-    global _pool, _pool_size
-    with _lock:
-        if _pool is None or _pool_size < n_threads:
-            _pool = ThreadPoolExecutor(
-                n_threads, "sknimo", initializer=torch.set_num_threads, initargs=(1,)
-            )
-            _pool_size = n_threads
-            ready = threading.Barrier(n_threads + 1)
-            for _ in range(n_threads):
-                _pool.submit(ready.wait)
-            ready.wait()
-            torch.set_num_threads(n_threads)
-        return _pool
-
-
-def _forget_workers() -> None:
-    """A process that was forked has none of the threads."""
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)

@@ -43,7 +43,14 @@ ALLOWED = {
         "sknimo.ranks",
     },
     "datasets": {"numpy", "sknimo.families"},
-    "prediction": {"numpy", "torch", "sknimo.features", "sknimo.network"},
+    "workers": {"torch"},
+    "prediction": {
+        "numpy",
+        "torch",
+        "sknimo.features",
+        "sknimo.network",
+        "sknimo.workers",
+    },
     "model": {
         "numpy",
         "torch",
