@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint, fingerprint
 from sknimo.estimators._data import certain
@@ -24,12 +25,21 @@ from sknimo.model import FittedModel
 from sknimo.network import NetworkSpec
 from sknimo.penalties import make_penalty
 from sknimo.rows import StoredColumns, show_bytes, together
-from sknimo.solver import Members, Options, Problem, pool_bytes, solve
+from sknimo.solver import (
+    Design,
+    Options,
+    Problem,
+    cut_rows,
+    pool_bytes,
+    solve_coefficients,
+)
 
 # Cells of the table that are predicted at a time.
 BLOCK_CELLS = 1 << 18
 # Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
 FACT_RIDGE = 1e-8
+# Optimality of the nested GLM, which is shown with five digits.
+FACT_TOL = 1e-6
 # Vectors with a number per row that are alive at the same time in a fit.
 ROW_VECTORS = 14
 # Blocks of this size stay in the cache of a processor.
@@ -233,25 +243,24 @@ def nested_deviances(
     model: FittedModel, data: StreamedSet, problem: Problem, options: Options
 ) -> tuple[float, float]:
     """Deviances of the GLM with the model's features, and of the intercept alone."""
-    p, device = problem.spec.n_features, problem.device
-    used = torch.zeros(p, dtype=torch.bool)
-    owner = torch.as_tensor(model.features.term_feature)
-    used[owner[(model.coef != 0).any(0).cpu()]] = True
-    support = torch.stack([used, torch.zeros_like(used)]).to(device)
-    strength = torch.full((2,), FACT_RIDGE, dtype=torch.float64, device=device)
-    penalty = make_penalty("ridge", strength, problem.term_feature, p)
+    device, n_rows = problem.device, problem.n_rows
+    used = torch.as_tensor((model.coef != 0).any(0), device=device)
+    strength = torch.full((1,), FACT_RIDGE, dtype=torch.float64, device=device)
     share = torch.as_tensor(data.weight / data.counts.weight).to(device)
-    members = Members(
-        penalty=penalty,
-        network_alpha=torch.zeros_like(strength),
-        seeds=(0, 0),
-        weight=share.expand(2, -1),
-        validation=None,
-        support=support,
-        input_support=torch.zeros_like(support),
-    )
-    brief = Options(max_iter=0, memory_budget=options.memory_budget)
-    found = solve(problem, members, brief)
-    loss = found.glm_objective - penalty.value(found.glm_coef)
-    glm, null = (2 * data.counts.weight * data.y_scale**2 * loss).tolist()
-    return glm, null
+    rows = problem.rows(share.unsqueeze(0))
+
+    def make(block: slice) -> Tensor:
+        terms, _ = problem.columns.read(block)
+        return terms[:, used].unsqueeze(0)
+
+    q = int(used.sum())
+    blocks = cut_rows(n_rows, 8 * (3 * problem.n_terms + 4 * q), options.memory_budget)
+    glm = Design(make, blocks, q)
+    null = Design(lambda _: rows.weight.new_empty(1, n_rows, 0), [slice(0, n_rows)], 0)
+    losses = []
+    for design, owner in ((glm, problem.term_feature[used]), (null, used[:0].long())):
+        penalty = make_penalty("ridge", strength, owner, problem.spec.n_features)
+        found = solve_coefficients(design, rows, penalty, tol=FACT_TOL)
+        bare = found.objective - penalty.value(found.coefficients.coef)
+        losses.append(2 * data.counts.weight * data.y_scale**2 * float(bare))
+    return losses[0], losses[1]

@@ -91,31 +91,37 @@ class Moments:
 
 def block_moments(table: np.ndarray, weight: np.ndarray) -> Moments:
     """Moments of the columns of one block, (n, p) and (n,); NaN is missing."""
-    known = ~np.isnan(table)
-    n_known = known.sum(axis=0)
-    total = weight @ known
+    low = np.fmin.reduce(table, axis=0, initial=np.inf)
+    high = np.fmax.reduce(table, axis=0, initial=-np.inf)
+    missing = np.isnan(table)
+    n_known = len(table) - missing.sum(axis=0)
+    sum_weight = float(weight.sum())
+    total = sum_weight - weight @ missing
+    total[n_known == 0] = 0.0
     safe = np.where(total > 0, total, 1.0)
+    any_missing = bool(missing.any())
+
+    def distance(centre: np.ndarray) -> np.ndarray:
+        above = table - centre
+        if any_missing:
+            above[missing] = 0.0
+        return above
+
     # Two passes: the second removes the rounding error of a mean far from zero.
-    centre = (weight / weight.sum()) @ np.where(known, table, 0.0)
-    centre *= weight.sum() / safe
-    residual = np.where(known, table - centre, 0.0)
-    centre = centre + (weight @ residual) / safe
-    residual = np.where(known, table - centre, 0.0)
+    some = n_known > 0
+    middle = np.where(some, low, 0.0) / 2 + np.where(some, high, 0.0) / 2
+    centre = middle + (weight @ distance(middle)) / safe
+    residual = distance(centre)
     delta = (weight @ residual) / safe
-    residual = np.where(known, residual - delta, 0.0)
     largest = np.abs(residual).max(axis=0, initial=0.0)
     unit = np.where(largest > 0, largest, 1.0)
+    residual -= delta
+    if any_missing:
+        residual[missing] = 0.0
     residual /= unit
-    spread = unit * np.sqrt((weight @ (residual * residual)) / safe)
-    return Moments(
-        total,
-        centre,
-        delta,
-        spread,
-        np.fmin.reduce(table, axis=0, initial=np.inf),
-        np.fmax.reduce(table, axis=0, initial=-np.inf),
-        n_known,
-    )
+    square = np.einsum("i,ij,ij->j", weight, residual, residual)
+    spread = unit * np.sqrt(square / safe)
+    return Moments(total, centre, delta, spread, low, high, n_known)
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:

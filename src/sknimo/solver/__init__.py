@@ -1,5 +1,6 @@
 """Fit members: eliminate the coefficients, train the network, weigh the evidence."""
 
+from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
     ESTIMATED_DISPERSION,
@@ -36,6 +37,7 @@ __all__ = [
     "ESTIMATED_DISPERSION",
     "Coefficients",
     "Columns",
+    "Design",
     "EvidenceOptions",
     "EvidenceState",
     "History",
@@ -47,6 +49,7 @@ __all__ = [
     "Solution",
     "Status",
     "downhill",
+    "cut_rows",
     "fit_evidence",
     "linear_design",
     "linear_predictor",
