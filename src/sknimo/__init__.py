@@ -3,7 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sknimo.exceptions import DataWarning, ModelFileError, SeparationWarning
+from sknimo.exceptions import (
+    CheckpointError,
+    DataWarning,
+    ModelFileError,
+    SeparationWarning,
+)
 
 if TYPE_CHECKING:
     from sknimo.estimators import (
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "CheckpointError",
     "DataWarning",
     "ModelFileError",
     "NIMOClassifier",

@@ -26,11 +26,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit
 
 import sknimo.estimators._batches as batches
-from sknimo import NIMOClassifierCV, NIMORegressorCV
+from sknimo import CheckpointError, NIMOClassifierCV, NIMORegressorCV
 from sknimo.checkpoint import Checkpoint
 from sknimo.estimators._path import GlmPath
 from sknimo.estimators._resume import TaskStore, pack, unpack
-from sknimo.exceptions import CheckpointError
 from sknimo.solver import Coefficients, EvidenceState
 from sknimo.solver._evidence import _Member
 
