@@ -18,9 +18,12 @@ default="linear"
         Columns to take for categories besides text, categorical and enum columns of a
         data frame, which always are. A category is one feature with one coefficient
         per level other than the baseline.
-    reference : {"mean", "median", "mode"} or dict, default="mean"
-        The point that coefficients refer to. Columns of two values and categories stand
-        at their most frequent value, unless a dictionary says otherwise.
+    reference : {"auto", "mean", "median", "mode"} or dict
+        The point that coefficients refer to; the mean by default. "auto", the default
+        of a search, may leave the mean of the rows by at most three of its standard
+        errors where they are explained much better around another point. Columns of two
+        values and categories stand at their most frequent value, unless a dictionary
+        says otherwise.
     missing : {"error", "indicator"}, default="error"
         Refuse missing values, or put them at the reference and give "missing" a
         coefficient of its own.

@@ -7,19 +7,15 @@ same answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from sknimo.estimators._resume import TaskStore
-from sknimo.estimators._threads import torch_threads
-from sknimo.network import init_params, unpack
+from sknimo.estimators._reference import MAX_SHIFT, MAX_STEPS, MIN_STEP, MOVE_MARGIN
+from sknimo.estimators._runner import Runner, Task
 from sknimo.solver import (
     ESTIMATED_DISPERSION,
     Coefficients,
@@ -27,12 +23,11 @@ from sknimo.solver import (
     EvidenceState,
     Problem,
     fit_evidence,
+    reference_step,
     restrict,
     simplify,
     start_state,
 )
-
-Result = TypeVar("Result")
 
 # Where restarts begin, as a share of the dispersion that the GLM leaves.
 OPTIMISM = (1.0, 0.1, 1.0, 0.02)
@@ -49,20 +44,14 @@ FEW_FEATURES = 12
 # Narrow restarts see the shortlist, then ever fewer of the GLM's strongest features:
 # among fewer a restart goes astray less often, and the evidence tells what is missing.
 NARROW_SIZES = (None, 8, 6, 4)
+# Evidence is bumpy: a refit without a feature may end in a poorer optimum. A feature
+# that Wald statistics call idle may therefore leave at this multiple of its margin, if
+# restarts without it then reach the evidence that was there before.
+FAINT_SLACK = 4.0
 # Log evidence that a feature must bring to an unshrunken linear model.
 LINEAR_MARGIN = 1.0
-OUTPUT_SCALE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One restart: where it starts and what it may use."""
-
-    stage: str
-    seed: int
-    optimism: float
-    support: Tensor
-    input_support: Tensor
+# Gauss-Newton steps of members that are moved or restricted.
+BRIEF_STEPS = 15
 
 
 def feature_margin(n_features: int) -> float:
@@ -82,121 +71,6 @@ def count_weights(weight: np.ndarray) -> np.ndarray:
     if np.array_equal(weight, np.round(weight)):
         return weight
     return weight * (len(weight) / weight.sum())
-
-
-class Runner:
-    """Runs restarts, in this process or in several, until time is up."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        weight: Tensor,
-        options: EvidenceOptions,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        store: TaskStore | None = None,
-    ) -> None:
-        self.problem, self.weight, self.options = problem, weight, options
-        self.n_jobs, self.progress = n_jobs, progress
-        self.store = store or TaskStore()
-        self.out_of_time = False
-
-    def run(
-        self, tasks: Sequence[Task], start: Coefficients
-    ) -> list[tuple[Task, EvidenceState]]:
-        """Fit every task; tasks that cannot start in time are left out."""
-        done = self.map(
-            EvidenceState,
-            tasks[0].stage if tasks else "",
-            run_task,
-            [(self.problem, self.weight, task, start, self.options) for task in tasks],
-        )
-        return [
-            (task, state)
-            for task, state in zip(tasks, done, strict=True)
-            if state is not None
-        ]
-
-    def call(
-        self, stage: str, function: Callable[..., EvidenceState], *args: Any
-    ) -> EvidenceState:
-        """One task on all rows, in this process."""
-        return self.store.call(
-            EvidenceState, stage, function, self.problem, self.weight, *args
-        )
-
-    def map(
-        self,
-        kind: type[Result],
-        stage: str,
-        function: Callable[..., Result | None],
-        calls: Sequence[tuple[Any, ...]],
-    ) -> list[Result | None]:
-        """Results of a function for each tuple of arguments, None without time.
-
-        They are records of the given kind; those that a checkpoint holds are loaded.
-        """
-        store = self.store
-        names = [store.name(stage, args) for args in calls]
-        done = [store.load(kind, name) for name in names]
-        left = [k for k, result in enumerate(done) if result is None]
-        bar = tqdm(
-            _parallel(self.n_jobs)(
-                delayed(store.run)(names[k], function, calls[k]) for k in left
-            ),
-            total=len(calls),
-            initial=len(calls) - len(left),
-            desc=f"sknimo {stage}",
-            disable=None if self.progress else True,
-            delay=2,
-            leave=False,
-        )
-        for k, result in zip(left, bar, strict=True):
-            done[k] = result
-        self.out_of_time = self.out_of_time or self.options.out_of_time
-        return done
-
-
-def _parallel(n_jobs: int | None) -> Parallel:
-    try:
-        return Parallel(n_jobs=n_jobs, return_as="generator")
-    except ValueError:  # Ray's backend returns everything at the end
-        return Parallel(n_jobs=n_jobs)
-
-
-def run_task(
-    problem: Problem,
-    weight: Tensor,
-    task: Task,
-    start: Coefficients,
-    options: EvidenceOptions,
-) -> EvidenceState | None:
-    """One restart, on one thread unless the table is large; None without time."""
-    if options.out_of_time:
-        return None
-    with torch_threads(problem.n_rows):
-        state = start_state(
-            problem,
-            weight,
-            random_network(problem, task.seed),
-            start,
-            task.support,
-            task.input_support,
-            task.optimism,
-        )
-        state = restrict(state, problem, task.input_support, task.support)
-        return fit_evidence(problem, weight, state, options)
-
-
-def random_network(problem: Problem, seed: int) -> Tensor:
-    """A random network with a small output layer, (P,)."""
-    params = init_params(problem.spec, [seed])
-    generator = torch.Generator().manual_seed(seed)
-    out = unpack(problem.spec, params).out
-    out.normal_(
-        0, OUTPUT_SCALE / math.sqrt(problem.spec.hidden[1]), generator=generator
-    )
-    return params[0].to(problem.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,20 +162,16 @@ def run_search(
     done = [(task, state) for task, state in done if has_evidence(state)]
     if not done:
         return SearchResult([], [], linear, [])
-    leader, best = max(done, key=lambda pair: pair[1].log_evidence)
-    tidied = runner.call("simplified", simplify, best, options)
+    leader, best = max(done, key=by_evidence)
+    bold = replace(options, faint_slack=FAINT_SLACK)
+    tidied = runner.call("simplified", simplify, best, bold)
     if stable:
         tidied = keep_stable(runner, tidied, done, linear.log_evidence)
     n_selecting = len(done)
     if relax and bool(tidied.input_support.any()):
-        support, inputs = tidied.support, tidied.input_support
-        plan = make_tasks(problem, random, "relaxed", support, inputs, n_starts)
-        relaxed = runner.run(plan, start)
-        done += [(task, state) for task, state in relaxed if has_evidence(state)]
-        # A better fit tells a feature that does nothing more clearly.
-        candidates = [(leader, tidied), *done[n_selecting:]]
-        leader, best = max(candidates, key=lambda pair: pair[1].log_evidence)
-        tidied = runner.call("simplified", simplify, best, options)
+        stages = _Relaxed(runner, start, random)
+        leader, tidied = stages.run((leader, best), tidied, n_starts, stable)
+        done += stages.done
     done.append((replace(leader, stage="simplified"), tidied))
     first = n_selecting if stable else 0
     return SearchResult(
@@ -310,6 +180,108 @@ def run_search(
         linear,
         list(range(first, len(done))),
     )
+
+
+class _Relaxed:
+    """Restarts within supports that were selected, until those are confirmed."""
+
+    def __init__(
+        self, runner: Runner, start: Coefficients, random: np.random.RandomState
+    ) -> None:
+        self.runner, self.start, self.random = runner, start, random
+        self.done: list[tuple[Task, EvidenceState]] = []
+
+    def run(
+        self,
+        before: tuple[Task, EvidenceState],
+        tidied: EvidenceState,
+        n_starts: int,
+        stable: bool,
+    ) -> tuple[Task, EvidenceState]:
+        """The best restart within what `before` needs, and its simplified state."""
+        runner = self.runner
+        bold = replace(runner.options, faint_slack=FAINT_SLACK)
+        leader = before[0]
+        best = self._restart((leader, settle_reference(runner, tidied)), n_starts)
+        if not (stable or self._confirms(before[1], best[1])):
+            careful = runner.call("simplified", simplify, before[1], runner.options)
+            best = self._restart((leader, careful), n_starts)
+        # A better fit tells more clearly what does nothing, and where the mean is.
+        leader, state = best
+        state = settle_reference(runner, state)
+        state = runner.call("simplified", simplify, state, runner.options)
+        fewer = runner.call("simplified", simplify, state, bold)
+        if bool((fewer.support != state.support).any()):
+            best = self._restart((leader, fewer), max(1, n_starts // 2))
+            if self._confirms(state, best[1]):
+                leader, state = best
+                state = runner.call("simplified", simplify, state, runner.options)
+        return leader, state
+
+    def _restart(
+        self, known: tuple[Task, EvidenceState], count: int
+    ) -> tuple[Task, EvidenceState]:
+        """Best of restarts within the supports of a state, and of that state."""
+        runner, state = self.runner, known[1]
+        plan = make_tasks(
+            runner.problem,
+            self.random,
+            "relaxed",
+            state.support,
+            state.input_support,
+            count,
+        )
+        done = runner.run(plan, self.start)
+        found = [(task, state) for task, state in done if has_evidence(state)]
+        self.done += found
+        return max([known, *found], key=by_evidence)
+
+    def _confirms(self, before: EvidenceState, after: EvidenceState) -> bool:
+        """Whether the features that are gone cost no more than their margins."""
+        n_gone = int((before.support & ~after.support).sum())
+        cost = before.log_evidence - after.log_evidence
+        return cost <= self.runner.options.feature_margin * max(n_gone, 1)
+
+
+def by_evidence(pair: tuple[Task, EvidenceState]) -> float:
+    """Key to rank restarts by."""
+    return pair[1].log_evidence
+
+
+def settle_reference(runner: Runner, state: EvidenceState) -> EvidenceState:
+    """Move the runner's reference where the evidence rises clearly; refit there."""
+    if runner.reference is None:
+        return state
+    brief = brief_options(runner.options)
+    error = 1 / math.sqrt(float(runner.weight.sum()))  # of the mean, in scales
+    movable = runner.reference.movable.to(runner.weight.device)
+    for _ in range(MAX_STEPS):
+        here = runner.shift
+        step = reference_step(
+            runner.problem,
+            runner.weight,
+            state,
+            movable,
+            here.to(runner.weight),
+            runner.options,
+        )
+        limit = MAX_SHIFT * error
+        there = (here + step.cpu()).clamp(-limit, limit)
+        if float((there - here).abs().max()) < MIN_STEP * error:
+            break
+        runner.move(there)
+        trial = runner.call("moved", fit_evidence, state, brief)
+        farther = float((there.square() - here.square()).sum()) / (2 * error**2)
+        if not trial.log_evidence - farther > state.log_evidence + MOVE_MARGIN:
+            runner.move(here)
+            break
+        state = trial
+    return state
+
+
+def brief_options(options: EvidenceOptions) -> EvidenceOptions:
+    """A few steps for a state that is almost there."""
+    return replace(options, max_iter=min(BRIEF_STEPS, options.max_iter), burn_in=0)
 
 
 def has_evidence(state: EvidenceState) -> bool:
@@ -402,11 +374,12 @@ def refit_within(
     support: Tensor,
     inputs: Tensor,
     options: EvidenceOptions,
+    always: bool = False,
 ) -> EvidenceState:
     """Restrict a state to supports, and refit it if that takes anything away."""
     support, inputs = state.support & support, state.input_support & inputs
     same = torch.equal(support, state.support)
-    if same and torch.equal(inputs, state.input_support):
+    if same and torch.equal(inputs, state.input_support) and not always:
         return state
     fewer = restrict(state, runner.problem, inputs, support)
     return runner.call("within", fit_evidence, fewer, options)
@@ -440,11 +413,17 @@ def choose_members(
     pool = successful([search.states[k] for k in search.eligible], floor)
     pool = sorted(pool, key=lambda state: -state.log_evidence)[:n_members]
     selected = search.states[-1]
-    brief = replace(
-        runner.options, max_iter=min(12, runner.options.max_iter), burn_in=0
-    )
+    brief = brief_options(runner.options)
     agreed = [
-        refit_within(runner, state, selected.support, selected.input_support, brief)
+        refit_within(
+            runner,
+            state,
+            selected.support,
+            selected.input_support,
+            brief,
+            # Others may have been fitted around the sample's mean.
+            always=runner.has_moved and state is not selected,
+        )
         for state in pool
     ]
     return [s for s in agreed if s.log_evidence - floor >= MEMBER_SHARE * gain]

@@ -40,10 +40,13 @@ class TaskStore:
     checkpoint : Checkpoint or None
     device : torch.device
         Where tensors are put.
+    place : tuple of float
+        From where the table is looked at, if not from the mean.
     """
 
     checkpoint: Checkpoint | None = None
     device: torch.device = torch.device("cpu")
+    place: tuple[float, ...] = ()
 
     def call(
         self,
@@ -72,7 +75,7 @@ class TaskStore:
         """Name of a task's state."""
         if self.checkpoint is None:
             return stage
-        digest = fingerprint(*_what_matters(args))
+        digest = fingerprint(self.place, *_what_matters(args))
         return f"{stage.replace(' ', '-')}-{digest[:DIGEST_LENGTH]}"
 
     def load(self, kind: type[Result], name: str) -> Result | None:

@@ -52,8 +52,8 @@ from sknimo.estimators._docs import document
 from sknimo.estimators._folds import Fold, make_folds, read_groups
 from sknimo.estimators._models import assemble_model
 from sknimo.estimators._path import GlmPath, glm_path
+from sknimo.estimators._reference import Reference, movable_features
 from sknimo.estimators._restarts import (
-    Runner,
     SearchResult,
     choose_members,
     count_weights,
@@ -62,16 +62,19 @@ from sknimo.estimators._restarts import (
     run_search,
 )
 from sknimo.estimators._resume import TaskStore, check_folder, open_store
+from sknimo.estimators._runner import Runner
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._threads import torch_threads
 from sknimo.estimators._verdict import Verdict, judge
 from sknimo.exceptions import SeparationWarning
+from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 from sknimo.solver import (
     ESTIMATED_DISPERSION,
     Coefficients,
     EvidenceOptions,
     EvidenceState,
+    MemoryColumns,
     Problem,
     needed_bytes,
 )
@@ -107,7 +110,7 @@ class EvidenceSearch(BaseNIMO):
         random_state: Any = None,
         basis: Any = "linear",
         categorical: Any = None,
-        reference: Any = "mean",
+        reference: Any = "auto",
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "standard",
@@ -264,7 +267,13 @@ class EvidenceSearch(BaseNIMO):
         weight, folds, path = self._fit_glm(problem, data, groups, random, store)
         options = self._evidence_options(problem, deadline)
         runner = Runner(
-            problem, weight, options, self.n_jobs, bool(self.verbose), store
+            problem,
+            weight,
+            options,
+            self.n_jobs,
+            bool(self.verbose),
+            store,
+            self._reference(problem, data),
         )
         search = run_search(
             runner,
@@ -280,6 +289,10 @@ class EvidenceSearch(BaseNIMO):
             verdict = judge(runner, search, path, folds)
             if verdict is not None and not verdict.keeps_network:
                 members = []
+        if members and runner.reference is not None:
+            data = replace(data, features=runner.reference.features_at(runner.shift))
+        elif not members:
+            runner.move(torch.zeros_like(runner.shift))
         glm = self._glm(runner, search, path)
         model = assemble(data, problem, members, glm)
         self._keep(model, data, search, members, path, verdict, runner)
@@ -327,6 +340,22 @@ class EvidenceSearch(BaseNIMO):
         self.log_evidence_ = self.glm_log_evidence_ = math.nan
         self._judge_convergence(model, data, time.monotonic() > deadline)
         return self
+
+    def _reference(self, problem: Problem, data: TrainingSet) -> Reference | None:
+        """How the reference may move; not for families of fixed dispersion.
+
+        There a perfect fit to a part of the rows would pull it anywhere.
+        """
+        if self.reference != "auto" or problem.family.name not in ESTIMATED_DISPERSION:
+            return None
+        movable = movable_features(data.features, data.table)
+
+        def restate(features: FeatureMap) -> Problem:
+            terms, inputs = features.terms(data.table), features.inputs(data.table)
+            columns = MemoryColumns(torch.as_tensor(terms), torch.as_tensor(inputs))
+            return replace(problem, columns=columns.to(problem.device))
+
+        return Reference(data.features, torch.as_tensor(movable), restate)
 
     def _glm(self, runner: Runner, search: SearchResult, path: GlmPath) -> Coefficients:
         """The GLM to return when there is no network."""
@@ -475,7 +504,8 @@ _SHARED = {
     n_jobs : int, optional
         Processes (joblib); the answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one.
+        Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
+        CPU unless this is "cuda".
     memory_budget : float, default=1e9
         Bytes that each process may take beside the table. Rows are cut into blocks.
     checkpoint : str or path, optional
@@ -580,7 +610,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         random_state: Any = None,
         basis: Any = "linear",
         categorical: Any = None,
-        reference: Any = "mean",
+        reference: Any = "auto",
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "standard",

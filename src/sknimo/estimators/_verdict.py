@@ -26,12 +26,10 @@ from torch import Tensor
 from sknimo.estimators._folds import Fold
 from sknimo.estimators._path import GlmPath, fit_path
 from sknimo.estimators._restarts import (
-    Runner,
     SearchResult,
-    Task,
     fit_linear_evidence,
-    run_task,
 )
+from sknimo.estimators._runner import Runner, Task, run_task
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,

@@ -13,7 +13,7 @@ Shapes: n rows, m terms of this feature, k knots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -433,6 +433,19 @@ class Clipped:
     def readout(self) -> np.ndarray:
         """Readout of the basis."""
         return self.basis.readout()
+
+
+def move_reference(basis: Basis, reference: float) -> Basis:
+    """A line, or what the network sees of one, around another point."""
+    if isinstance(basis, Linear):
+        return Linear(reference, basis.scale)
+    if isinstance(basis, RankGauss):
+        return replace(basis, reference=reference)
+    if isinstance(basis, Clipped):
+        inner = move_reference(basis.basis, reference)
+        low, high = min(basis.low, reference), max(basis.high, reference)
+        return Clipped(inner, low, high)
+    raise TypeError(f"The reference of a {type(basis).__name__} basis cannot move.")
 
 
 def _standardise(

@@ -31,7 +31,8 @@ from sknimo.features._bases import (
 from sknimo.features._map import FeatureMap
 
 BasisName = Literal["linear", "poly2", "spline"]
-ReferenceName = Literal["mean", "median", "mode"]
+# "auto" is the mean here; a search may leave it (estimators/_reference.py).
+ReferenceName = Literal["auto", "mean", "median", "mode"]
 InputScaling = Literal["standard", "rank_gauss"]
 
 # Rounding of a reference below this share of the scale does not show.
@@ -376,7 +377,9 @@ def _choose_reference(
             )
         if len(sample.values) == 2 or reference == "mode":
             return Linear(sample.mode(), line.scale)
-        return line if reference == "mean" else Linear(sample.median(), line.scale)
+        if reference == "median":
+            return Linear(sample.median(), line.scale)
+        return line
     if not isinstance(reference, Real) or not np.isfinite(float(reference)):
         raise ValueError(
             f"reference of column {name!r} must be a finite number, got {reference!r}."

@@ -6,11 +6,11 @@ Shapes: n rows, p features, q terms, r inputs, c coefficients.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sknimo.features._bases import Basis, Label, Levels, OrMissing
+from sknimo.features._bases import Basis, Label, Levels, OrMissing, move_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,21 @@ class FeatureMap:
         for column, feature in enumerate(self.term_feature):
             total[..., feature] += per_term[..., column]
         return total
+
+    def around(self, reference: np.ndarray) -> FeatureMap:
+        """The same features around another point, (p,); only lines can move."""
+        moved = [
+            at != basis.reference
+            for at, basis in zip(reference, self.bases, strict=True)
+        ]
+        bases, input_bases = (
+            tuple(
+                move_reference(basis, float(at)) if off else basis
+                for basis, at, off in zip(each, reference, moved, strict=True)
+            )
+            for each in (self.bases, self.input_bases)
+        )
+        return replace(self, bases=bases, input_bases=input_bases)
 
     def excess(self, table: np.ndarray) -> np.ndarray:
         """Distance beyond the training range in units of the scale, (n, p).

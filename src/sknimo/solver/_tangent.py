@@ -198,8 +198,7 @@ class Primal:
         matrix = self.gram / dispersion
         matrix.diagonal().add_(damped)
         factor = _cholesky(matrix)
-        wide = downhill.reshape(len(damped), -1)
-        return torch.cholesky_solve(wide, factor).view_as(downhill)
+        return torch.cholesky_solve(_wide(downhill), factor).view_as(downhill)
 
     def posterior(self, dispersion: float, precision: Tensor) -> Posterior:
         """Laplace approximation around the current parameters."""
@@ -224,7 +223,7 @@ class Dual:
         """Solve `(J'J / dispersion + damped) move = downhill`, (m,) or (m, k)."""
         scaled = self.jacobian / damped
         factor = self._factor(scaled, dispersion)
-        free = downhill.reshape(len(damped), -1) / damped.unsqueeze(-1)
+        free = _wide(downhill) / damped.unsqueeze(-1)
         dual = torch.cholesky_solve(self.jacobian @ free, factor)  # by Woodbury
         return (free - scaled.mT @ dual / dispersion).view_as(downhill)
 
@@ -241,6 +240,10 @@ class Dual:
         matrix /= dispersion
         matrix.diagonal().add_(1.0)
         return _cholesky(matrix)
+
+
+def _wide(vectors: Tensor) -> Tensor:
+    return vectors if vectors.dim() == 2 else vectors.unsqueeze(-1)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
