@@ -300,13 +300,16 @@ class Forward:
         leaf = Bent(params, bent.members, bent.active, bent.mask)
         own = self._own(batch)
         index = batch[own] - self.first_row
+        noise = None if noise is None else noise[own]
         rows = self.problem.rows(bent.members.weight)
         row_bytes = self._row_bytes(bent.members.n_models, bent.n_active)
         blocks = cut_rows(len(index), row_bytes, self.budget) if len(index) else []
         for some in blocks:
-            where = index[some].to(self.problem.device)
-            terms, inputs = self._take(index[some], ahead)
-            drawn = None if noise is None else noise[own][some].to(inputs)
+            where = send(index[some], params.device)
+            terms, inputs = self._take(index[some], where, ahead)
+            drawn = None
+            if noise is not None:
+                drawn = send(noise[some], params.device).to(params.dtype)
             with torch.enable_grad():
                 block = self.bend(leaf, terms, inputs, drawn)
             # Weights of the batch stand for those of all rows.
@@ -322,9 +325,11 @@ class Forward:
         last = self.first_row + self.problem.n_rows
         return (batch >= self.first_row) & (batch < last)
 
-    def _take(self, index: Tensor, ahead: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _take(
+        self, index: Tensor, where: Tensor, ahead: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Rows by their numbers, given on the CPU and on the device."""
         if self.pool is None:
-            where = index.to(self.problem.device)
             terms, inputs = self.columns.take(where)
             return terms, inputs.to(self.options.dtype)
         coming = index[:0] if ahead is None else ahead[self._own(ahead)]
@@ -406,6 +411,13 @@ def choose_budget(problem: Problem, options: Options) -> int:
         free -= torch.cuda.memory_allocated(device)
         budget = min(budget, int(FREE_SHARE * free))
     return min(problem.ranks.gather(budget))
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Copy from the CPU to a device without waiting for the device."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
 
 
 def pad_active(mask: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from sknimo.checkpoint import Checkpoint, State
 from sknimo.network import init_params, unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._draws import Batches, Noise
-from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
+from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active, send
 from sknimo.solver._problem import History, Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, Rows, agree
 from sknimo.solver._resume import (
@@ -410,7 +410,7 @@ class _Run:
         def draw(rows: slice) -> Tensor:
             begin, stop = forward.first_row + rows.start, forward.first_row + rows.stop
             drawn = self.noise.draw(step, begin, stop, forward.n_total)
-            return self.options.noise * drawn.to(like)
+            return self.options.noise * send(drawn, like.device).to(like.dtype)
 
         return draw
 
@@ -630,11 +630,11 @@ class _Machine:
 
     def __enter__(self) -> None:
         self.before = torch.get_num_threads()
-        self.allowed = torch.backends.cuda.matmul.allow_tf32
+        self.precision = torch.get_float32_matmul_precision()
         if self.single:
             torch.set_num_threads(1)
         if self.tf32:
-            torch.backends.cuda.matmul.allow_tf32 = True
+            torch.set_float32_matmul_precision("high")
 
     def __exit__(
         self,
@@ -644,4 +644,4 @@ class _Machine:
     ) -> None:
         torch.set_num_threads(self.before)
         if self.tf32:
-            torch.backends.cuda.matmul.allow_tf32 = self.allowed
+            torch.set_float32_matmul_precision(self.precision)

@@ -43,7 +43,7 @@ from sknimo.solver._quadratic import (
 # the solution does not move, but a saturated row can no longer make a step explode.
 WEIGHT_FLOOR = 1e-8
 # On a GPU so few trials cost less than asking whether the first was good.
-BLIND_HALVINGS = 8
+BLIND_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True)

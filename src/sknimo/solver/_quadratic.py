@@ -31,7 +31,7 @@ def solve_ridge(gram: Tensor, moment: Tensor, ridge: Tensor) -> Tensor:
     # Numerically singular: lift the diagonal and retry. A GPU retries unasked, because
     # the question would make it wait.
     if info.is_cuda or bool((info > 0).any()):
-        lifted = scaled + 1e-9 * torch.eye(gram.shape[-1]).to(gram)
+        lifted = scaled + torch.diag_embed(torch.full_like(diagonal, 1e-9))
         factor, lost = torch.linalg.cholesky_ex(lifted)
         retry = torch.cholesky_solve(target, factor)
         retry = retry.masked_fill((lost > 0).view(-1, 1, 1), torch.nan)

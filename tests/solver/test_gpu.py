@@ -1,0 +1,66 @@
+"""On a GPU: the same answer, and a hot loop that never waits.
+
+Shapes: K models, n rows.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sknimo.solver import Options, solve
+from sknimo.solver._outer import _Run
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU here"
+)
+
+GPU = torch.device("cuda")
+SAME_ATOL = 1e-8  # sums in another order
+SHORT = Options(
+    max_iter=20,
+    check_every=5,
+    patience=100,
+    learning_rate=0.05,
+    scale_contributions=True,
+)
+WAYS = {
+    "all rows": dict(),
+    "noise": dict(noise=0.2),
+    "blocks": dict(memory_budget=60_000),
+    "batches": dict(batch_size=16, noise=0.2),
+}
+EVERY_WAY = pytest.mark.parametrize("way", list(WAYS))
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_gpu_finds_what_a_cpu_finds(way, family, make_problem, make_members):
+    problem = make_problem(family, n_rows=80, widths=(1, 2, 1))
+    members = make_members(problem, 2, alpha=0.02)
+    options = replace(SHORT, **WAYS[way])
+    expected = solve(problem, members, options)
+    found = solve(problem.to(GPU), members.to(GPU), options)
+    for name in ("coef", "intercept", "params", "objective"):
+        torch.testing.assert_close(
+            getattr(found, name).cpu(), getattr(expected, name), rtol=0, atol=SAME_ATOL
+        )
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gaussian_step_never_waits_for_the_gpu(
+    way, dtype, make_problem, make_members
+):
+    problem = make_problem(n_rows=80).to(GPU)
+    members = make_members(problem.to(torch.device("cpu")), 2, alpha=0.02).to(GPU)
+    options = replace(SHORT, check_every=100, dtype=dtype, **WAYS[way])
+    run = _Run.begin(problem, members, options)
+    for step in range(2):  # the first is a check
+        run.step(step)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(2, 6):
+            run.step(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
