@@ -7,11 +7,19 @@ same path; a process on its own is the special case of one rank.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed
 from torch import Tensor
+
+# How long a rank waits for the others; shards may differ in size.
+PATIENCE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +78,30 @@ def current_ranks() -> Ranks:
     if not (distributed.is_available() and distributed.is_initialized()):
         return ALONE
     return Ranks(distributed.get_rank(), distributed.get_world_size())
+
+
+@contextmanager
+def join_ranks(device: str = "auto") -> Iterator[Ranks]:
+    """The processes that `torchrun` has started, joined in a group; alone without it.
+
+    Tensors travel by NCCL between GPUs and by gloo otherwise.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    backend = "gloo"
+    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
+        local, n_devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= n_devices:
+            raise ValueError(
+                f"There are more processes than GPUs on this machine ({n_devices}). "
+                'Start one process for each, or use device="cpu".'
+            )
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    torch.distributed.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield current_ranks()
+    finally:
+        with suppress(RuntimeError):  # others may have gone already
+            torch.distributed.destroy_process_group()

@@ -136,6 +136,7 @@ ALLOWED = {
         "rich",
         "sklearn",
         "typer",
+        "sknimo.checkpoint",
         "sknimo.estimators",
         "sknimo.files",
         "sknimo.ranks",

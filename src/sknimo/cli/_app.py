@@ -19,8 +19,10 @@ from sknimo.cli import _options as opt
 from sknimo.cli._errors import guard, say
 
 if TYPE_CHECKING:
+    from sknimo.cli._fit import Fitted, Task
     from sknimo.cli._output import TableFormat
     from sknimo.cli._tables import TableReader
+    from sknimo.ranks import Ranks
 
 app = typer.Typer(
     add_completion=False,
@@ -75,6 +77,9 @@ def fit(
     seed: opt.SeedOption = 0,
     max_time: opt.MaxTimeOption = None,
     jobs: opt.JobsOption = None,
+    memory_budget: opt.BudgetOption = None,
+    checkpoint: opt.CheckpointOption = None,
+    device: opt.DeviceOption = opt.Device.AUTO,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
     json: opt.JsonFlag = False,
@@ -84,7 +89,8 @@ def fit(
     """Fit a model to a table and print what it found."""
     from sknimo.cli import _fit
     from sknimo.cli._output import check_output, print_json
-    from sknimo.cli._tables import TableReader, TextFormat
+    from sknimo.cli._tables import TextFormat
+    from sknimo.ranks import join_ranks
 
     if fixed and (max_time is not None or jobs is not None):
         raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
@@ -96,27 +102,35 @@ def fit(
         "handle_unknown": unknown.value,
         "random_state": seed,
         "verbose": not quiet and sys.stderr.isatty(),
+        "device": device.value,
     }
-    if not fixed:
-        settings |= {"max_time": max_time, "n_jobs": jobs}
-    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
-        table, source = reader.read(), reader.name
-    fitted = _fit.fit_table(
-        table,
-        source,
+    budget = None if memory_budget is None else _fit.read_size(memory_budget)
+    settings |= {} if budget is None else {"memory_budget": budget}
+    settings |= {} if checkpoint is None else {"checkpoint": checkpoint}
+    search = {} if fixed else {"max_time": max_time, "n_jobs": jobs}
+    task = _fit.Task(
+        data,
+        TextFormat(delimiter, encoding),
         _fit.Roles(target, weight, offset, tuple(drop or ()), tuple(categorical or ())),
         family=family.value,
         fixed=fixed,
         settings=settings | _fit.read_settings(setting or ()),
+        search=search,
         skip_missing=drop_missing,
         test=test,
         seed=seed,
-        remark=_ignore if quiet else say,
+        wants_rows=report is not None,
     )
+    with join_ranks(device.value) as ranks:
+        fitted = _fit_task(task, budget, ranks, _ignore if quiet else say)
+    if not ranks.first:  # the first process speaks for all
+        return
     if model is not None:
         fitted.est.save(model)
     if report is not None:
         _fit.write_report(fitted.est, report, fitted.rows, fitted.held_out)
+    if checkpoint is not None and model is not None:
+        _fit.clear_checkpoint(checkpoint)
     if json:
         print_json({**fitted.describe(), "model_file": model, "report_file": report})
         return
@@ -297,6 +311,24 @@ def _load(path: str) -> Any:
     from sknimo.estimators import load
 
     return load(path)
+
+
+def _fit_task(task: Task, budget: float | None, ranks: Ranks, remark: Any) -> Fitted:
+    """Fit a table that is held, or one that is read part by part."""
+    import warnings
+
+    from sknimo.cli import _fit, _stream
+    from sknimo.cli._tables import TableReader
+
+    if not ranks.first:
+        warnings.simplefilter("ignore")
+        remark = _ignore
+    source = _stream.find_source(task.data, task.text, budget, ranks)
+    if source is not None:
+        return _stream.fit_stream(source, task, ranks, remark)
+    with TableReader(task.data, task.text) as reader:
+        table, name = reader.read(), reader.name
+    return _fit.fit_table(table, name, task, remark)
 
 
 def _ignore(remark: str) -> None:

@@ -77,9 +77,33 @@ def _fail(error: Exception, debug: bool) -> NoReturn:
         raise error
     if debug:
         traceback.print_exception(error)
-    else:
+    elif _speaks(error):
         say(f"error: {describe(error)}")
     raise typer.Exit(FAILURE) from None
+
+
+def own_rank() -> int:
+    """Number of this process among those that fit together, zero for one alone."""
+    return int(os.environ.get("RANK", 0)) if os.environ.get("WORLD_SIZE") else 0
+
+
+def _speaks(error: Exception) -> bool:
+    """Whether this process tells of an error.
+
+    Faults of the data and of files are found by all ranks together, and the first one
+    tells. Whoever loses the others tells as well, but not a crowd.
+    """
+    if isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):
+        return own_rank() == 0
+    return own_rank() <= 1 or not _lost_others(error)
+
+
+def _lost_others(error: Exception) -> bool:
+    """Whether an error says that another process has gone."""
+    text = str(error).lower()
+    names = {kind.__name__ for kind in type(error).__mro__}
+    gone = "gloo" in text or "nccl" in text or "connection" in text
+    return "DistError" in names or (isinstance(error, RuntimeError) and gone)
 
 
 def describe(error: Exception) -> str:
@@ -92,6 +116,12 @@ def describe(error: Exception) -> str:
         text = f"{error.filename}: {error.strerror}."
     elif isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):
         text = str(error)
+    elif _lost_others(error):
+        text = (
+            "another process has ended, and with it the fit. Its own message, if it "
+            "could leave one, says why. With --checkpoint FOLDER the fit can be "
+            "started again and goes on; torchrun --max-restarts does that by itself."
+        )
     else:  # none of the known faults: say what it is and how to learn more
         text = f"{type(error).__name__}: {error} (--debug shows where.)"
     return " ".join(text.split()) or type(error).__name__

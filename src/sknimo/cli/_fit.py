@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -13,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pa_compute
 
+from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import UserError, count_rows
-from sknimo.cli._tables import list_names, read_numbers, split_names
+from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
 
 # A text column with this share of numbers is a numeric column with typing errors.
 MOSTLY_NUMBERS = 0.5
@@ -80,7 +83,10 @@ class Fitted:
     Attributes
     ----------
     est : estimator
-    rows : Rows
+    n_rows : int
+        Rows fitted.
+    rows : Rows or None
+        These rows, or a sample of them.
     held_out : Rows or None
     judged : dict of str to float
         Measures on the rows held out.
@@ -89,7 +95,8 @@ class Fitted:
     """
 
     est: Any
-    rows: Rows
+    n_rows: int
+    rows: Rows | None
     held_out: Rows | None
     judged: dict[str, float]
     seconds: float
@@ -110,7 +117,7 @@ class Fitted:
             for name, value in self.judged.items():
                 lines.append(f"  {name.replace('_', ' '):24} {value:.4g}")
             lines.append("")
-        lines.append(f"Fitted {len(self.rows.y)} rows in {self.seconds:.1f} s.")
+        lines.append(f"Fitted {self.n_rows} rows in {self.seconds:.1f} s.")
         return "\n".join(lines)
 
 
@@ -130,76 +137,87 @@ class Named(np.ndarray):
         self.name = getattr(source, "name", None)
 
 
-def fit_table(
-    table: pa.Table,
-    source: str,
-    roles: Roles,
-    *,
-    family: str,
-    fixed: bool,
-    settings: dict[str, Any],
-    skip_missing: bool,
-    test: float | None,
-    seed: int,
-    remark: Callable[[str], None],
-) -> Fitted:
-    """Fit an estimator to a table.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the command asks for.
 
-    Parameters
+    Attributes
     ----------
-    table : pyarrow.Table
-    source : str
-        What messages call it.
+    data : str
+        The file.
+    text : TextFormat
     roles : Roles
     family : str
         "auto" judges by the target.
     fixed : bool
         Whether penalties are set by hand.
-    settings : dict
-        Parameters of the estimator.
+    settings, search : dict
+        Parameters of the estimator, and those of a search alone.
     skip_missing : bool
         Whether to leave out rows with missing cells.
     test : float or None
         Share of the rows to hold out.
     seed : int
         Governs which.
-    remark : callable
-        Takes what the user should know.
+    wants_rows : bool
+        Whether the rows are needed after the fit.
     """
-    names = table.column_names
-    roles = replace(
-        roles,
-        drop=split_names(roles.drop, names),
-        categorical=split_names(roles.categorical, names),
-    )
+
+    data: str
+    text: TextFormat
+    roles: Roles
+    family: str
+    fixed: bool
+    settings: dict[str, Any]
+    search: dict[str, Any]
+    skip_missing: bool
+    test: float | None
+    seed: int
+    wants_rows: bool
+
+
+def fit_table(
+    table: pa.Table, source: str, task: Task, remark: Callable[[str], None]
+) -> Fitted:
+    """Fit an estimator to a table; `remark` takes what the user should know."""
+    roles = split_roles(task.roles, table.column_names)
     rows = read_roles(table, source, roles)
-    if skip_missing:
+    if task.skip_missing:
         complete = drop_missing(rows)
         if len(complete.y) < len(rows.y):
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
+    family, settings = task.family, task.search | task.settings
     if family == "auto":
         family = find_family(rows.y)
         remark(f"{family} family, as column {roles.target!r} suggests (--family).")
     if roles.categorical:
         settings = {"categorical": list(roles.categorical)} | settings
-    est = make_estimator(family, fixed, settings)
+    est = make_estimator(family, task.fixed, settings)
     if family == "binomial":
         rows = replace(rows, y=Named.make(label_target(rows.y), roles.target))
     held_out = None
-    if test is not None:
-        rows, held_out = hold_out(rows, test, seed)
+    if task.test is not None:
+        rows, held_out = hold_out(rows, task.test, task.seed)
     begin = perf_counter()
     with count_rows(rows.place):
         est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
     seconds = perf_counter() - begin
     judged = {} if held_out is None else judge(est, held_out)
-    return Fitted(est, rows, held_out, judged, seconds)
+    return Fitted(est, len(rows.y), rows, held_out, judged, seconds)
 
 
-def read_roles(table: pa.Table, source: str, roles: Roles) -> Rows:
-    """Part a table into features, target, weight and offset."""
-    names = table.column_names
+def split_roles(roles: Roles, names: Sequence[str]) -> Roles:
+    """The same with names that were given in one text parted."""
+    return replace(
+        roles,
+        drop=split_names(roles.drop, names),
+        categorical=split_names(roles.categorical, names),
+    )
+
+
+def find_features(names: Sequence[str], source: str, roles: Roles) -> list[str]:
+    """Columns that are left to predict from; all roles must be among the columns."""
     special = [roles.target, roles.weight, roles.offset]
     used = [name for name in special if name is not None]
     for name in [*used, *roles.drop, *roles.categorical]:
@@ -215,21 +233,38 @@ def read_roles(table: pa.Table, source: str, roles: Roles) -> Rows:
         raise UserError(
             f"{source} has no column left to predict {roles.target!r} from."
         )
+    return features
+
+
+def read_roles(table: pa.Table, source: str, roles: Roles, first_row: int = 0) -> Rows:
+    """Part a table into features, target, weight and offset.
+
+    `first_row` is where the table begins in its file.
+    """
+    features = find_features(table.column_names, source, roles)
     for name in [*features, roles.target]:
         if name not in roles.categorical:
             remedy = "" if name == roles.target else f", or say --categorical {name}"
-            _refuse_typing_errors(table[name], name, remedy)
+            _refuse_typing_errors(table[name], name, remedy, first_row)
     return Rows(
         X=table.select(features),
         y=Named.make(read_target(table[roles.target]), roles.target),
         weight=read_numbers(table, roles.weight),
         offset=read_numbers(table, roles.offset),
-        place=np.arange(len(table)),
+        place=first_row + np.arange(len(table)),
     )
 
 
 def drop_missing(rows: Rows) -> Rows:
     """The rows in which no cell is missing."""
+    complete = find_complete(rows)
+    if not complete.any():
+        raise UserError("Every row has a missing value; none is left to fit.")
+    return rows.take(np.flatnonzero(complete))
+
+
+def find_complete(rows: Rows) -> np.ndarray:
+    """Whether no cell of a row is missing, (n,)."""
     complete = np.ones(len(rows.y), dtype=bool)
     for column in rows.X.columns:
         complete &= ~pa_compute.is_null(column, nan_is_null=True).to_numpy()
@@ -238,13 +273,13 @@ def drop_missing(rows: Rows) -> Rows:
     for values in numbers:
         complete &= ~np.isnan(values)
     if rows.y.dtype == object:
-        complete &= np.array([label is not None for label in rows.y])
-    if not complete.any():
-        raise UserError("Every row has a missing value; none is left to fit.")
-    return rows.take(np.flatnonzero(complete))
+        complete &= np.array([label is not None for label in rows.y], dtype=bool)
+    return complete
 
 
-def _refuse_typing_errors(column: pa.ChunkedArray, name: str, remedy: str) -> None:
+def _refuse_typing_errors(
+    column: pa.ChunkedArray, name: str, remedy: str, first_row: int
+) -> None:
     """Refuse text in a column that otherwise holds numbers."""
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -257,7 +292,7 @@ def _refuse_typing_errors(column: pa.ChunkedArray, name: str, remedy: str) -> No
         row = int(np.argmin(number))
         raise UserError(
             f"Column {name!r} holds numbers but for {column[row].as_py()!r} in row "
-            f"{row + 1}. Mend or empty that cell{remedy}."
+            f"{first_row + row + 1}. Mend or empty that cell{remedy}."
         )
 
 
@@ -282,10 +317,14 @@ def find_family(y: np.ndarray) -> str:
     return "gaussian"
 
 
-def label_target(y: np.ndarray) -> np.ndarray:
-    """Labels of a classifier: whole numbers, truth values or texts."""
+def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:
+    """Labels of a classifier: whole numbers, truth values or texts.
+
+    `is_whole` says whether numbers are whole where `y` is not all of the target.
+    """
     if y.dtype.kind == "f" and np.isfinite(y).all():
-        return y.astype(np.int64 if (y == np.round(y)).all() else str)
+        is_whole = bool((y == np.round(y)).all()) if is_whole is None else is_whole
+        return y.astype(np.int64 if is_whole else str)
     if y.dtype == object and all(label is not None for label in y):
         return y.astype(str)
     return y
@@ -305,6 +344,23 @@ def read_settings(given: Sequence[str]) -> dict[str, Any]:
     if isinstance(settings.get("hidden"), list):
         settings["hidden"] = tuple(settings["hidden"])
     return settings
+
+
+def read_size(text: str) -> float:
+    """Bytes from a number with a unit, such as 500MB or 4 GB."""
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kMGT]?)B?\s*", text, re.I)
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or number <= 0:
+        raise UserError(f"--memory-budget needs a size such as 4GB, got {text!r}.")
+    return number * 1000 ** " kMGT".upper().index(found[2].upper() or " ")
+
+
+def clear_checkpoint(folder: str) -> None:
+    """Remove the states of a fit that is done."""
+    Checkpoint(Path(folder), "").clear()
 
 
 def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
@@ -344,8 +400,10 @@ def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     return rows.take(np.sort(order[n_test:])), rows.take(np.sort(order[:n_test]))
 
 
-def write_report(est: Any, path: str, rows: Rows, held_out: Rows | None) -> None:
+def write_report(est: Any, path: str, rows: Rows | None, held_out: Rows | None) -> None:
     """Write a report; faults are told by the row of the file."""
+    if rows is None:
+        raise UserError("No row is left to report on.")
     test: dict[str, Any] = {}
     if held_out is not None:
         test = {

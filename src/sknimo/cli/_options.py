@@ -44,6 +44,14 @@ class Unknown(StrEnum):
     REFERENCE = "reference"
 
 
+class Device(StrEnum):
+    """Choices of --device."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 class Format(StrEnum):
     """Choices of --format."""
 
@@ -246,6 +254,29 @@ JobsOption = Annotated[
         help="Processes; the answer does not depend on it.",
         rich_help_panel=MODEL,
     ),
+]
+
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-budget",
+        metavar="SIZE",
+        help="Memory for the fit, such as 4GB; larger tables are read part by part.",
+        rich_help_panel=MODEL,
+    ),
+]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="Keep the state of the fit here and go on from it; removed once saved.",
+        rich_help_panel=MODEL,
+    ),
+]
+DeviceOption = Annotated[
+    Device,
+    typer.Option("--device", help="Where to fit.", rich_help_panel=MODEL),
 ]
 
 # How rows are explained.

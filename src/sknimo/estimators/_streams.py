@@ -9,6 +9,7 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -246,18 +247,38 @@ def spool_rows(
     rows: RowBlocks, target: TargetReader, family: Family, options: StreamOptions
 ) -> Spooled:
     """Read the blocks of this rank into a file, checked and encoded."""
-    first_row = rows.first_row
     spooling = _Spooling(rows, target, family, options)
     try:
         for block in rows:
-            spooling.add(block)
+            with _row_numbers(block, spooling.n_read, rows):
+                spooling.add(block)
         return spooling.finish()
-    except BaseException as error:
+    except BaseException:
         spooling.close()
-        if first_row is None and isinstance(error, ValueError | TypeError):
-            told = f"{error} (Rows are counted from the first block of rank "
-            raise type(error)(f"{told}{rows.ranks.rank}.)") from error
         raise
+
+
+@contextmanager
+def _row_numbers(block: Block, n_read: int, rows: RowBlocks) -> Iterator[None]:
+    """Let faults name rows as their source does, or say how they are counted."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if block.rows is not None:
+            first = (rows.first_row or 0) + n_read
+
+            def name(found: re.Match[str]) -> str:
+                at = int(found[1]) - first
+                known = 0 <= at < len(block.rows)
+                return f"row {block.rows[at]}" if known else found[0]
+
+            told = re.sub(r"\brow (\d+)\b", name, str(error))
+        elif rows.first_row is None:
+            told = f"{error} (Rows are counted from the first block of rank "
+            told += f"{rows.ranks.rank}.)"
+        else:
+            raise
+        raise type(error)(told) from error
 
 
 class _Spooling:
@@ -278,6 +299,11 @@ class _Spooling:
         self._first_row = self._at = rows.first_row or 0
         nothing = np.empty(0)
         self._values, self._weight, self._offset = [nothing], [nothing], [nothing]
+
+    @property
+    def n_read(self) -> int:
+        """Rows read so far."""
+        return self._at - self._first_row
 
     def add(self, block: Block) -> None:
         """Check and encode a block; rows of zero weight are left out."""
@@ -328,8 +354,7 @@ class _Spooling:
             for vector in (values, weight, offset):
                 self._digest.add(vector)
             digest = self._digest.finish()
-        n_read = self._at - self._first_row
-        return Spooled(file, reading, values, weight, offset, n_read, digest)
+        return Spooled(file, reading, values, weight, offset, self.n_read, digest)
 
     def close(self) -> None:
         """Throw away what was put on disk."""

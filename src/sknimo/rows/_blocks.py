@@ -33,12 +33,15 @@ class Block:
     X : array or data frame
     y : array
     sample_weight, offset : array or None
+    rows : array of int or None
+        What messages call the rows; by default they are counted from the first block.
     """
 
     X: Any
     y: Any
     sample_weight: Any = None
     offset: Any = None
+    rows: Any = None
 
 
 class Source(Protocol):

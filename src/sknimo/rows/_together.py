@@ -28,6 +28,9 @@ def together(ranks: Ranks, work: Callable[[], Result]) -> Result:
             kind, text = other
             if rank == ranks.rank and failed is not None:
                 raise failed
-            known = kind if issubclass(kind, ValueError | TypeError | OSError) else None
-            raise (known or RuntimeError)(text)
+            try:
+                told_again = kind(text)
+            except TypeError:  # an error that takes more than a text
+                told_again = RuntimeError(text)
+            raise told_again
     return result

@@ -1,0 +1,306 @@
+"""Fit tables that are too large to hold, or that several processes share.
+
+Rows are read part by part, straight into the temporary file of the fit. Processes that
+`torchrun` has started read equal shares of the rows; the first one speaks for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+
+from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._fit import (
+    Fitted,
+    Named,
+    Roles,
+    Rows,
+    Task,
+    find_complete,
+    find_features,
+    judge,
+    label_target,
+    make_estimator,
+    read_roles,
+    read_target,
+    split_roles,
+)
+from sknimo.cli._tables import PARQUET, STDIN, TableReader, TextFormat
+from sknimo.ranks import Ranks
+from sknimo.rows import Block, RowBlocks, read_parquet, together
+
+# A table of more than this share of the budget is not held: a fit makes copies.
+TABLE_SHARE = 0.25
+DEFAULT_BUDGET = 1e9
+# Rows that a report is made from, and the most that are held out to judge by.
+REPORT_ROWS = 20_000
+TEST_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that can be read again and again, from any row on.
+
+    Attributes
+    ----------
+    path : str
+    text : TextFormat
+    is_parquet : bool
+        Whether row groups can be read on their own.
+    """
+
+    path: str
+    text: TextFormat
+    is_parquet: bool
+
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        with TableReader(self.path, self.text) as reader:
+            return list(reader.schema.names)
+
+    def parts(
+        self, columns: list[str], begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Some rows in tables, each with the number of its first row."""
+        if self.is_parquet:
+            stop = _count_parquet(self.path) if end is None else end
+            at = begin
+            for table in read_parquet([self.path], columns, begin, stop):
+                yield at, table
+                at += len(table)
+            return
+        at = 0
+        with TableReader(self.path, self.text) as reader:
+            for table in reader.batches(columns):
+                low = max(begin - at, 0)
+                high = len(table) if end is None else min(end - at, len(table))
+                if low < high:
+                    yield at + low, table.slice(low, high - low)
+                at += len(table)
+                if end is not None and at >= end:
+                    return
+
+
+def find_source(
+    path: str, text: TextFormat, budget: float | None, ranks: Ranks
+) -> Source | None:
+    """The file if it is to be read part by part, None if it is to be held."""
+    is_parquet = _is_parquet(path)
+    if ranks.alone:
+        if not is_parquet:
+            return None
+        with pa_parquet.ParquetFile(path) as file:
+            cells = file.metadata.num_rows * file.metadata.num_columns
+        large = 8 * cells > TABLE_SHARE * (budget or DEFAULT_BUDGET)
+        return Source(path, text, True) if large else None
+    if path == STDIN:
+        raise UserError(
+            "Several processes cannot share standard input; name a file instead."
+        )
+    return Source(path, text, is_parquet)
+
+
+def _is_parquet(path: str) -> bool:
+    if path == STDIN or not Path(path).is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(PARQUET)) == PARQUET
+
+
+def _count_parquet(path: str) -> int:
+    with pa_parquet.ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What one pass over the target has found.
+
+    Attributes
+    ----------
+    n_rows : int
+    is_binary : bool
+        Whether it is text, truth values or two numbers.
+    is_whole : bool
+        Whether all of its numbers are whole.
+    """
+
+    n_rows: int
+    is_binary: bool
+    is_whole: bool
+
+
+def scan_target(source: Source, roles: Roles) -> Scan:
+    """Count the rows and look at the values of the target."""
+    n_rows, is_number, is_whole = 0, True, True
+    seen: set[float] = set()
+    for _, table in source.parts([roles.target]):
+        y = read_target(table[roles.target])
+        n_rows += len(y)
+        is_number = is_number and y.dtype.kind == "f"
+        if is_number and len(seen) <= 2:
+            known = np.asarray(y[~np.isnan(y)])
+            seen.update(np.unique(known).tolist())
+            is_whole = is_whole and bool((known == np.round(known)).all())
+    if not n_rows:
+        raise UserError(f"{source.path} has no rows.")
+    return Scan(n_rows, not is_number or len(seen) == 2, is_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which rows are for what, and how they are read.
+
+    Attributes
+    ----------
+    source : Source
+    roles : Roles
+    columns : list of str
+    scan : Scan
+    as_labels : bool
+        Whether the target is turned into labels.
+    skip_missing : bool
+    held_out : ndarray of shape (n_rows,), bool
+        Rows that the fit must not see.
+    """
+
+    source: Source
+    roles: Roles
+    columns: list[str]
+    scan: Scan
+    as_labels: bool
+    skip_missing: bool
+    held_out: np.ndarray
+
+    def read(self, table: pa.Table, first_row: int) -> Rows:
+        """One part of the file, with rows numbered as there."""
+        kept = replace(self.roles, drop=())  # what is dropped has not been read
+        rows = read_roles(table, self.source.path, kept, first_row)
+        if self.as_labels:
+            y = label_target(rows.y, self.scan.is_whole)
+            rows = replace(rows, y=Named.make(y, self.roles.target))
+        if self.skip_missing:
+            rows = rows.take(np.flatnonzero(find_complete(rows)))
+        return rows
+
+    def blocks(self, ranks: Ranks) -> Iterator[Block]:
+        """The rows of one rank to fit."""
+        n_rows = self.scan.n_rows
+        begin, end = (n_rows * r // ranks.size for r in (ranks.rank, ranks.rank + 1))
+        for first_row, table in self.source.parts(self.columns, begin, end):
+            rows = self.read(table, first_row)
+            rows = rows.take(np.flatnonzero(~self.held_out[rows.place]))
+            if len(rows.y):
+                yield Block(rows.X, rows.y, rows.weight, rows.offset, rows.place)
+
+    def collect(self, wanted: np.ndarray) -> Rows | None:
+        """Some rows of the file, (n_rows,) a mask, in memory."""
+        parts = []
+        for first_row, table in self.source.parts(self.columns):
+            hit = wanted[first_row : first_row + len(table)]
+            if hit.any():
+                rows = self.read(table, first_row)
+                parts.append(rows.take(np.flatnonzero(wanted[rows.place])))
+        return _join(parts)
+
+
+def _join(parts: list[Rows]) -> Rows | None:
+    if not sum(len(part.y) for part in parts):
+        return None
+
+    def every(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    name = getattr(parts[0].y, "name", None)
+    return Rows(
+        pa.concat_tables([part.X for part in parts]),
+        Named.make(every("y"), name or ""),
+        every("weight"),
+        every("offset"),
+        every("place"),
+    )
+
+
+def fit_stream(
+    source: Source, task: Task, ranks: Ranks, remark: Callable[[str], None]
+) -> Fitted:
+    """Fit an estimator with fixed penalties to a file that is read part by part.
+
+    The rows in the result, a sample of those fitted, are there on the first rank alone.
+    """
+    roles, columns, scan = together(ranks, lambda: _look(source, task.roles))
+    family, settings = task.family, task.settings
+    if not task.fixed:
+        remark(
+            "the table is read part by part, with penalties as they are set (--set)."
+        )
+    if family == "auto":
+        family = "binomial" if scan.is_binary else "gaussian"
+        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
+    if roles.categorical:
+        settings = {"categorical": list(roles.categorical)} | settings
+    est = make_estimator(family, True, settings)
+    held_out = _choose_test(scan.n_rows, task.test, task.seed, remark)
+    as_labels = family == "binomial"
+    skip = task.skip_missing
+    plan = Plan(source, roles, columns, scan, as_labels, skip, held_out)
+    begin = perf_counter()
+    with count_rows(0):
+        est.fit(RowBlocks(lambda: plan.blocks(ranks), sharded=not ranks.alone))
+    seconds = perf_counter() - begin
+    n_rows: int = est._facts.n_samples
+    rows, judged, tested = None, {}, None
+    if ranks.first:
+        left_out = scan.n_rows - int(held_out.sum()) - n_rows
+        if left_out:
+            remark(f"left out {left_out} rows with missing cells.")
+        tested = plan.collect(held_out) if task.test is not None else None
+        judged = {} if tested is None else judge(est, tested)
+        if task.wants_rows:
+            rows = plan.collect(_sample(~held_out, REPORT_ROWS, task.seed))
+            if n_rows > REPORT_ROWS:
+                remark(f"the report is made from {REPORT_ROWS} of the rows.")
+    return Fitted(est, n_rows, rows, tested, judged, seconds)
+
+
+def _look(source: Source, roles: Roles) -> tuple[Roles, list[str], Scan]:
+    """Check the columns, list those that are needed, and scan the target."""
+    names = source.names()
+    roles = split_roles(roles, names)
+    features = find_features(names, source.path, roles)
+    special = (roles.target, roles.weight, roles.offset)
+    wanted = [*features, *(name for name in special if name is not None)]
+    return roles, wanted, scan_target(source, roles)
+
+
+def _choose_test(
+    n_rows: int, share: float | None, seed: int, remark: Callable[[str], None]
+) -> np.ndarray:
+    """Rows to hold out, the same on every rank."""
+    if share is None:
+        return np.zeros(n_rows, dtype=bool)
+    n_test = round(share * n_rows)
+    if not 0 < n_test < n_rows:
+        raise UserError(
+            f"--test {share:g} of {n_rows} rows leaves nothing to one side."
+        )
+    if n_test > TEST_ROWS:
+        remark(f"{TEST_ROWS} rows are held out: more would judge no better.")
+    return _sample(np.ones(n_rows, dtype=bool), min(n_test, TEST_ROWS), seed)
+
+
+def _sample(rows: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """At most so many of the rows in a mask, at random."""
+    index = np.flatnonzero(rows)
+    chosen = np.random.default_rng(seed).permutation(len(index))[:size]
+    out = np.zeros_like(rows)
+    out[index[chosen]] = True
+    return out
