@@ -489,7 +489,7 @@ class TestFastPath:
 
     @pytest.mark.parametrize("p", [5, 150])
     def test_distant_values_do_not_reach_their_own_modulation(self, p):
-        # A product corrected by subtraction would lose ten digits here.
+        # A product corrected by subtraction would lose six digits here.
         model = random_model(plain_lines(p), 2)
         table = np.random.default_rng(0).normal(size=(40, p))
         table[:, 3] *= 1e6
