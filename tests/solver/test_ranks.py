@@ -48,11 +48,13 @@ import numpy as np
 import torch
 import torch.distributed as distributed
 
+from sknimo.checkpoint import Checkpoint
 from sknimo.families import get_family
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.ranks import current_ranks
 from sknimo.solver import Members, Options, Problem, solve
+from sknimo.solver._outer import _Run
 
 torch.set_num_threads(1)
 folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -110,6 +112,27 @@ for name, case in plan["cases"].items():
             )
         },
     )
+    if "batch" in name:  # broken off and resumed: the same bits
+        options = Options(**case, checkpoint_seconds=0.0)
+        checkpoint = Checkpoint.open(f"{folder}/states {name} {size}", "test")
+        step = _Run.step
+
+        def break_off(self, number):
+            if number == 10:
+                raise KeyboardInterrupt
+            step(self, number)
+
+        _Run.step = break_off
+        try:
+            solve(problem, members, options, checkpoint=checkpoint)
+        except KeyboardInterrupt:
+            pass
+        _Run.step = step
+        distributed.barrier()  # the first rank has saved
+        assert checkpoint.load("solve").facts["next_step"] == 8
+        resumed = solve(problem, members, options, checkpoint=checkpoint)
+        assert torch.equal(resumed.params, solution.params)
+        assert torch.equal(resumed.coef, solution.coef)
 distributed.barrier()
 distributed.destroy_process_group()
 """
@@ -175,7 +198,7 @@ def fit_alone(terms, data, name):
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_ranks_fit_what_one_process_fits(size, tables):
+def test_ranks_fit_what_one_process_fits_and_resume(size, tables):
     folder, terms, data = tables
     plan = json.dumps(
         dict(
