@@ -96,8 +96,11 @@ def find_source(
     if ranks.alone:
         if not is_parquet:
             return None
-        with pa_parquet.ParquetFile(path) as file:
-            cells = file.metadata.num_rows * file.metadata.num_columns
+        try:
+            with pa_parquet.ParquetFile(path) as file:
+                cells = file.metadata.num_rows * file.metadata.num_columns
+        except pa.ArrowInvalid:  # damaged, which whoever reads it will tell
+            return None
         large = 8 * cells > TABLE_SHARE * (budget or DEFAULT_BUDGET)
         return Source(path, text, True) if large else None
     if path == STDIN:
