@@ -18,12 +18,7 @@ default="linear"
         Columns to take for categories besides text, categorical and enum columns of a
         data frame, which always are. A category is one feature with one coefficient
         per level other than the baseline.
-    reference : {"auto", "mean", "median", "mode"} or dict
-        The point that coefficients refer to; the mean by default. "auto", the default
-        of a search, may leave the mean of the rows by at most three of its standard
-        errors where they are explained much better around another point. Columns of two
-        values and categories stand at their most frequent value, unless a dictionary
-        says otherwise.
+    <reference>
     missing : {"error", "indicator"}, default="error"
         Refuse missing values, or put them at the reference and give "missing" a
         coefficient of its own.
@@ -43,12 +38,17 @@ default="linear"
 
 
 def document(shared: Mapping[str, str]) -> Callable[[Class], Class]:
-    """Fill shared sections into a class docstring where `<name>` stands."""
+    """Fill shared sections into a class docstring where `<name>` stands.
+
+    A section may itself contain others.
+    """
+    sections = {**shared, **FEATURES}
 
     def fill(cls: Class) -> Class:
         text = cls.__doc__ or ""
-        for name, section in {**shared, **FEATURES}.items():
-            text = text.replace(f"<{name}>", section)
+        while found := [name for name in sections if f"<{name}>" in text]:
+            for name in found:
+                text = text.replace(f"<{name}>", sections[name])
         cls.__doc__ = text
         return cls
 

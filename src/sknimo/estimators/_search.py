@@ -474,6 +474,12 @@ def assemble(
 
 
 _SHARED = {
+    "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
+default="auto"
+        The point that coefficients refer to. "auto" is the mean; where the rows are
+        explained much better around another point it is that point, at most three
+        standard errors of the mean away. Columns of two values and categories stand at
+        their most frequent value, unless a dictionary says otherwise.""",
     "parameters": """alphas : array of float, optional
         Penalties of the nested GLM's lasso path; by default from the smallest one that
         empties the model down to a thousandth of it.
