@@ -410,9 +410,11 @@ def assemble_model(
 
 
 _SHARED = {
-    "reference": """reference : {"mean", "median", "mode"} or dict, default="mean"
-        The point that coefficients refer to. Columns of two values and categories stand
-        at their most frequent value, unless a dictionary says otherwise.""",
+    "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
+default="mean"
+        The point that coefficients refer to; "auto" is the mean here. Columns of two
+        values and categories stand at their most frequent value, unless a dictionary
+        says otherwise.""",
     "parameters": """penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
         Penalty on the coefficients of the standardised features.
     alpha : float, default=0.01
