@@ -90,7 +90,7 @@ def open_stream_store(
 ) -> TaskStore:
     """Checkpoint of one fit to these rows; none without a path."""
     if path is None:
-        return TaskStore()
+        return TaskStore(ranks=data.ranks)
     random_state = params["random_state"]
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.get_state()
@@ -101,7 +101,8 @@ def open_stream_store(
         random_state,
         {key: params[key] for key in sorted(params) if key not in FREE_PARAMETERS},
     )
-    return TaskStore(together(data.ranks, lambda: Checkpoint.open(path, work)), device)
+    checkpoint = together(data.ranks, lambda: Checkpoint.open(path, work))
+    return TaskStore(checkpoint, device, ranks=data.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +151,13 @@ def fit_budget(
     data: StreamedSet, problem: Problem, options: Options, memory_budget: float
 ) -> Options:
     """Options whose blocks leave room for everything else, or a refusal."""
-    needs = estimate_needs(len(data.y), problem, options, memory_budget)
+    n_rows = max(data.ranks.gather(len(data.y)))  # all ranks refuse, or none
+    needs = estimate_needs(n_rows, problem, options, memory_budget)
     if needs.least > memory_budget:
         raise ValueError(
             f"memory_budget={memory_budget:.0f} bytes is too small: the fit needs "
             f"about {show_bytes(needs.least)}, {show_bytes(needs.vectors)} of it for "
-            f"{len(data.y)} rows. Raise memory_budget, make hidden or batch_size "
+            f"{n_rows} rows. Raise memory_budget, make hidden or batch_size "
             "smaller, or share the rows out to more processes."
         )
     room = memory_budget - needs.vectors
