@@ -8,16 +8,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils import column_or_1d
 
 from sknimo.estimators._data import TrainingSet
+from sknimo.rows import scatter
 
 # Beyond this many observations rows of a whole weight stay together.
 MAX_OBSERVATIONS = 10_000_000
+
+
+class AnyFold(Protocol):
+    """Weights of the rows that a fold trains on and holds out, each (n,)."""
+
+    @property
+    def train(self) -> np.ndarray:
+        """What the row counts for in training."""
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """What it counts for among the rows held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,59 @@ class Fold:
     def times(self, factor: float) -> Fold:
         """The same with other units of weight."""
         return Fold(self.train * factor, self.held_out * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFold:
+    """A fold of whole rows, which takes no memory of its own.
+
+    Attributes
+    ----------
+    weight : ndarray of shape (n,)
+    number : ndarray of shape (n,), integer
+        The fold that holds the row out.
+    which : int
+        This fold.
+    """
+
+    weight: np.ndarray
+    number: np.ndarray
+    which: int
+
+    @property
+    def train(self) -> np.ndarray:
+        """Weights of the rows of other folds, (n,)."""
+        return np.where(self.number == self.which, 0.0, self.weight)
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """Weights of the rows of this fold, (n,)."""
+        return np.where(self.number == self.which, self.weight, 0.0)
+
+
+def number_folds(
+    weight: np.ndarray,
+    first_row: int,
+    n_total: int,
+    n_folds: int,
+    random: np.random.RandomState,
+) -> list[NumberedFold]:
+    """Random folds of rows of which this process holds those from `first_row` on.
+
+    A row's fold depends on its number among all `n_total` rows alone. Without weights
+    the folds are those of a table in memory with the rows in this order.
+    """
+    n_folds = min(n_folds, n_total)
+    own = slice(first_row, first_row + len(weight))
+    number: np.ndarray
+    if n_total < MAX_OBSERVATIONS:
+        number = random.permutation(n_total)[own] % n_folds
+    else:  # nobody holds a number for every row
+        shift = np.uint64(random.randint(2**31 - 1)) << np.uint64(32)
+        row = np.arange(own.start, own.stop, dtype=np.uint64)
+        number = scatter(scatter(row) ^ shift) % np.uint64(n_folds)
+    number = number.astype(np.min_scalar_type(n_folds))
+    return [NumberedFold(weight, number, which) for which in range(n_folds)]
 
 
 def read_groups(groups: Any, n_rows: int) -> np.ndarray | None:

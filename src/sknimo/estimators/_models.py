@@ -203,7 +203,7 @@ class FixedPenalties(BaseNIMO):
             problem = state_stream(data, family, spec, device)
             params = self.get_params(deep=False)
             store = open_stream_store(self.checkpoint, data, params, device)
-            draws = self._draw_seeds(store, data.ranks)
+            draws = self._draw_seeds(store)
             options = self._options(draws.noise, data.n_total)
             options = fit_budget(data, problem, options, how.memory_budget)
             held_out = None
@@ -223,15 +223,10 @@ class FixedPenalties(BaseNIMO):
             self._keep(solution, judged.is_separated(family))
         return self
 
-    def _draw_seeds(self, store: TaskStore, ranks: Ranks) -> Seeds:
+    def _draw_seeds(self, store: TaskStore) -> Seeds:
         """Seeds of the first rank: the network's and the noise's as in memory."""
-        seeds = None
-        if ranks.first:
-            random = store.random(self.random_state)
-            drawn = [int(random.randint(2**31 - 1)) for _ in range(3)]
-            seeds = Seeds(*drawn)
-        shared: Seeds = ranks.share(seeds)
-        return shared
+        random = store.random(self.random_state)
+        return Seeds(*(int(random.randint(2**31 - 1)) for _ in range(3)))
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""

@@ -1,26 +1,36 @@
 """The nested GLM: a relaxed lasso path, chosen on held-out rows.
 
+The table is read by blocks of rows, and sums are those of all ranks. A Gaussian path
+costs one pass: its Gram matrix says all there is to know of the rows.
+
 Shapes: n rows, q terms, T penalties, F folds.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.estimators._folds import Fold
-from sknimo.penalties import make_penalty
+from sknimo.estimators._folds import AnyFold
+from sknimo.penalties import CoefPenalty, make_penalty
+from sknimo.ranks import ALONE
 from sknimo.solver import (
     Coefficients,
     Problem,
+    agree,
+    cut_rows,
     downhill,
+    expand,
     linear_design,
+    minimise_quadratic,
     solve_coefficients,
+    start_coefficients,
 )
 
 PATH_LENGTH = 30
@@ -31,6 +41,8 @@ RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
 # Numbers per row and model beside a stored table: `eta`, its derivatives, trials.
 VECTORS = 8
+# Copies of a Gram matrix that are alive while its quadratic is minimised.
+GRAM_COPIES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,8 @@ class GlmPath:
     cv_loss, cv_error : ndarray of shape (T,)
         Mean half deviance on held-out rows and its standard error, at the chosen
         relaxation.
+    fold_loss : ndarray of shape (F,)
+        Mean half deviance of the chosen point on the held-out rows of each fold.
     chosen : Coefficients
     """
 
@@ -58,6 +72,7 @@ class GlmPath:
     index: int
     cv_loss: np.ndarray
     cv_error: np.ndarray
+    fold_loss: np.ndarray
     chosen: Coefficients
 
 
@@ -65,13 +80,14 @@ def glm_path(
     problem: Problem,
     weight: Tensor,
     alphas: Any,
-    folds: list[Fold],
+    folds: Sequence[AnyFold],
     rule: str,
     n_bytes: float = PATH_BYTES,
 ) -> GlmPath:
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
 
-    All folds and penalties are one batch of solves, cut only to bound memory.
+    All penalties are one batch of solves, cut only to bound memory. The folds start
+    from the solutions of all rows, which are near.
     """
     share = problem.share(weight)
     if alphas is None:
@@ -84,13 +100,12 @@ def glm_path(
     held_out = np.empty(len(folds))
     for f, fold in enumerate(folds):
         inside = problem.share(torch.as_tensor(fold.train).to(weight))
-        fitted = fit_path(problem, inside, grid, n_bytes)
+        fitted = fit_path(problem, inside, grid, n_bytes, full)
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(problem.ranks.total(outside.sum()))
-        for r, relaxation in enumerate(RELAXATION):
-            at = fitted.blend(relaxation)
-            found = path_loss(problem, problem.share(outside), at, n_bytes)
-            loss[r, :, f] = found.cpu().numpy()
+        every = _concatenate([fitted.blend(relaxation) for relaxation in RELAXATION])
+        found = path_loss(problem, problem.share(outside), every, n_bytes)
+        loss[:, :, f] = found.cpu().numpy().reshape(len(RELAXATION), -1)
     mean = np.average(loss, axis=2, weights=held_out)
     error = standard_error(loss)
     r, t = 0, int(np.nanargmin(mean[0]))
@@ -111,6 +126,7 @@ def glm_path(
         index=int(t),
         cv_loss=mean[r],
         cv_error=error[r],
+        fold_loss=loss[r, t],
         chosen=at.take(index),
     )
 
@@ -136,20 +152,37 @@ class _Path:
             keep * self.lasso.intercept + relaxation * self.free.intercept,
         )
 
+    def part(self, which: slice) -> _Path:
+        """Some of the penalties."""
+        every = torch.arange(len(self.lasso.coef), device=self.lasso.coef.device)
+        return _Path(self.lasso.take(every[which]), self.free.take(every[which]))
+
 
 def fit_path(
-    problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float = PATH_BYTES
+    problem: Problem,
+    share: Tensor,
+    grid: np.ndarray,
+    n_bytes: float = PATH_BYTES,
+    near: _Path | None = None,
 ) -> _Path:
-    """Lasso and relaxed solutions for every penalty, in batches of bounded memory."""
+    """Lasso and relaxed solutions for every penalty, in batches of bounded memory.
+
+    `near` is the path of other rows, if there is one to start from.
+    """
+    if problem.family.scaled_target:
+        return _fit_gaussian_path(problem, share, grid, n_bytes)
     size = _batch_size(problem, n_bytes)
     parts = [
-        _fit_path_block(problem, share, grid[begin : begin + size], n_bytes)
+        _fit_path_block(
+            problem,
+            share,
+            grid[begin : begin + size],
+            n_bytes,
+            None if near is None else near.part(slice(begin, begin + size)),
+        )
         for begin in range(0, len(grid), size)
     ]
-    return _Path(
-        _concatenate([part.lasso for part in parts]),
-        _concatenate([part.free for part in parts]),
-    )
+    return _join(parts)
 
 
 def _batch_size(problem: Problem, n_bytes: float) -> int:
@@ -159,36 +192,97 @@ def _batch_size(problem: Problem, n_bytes: float) -> int:
     return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * width * most, 1)))
 
 
+@torch.no_grad()
 def path_loss(
     problem: Problem, share: Tensor, at: Coefficients, n_bytes: float = PATH_BYTES
 ) -> Tensor:
-    """Mean half deviance of some solutions on weighted rows, (T,)."""
-    rows, size = problem.rows(share), _batch_size(problem, n_bytes)
-    losses = []
-    for begin in range(0, len(at.coef), size):
-        coef = at.coef[begin : begin + size]
-        design = linear_design(problem, len(coef), n_bytes)
-        intercept = at.intercept[begin : begin + size]
-        losses.append(rows.loss(rows.eta(design, coef, intercept)))
-    return torch.cat(losses)
+    """Mean half deviance of some solutions on weighted rows, (T,); one pass."""
+    # Only sums leave a block, so that no number per row and solution is kept.
+    own = replace(problem.rows(share), ranks=ALONE)
+    total = torch.zeros_like(at.intercept)
+    row_bytes = 8 * (3 * problem.n_terms + 4 * len(total))
+    for some in cut_rows(problem.n_rows, row_bytes, min(n_bytes, PATH_BYTES)):
+        terms, _ = problem.columns.read(some)
+        part = own.part(some)
+        total += part.loss(part.offset + at.intercept[:, None] + at.coef @ terms.mT)
+    return problem.ranks.total(total)
+
+
+@torch.no_grad()
+def _fit_gaussian_path(
+    problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float
+) -> _Path:
+    """The whole path from one Gram matrix."""
+    rows = problem.rows(share)
+    q = problem.n_terms
+    here = expand(linear_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
+    gram_bytes = 8 * GRAM_COPIES * max(q, 1) ** 2
+    size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
+
+    def minimise(penalty: CoefPenalty, kept: Tensor | None) -> Coefficients:
+        count = len(penalty.strength)
+        gram, moment = here.gram.expand(count, -1, -1), here.moment.expand(count, -1)
+        if kept is not None:
+            gram = gram * kept.unsqueeze(-1) * kept.unsqueeze(-2)
+            moment = moment * kept
+        coef = minimise_quadratic(gram, moment, penalty, torch.zeros_like(moment))
+        coef = agree(rows.ranks, coef)
+        return Coefficients(coef, here.intercept(coef))
+
+    parts = []
+    for begin in range(0, len(grid), size):
+        lasso_penalty, ridge = _penalties(problem, grid[begin : begin + size])
+        lasso = minimise(lasso_penalty, None)
+        free = minimise(ridge, (lasso.coef != 0).to(lasso.coef))
+        parts.append(_Path(lasso, free))
+    return _join(parts)
 
 
 def _fit_path_block(
-    problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float
+    problem: Problem,
+    share: Tensor,
+    grid: np.ndarray,
+    n_bytes: float,
+    near: _Path | None,
 ) -> _Path:
-    device, p = problem.device, problem.spec.n_features
-    strength = torch.as_tensor(grid, device=device)
     count = len(grid)
     rows = problem.rows(share.expand(count, -1))
     design = linear_design(problem, count, n_bytes)
-    penalty = make_penalty("lasso", strength, problem.term_feature, p)
-    lasso = solve_coefficients(design, rows, penalty, tol=1e-7).coefficients
-    ridge = make_penalty(
-        "ridge", torch.full_like(strength, RELAXED_RIDGE), problem.term_feature, p
-    )
-    kept = linear_design(problem, count, n_bytes, lasso.coef != 0)
-    free = solve_coefficients(kept, rows, ridge, lasso, tol=1e-7)
+    penalty, ridge = _penalties(problem, grid)
+    start = None if near is None else near.lasso
+    lasso = solve_coefficients(design, rows, penalty, start, tol=1e-7).coefficients
+    kept = lasso.coef != 0
+    start = lasso if near is None else _nearer(near, lasso)
+    design = linear_design(problem, count, n_bytes, kept)
+    free = solve_coefficients(design, rows, ridge, start, tol=1e-7)
     return _Path(lasso, free.coefficients)
+
+
+def _nearer(near: _Path, lasso: Coefficients) -> Coefficients:
+    """Where to start from: the free solutions of other rows on the same supports."""
+    same = ((near.lasso.coef != 0) == (lasso.coef != 0)).all(-1)
+    return Coefficients(
+        torch.where(same.unsqueeze(-1), near.free.coef, lasso.coef),
+        torch.where(same, near.free.intercept, lasso.intercept),
+    )
+
+
+def _penalties(problem: Problem, grid: np.ndarray) -> tuple[CoefPenalty, CoefPenalty]:
+    """The lasso at some penalties, and a ridge that only breaks ties."""
+    strength = torch.as_tensor(grid, device=problem.device)
+    owner, p = problem.term_feature, problem.spec.n_features
+    faint = torch.full_like(strength, RELAXED_RIDGE)
+    return (
+        make_penalty("lasso", strength, owner, p),
+        make_penalty("ridge", faint, owner, p),
+    )
+
+
+def _join(parts: list[_Path]) -> _Path:
+    return _Path(
+        _concatenate([part.lasso for part in parts]),
+        _concatenate([part.free for part in parts]),
+    )
 
 
 def _concatenate(parts: list[Coefficients]) -> Coefficients:
@@ -207,6 +301,9 @@ def largest_alpha(
     penalty = make_penalty("lasso", huge, problem.term_feature, p)
     rows = problem.rows(share)
     design = linear_design(problem, 1, n_bytes)
-    null = solve_coefficients(design, rows, penalty).coefficients
+    if problem.family.scaled_target:
+        null = start_coefficients(rows, problem.n_terms)
+    else:  # an offset moves the best intercept
+        null = solve_coefficients(design, rows, penalty).coefficients
     norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)

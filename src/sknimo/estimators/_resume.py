@@ -3,7 +3,8 @@
 A search is a chain of tasks, each a deterministic function of its arguments: a run that
 finds some results on disk ends with the same model, bit for bit, as one that computes
 them all. Each result is one state of a checkpoint, written by the process that computed
-it and named by a digest of the arguments, so that no task is taken for another.
+it and named by a digest of the arguments, so that no task is taken for another. Of
+several ranks that compute together the first one reads and writes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint, State, fingerprint
-from sknimo.estimators._folds import Fold
+from sknimo.estimators._folds import AnyFold
 from sknimo.exceptions import CheckpointError
+from sknimo.ranks import ALONE, Ranks
+from sknimo.rows import together
 from sknimo.solver import EvidenceOptions, Problem
 
 Result = TypeVar("Result")
@@ -42,11 +45,14 @@ class TaskStore:
         Where tensors are put.
     place : tuple of float
         From where the table is looked at, if not from the mean.
+    ranks : Ranks
+        The processes that compute every task together.
     """
 
     checkpoint: Checkpoint | None = None
     device: torch.device = torch.device("cpu")
     place: tuple[float, ...] = ()
+    ranks: Ranks = ALONE
 
     def call(
         self,
@@ -68,7 +74,7 @@ class TaskStore:
         late = any(isinstance(arg, EvidenceOptions) and arg.out_of_time for arg in args)
         if self.checkpoint is not None and result is not None and not late:
             state = pack(result)
-            self.checkpoint.save(name, state.tensors, state.facts)
+            self._save(name, state)
         return result
 
     def name(self, stage: str, args: Sequence[Any]) -> str:
@@ -80,32 +86,48 @@ class TaskStore:
 
     def load(self, kind: type[Result], name: str) -> Result | None:
         """A result as it was computed, None if it is not there."""
-        state = None if self.checkpoint is None else self.checkpoint.load(name)
+        state = self._load(name)
         return None if state is None else unpack(kind, state, self.device)
 
     def remember(self, name: str, value: Any) -> Any:
         """The value under this name of the run that began; this one if it is ours."""
+        value = self.ranks.share(value)
         if self.checkpoint is None:
             return value
-        state = self.checkpoint.load(name)
+        state = self._load(name)
         if state is None:
-            self.checkpoint.save(name, {}, {"value": value})
+            self._save(name, State({}, {"value": value}))
             return value
         return state.facts["value"]
+
+    def _load(self, name: str) -> State | None:
+        """The state that the first rank finds."""
+        checkpoint, first = self.checkpoint, self.ranks.first
+        if checkpoint is None:
+            return None
+        found = together(self.ranks, lambda: checkpoint.load(name) if first else None)
+        state: State | None = self.ranks.share(found)
+        return state
+
+    def _save(self, name: str, state: State) -> None:
+        checkpoint = self.checkpoint
+        if checkpoint is not None and self.ranks.first:
+            checkpoint.save(name, state.tensors, state.facts)
 
     def random(self, random_state: Any) -> np.random.RandomState:
         """Source of folds and seeds; a seed that nobody gave is drawn once."""
         source = check_random_state(random_state)
-        if self.checkpoint is None or random_state is not None:
-            return source
-        seed = self.remember("seed", int(source.randint(2**31 - 1)))
-        return np.random.RandomState(seed)
+        if self.checkpoint is not None and random_state is None:
+            seed = self.remember("seed", int(source.randint(2**31 - 1)))
+            source = np.random.RandomState(seed)
+        shared: np.random.RandomState = self.ranks.share(source)
+        return shared
 
-    def check_folds(self, folds: list[Fold]) -> None:
+    def check_folds(self, folds: Sequence[AnyFold]) -> None:
         """Refuse other folds than those that the search began with."""
         if self.checkpoint is None:
             return
-        digest = fingerprint(folds)
+        digest = self.ranks.share(fingerprint(list(folds)))
         if self.remember("folds", digest) != digest:
             raise CheckpointError(
                 f"{self.checkpoint.folder} was begun with other folds: cv or groups "

@@ -13,6 +13,7 @@ from sknimo.rows._statistics import (
     merge_counts,
     merge_moments,
     sample_rows,
+    scatter,
     summarise_columns,
 )
 from sknimo.rows._store import Digest, RowFile, Spool, StoredTable, show_bytes
@@ -37,6 +38,7 @@ __all__ = [
     "merge_moments",
     "read_parquet",
     "sample_rows",
+    "scatter",
     "show_bytes",
     "summarise_columns",
     "together",

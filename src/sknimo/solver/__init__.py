@@ -28,9 +28,13 @@ from sknimo.solver._problem import (
 from sknimo.solver._profile import (
     Coefficients,
     Rows,
+    agree,
     downhill,
+    expand,
     solve_coefficients,
+    start_coefficients,
 )
+from sknimo.solver._quadratic import minimise_quadratic
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
@@ -48,11 +52,14 @@ __all__ = [
     "Rows",
     "Solution",
     "Status",
-    "downhill",
+    "agree",
     "cut_rows",
+    "downhill",
+    "expand",
     "fit_evidence",
     "linear_design",
     "linear_predictor",
+    "minimise_quadratic",
     "needed_bytes",
     "pool_bytes",
     "profile",
@@ -61,5 +68,6 @@ __all__ = [
     "simplify",
     "solve",
     "solve_coefficients",
+    "start_coefficients",
     "start_state",
 ]
