@@ -5,8 +5,8 @@ solve, float64), differentiate the penalised loss with the coefficients held fix
 which is exact by the envelope theorem. If all rows fit into the memory budget, one pass
 serves solve and gradient. Otherwise rows come in blocks: passes without gradient serve
 the solve, block by block, and a last pass makes every block again with gradient. Blocks
-are kept between passes where they take at most half of the budget. Sums over rows are
-sums over blocks and over ranks.
+are kept between passes where they take at most half of the budget, or no more than the
+table itself when that is in memory. Sums over rows are sums over blocks and over ranks.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
@@ -34,6 +34,7 @@ from sknimo.solver._profile import (
     expand,
     mean_squares,
     solve_coefficients,
+    start_coefficients,
     step_from,
 )
 
@@ -114,8 +115,10 @@ class Forward:
         budget = choose_budget(problem, options) if budget is None else budget
         self.budget = self.whole_budget = budget
         self.columns = problem.columns
+        self.table_bytes = 0  # in memory
         if isinstance(self.columns, MemoryColumns):
             inputs = self.columns.inputs.to(options.dtype)
+            self.table_bytes = self.columns.terms.nbytes + self.columns.inputs.nbytes
             self.columns = MemoryColumns(self.columns.terms, inputs)
         n_inputs = len(problem.spec.input_feature)
         self.pool: Pool | None = None
@@ -201,9 +204,10 @@ class Forward:
         n_models, n_active = bent.members.n_models, bent.n_active
         blocks = self.chunks(n_models, n_active)
         whole = 8 * n_models * self.problem.n_rows * self.problem.n_terms
-        if len(blocks) == 1 or whole > self.budget // 2:
-            return blocks, len(blocks) == 1
-        return self.chunks(n_models, n_active, self.budget - whole), True
+        if len(blocks) > 1 and whole <= self.budget // 2:
+            return self.chunks(n_models, n_active, self.budget - whole), True
+        # Where a table is in memory, there is room for another of its size.
+        return blocks, len(blocks) == 1 or whole <= self.table_bytes
 
     def price(self, members: Members, square: Tensor) -> CoefPenalty:
         """The penalty, priced by the mean squares (K, q) of the design's columns."""
@@ -241,11 +245,12 @@ class Forward:
         here = expand(design, rows, at, square=self.options.scale_contributions)
         penalty = self.price(bent.members, here.square)
         n_steps = 1 if self.problem.family.scaled_target else GLM_INNER_STEPS
-        for step in range(n_steps):
-            if step > 0:
-                here = expand(design, rows, at)
+        for left in reversed(range(n_steps)):
             ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
-            at = step_from(here, design, rows, ridge).coefficients
+            step = step_from(here, design, rows, ridge, again=left > 0)
+            at = step.coefficients
+            if left > 0:
+                here = step.here or expand(design, rows, at)
         gradient, eta = self._gradient(leaf, rows, penalty, at, noise, blocks, graph)
         objective = rows.objective(eta, penalty.value(at.coef))
         return Point(at, objective, gradient, eta, penalty)
@@ -373,9 +378,11 @@ class Forward:
     def solve_exactly(self, bent: Bent, start: Coefficients | None) -> InnerSolution:
         """Noise-free design and inner optimum, with exact zeros."""
         design = self.design(bent)
-        penalty = self.penalty_of(bent.members, design)
         rows = self.problem.rows(bent.members.weight)
-        return solve_coefficients(design, rows, penalty, start)
+        at = start_coefficients(rows, design.n_columns)
+        null = expand(design, rows, at, square=self.options.scale_contributions)
+        penalty = self.price(bent.members, null.square)
+        return solve_coefficients(design, rows, penalty, start, null=null)
 
     @torch.no_grad()
     def eta(self, bent: Bent, at: Coefficients) -> Tensor:

@@ -370,26 +370,49 @@ def newton_step(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Coefficients after a step, and `eta` (K, n) there if it had to be known."""
+    """Coefficients after a step, with what had to be known about the point there."""
 
     coefficients: Coefficients
-    eta: Tensor | None
+    eta: Tensor | None = None  # (K, n)
+    here: Expansion | None = None
 
 
 def step_from(
-    here: Expansion, design: Design, rows: Rows, ridge: Tensor, max_halvings: int = 4
+    here: Expansion,
+    design: Design,
+    rows: Rows,
+    ridge: Tensor,
+    max_halvings: int = 4,
+    again: bool = False,
 ) -> Step:
-    """The same step where the expansion is known already."""
+    """The same step where the expansion is known already.
+
+    With `again` another step will follow: one pass then judges this one and expands for
+    the next.
+    """
     coef = agree(rows.ranks, solve_ridge(here.gram, here.moment, ridge))
-    step = Coefficients(coef, here.intercept(coef))
+    at = Coefficients(coef, here.intercept(coef))
     if rows.family.scaled_target:
-        return Step(step, None)
+        return Step(at)
 
     def penalty(coef: Tensor) -> Tensor:
         return (ridge * coef.square()).sum(-1) / 2
 
-    eta = rows.eta(design, step.coef, step.intercept)
-    return _halve_until_lower(rows, penalty, here, Step(step, eta), max_halvings)
+    step = _look(design, rows, at, again and not _is_blind(coef, max_halvings))
+    return _halve_until_lower(rows, penalty, here, step, max_halvings)
+
+
+def _look(design: Design, rows: Rows, at: Coefficients, far: bool) -> Step:
+    """One pass at a point: `eta`, and the expansion as well when looking far."""
+    if not far:
+        return Step(at, rows.eta(design, at.coef, at.intercept))
+    here = expand(design, rows, at)
+    return Step(at, here.eta, here)
+
+
+def _is_blind(values: Tensor, max_halvings: int) -> bool:
+    """Whether trials are made without asking if the first was good."""
+    return values.is_cuda and max_halvings <= BLIND_HALVINGS
 
 
 def _halve_until_lower(
@@ -402,13 +425,14 @@ def _halve_until_lower(
     """Shorten the step of each model until its objective does not rise.
 
     `eta` is linear in the coefficients, so shorter steps need no pass over the design.
+    The step itself is returned if no model needs a shorter one.
     """
     at, full, eta = here.at, step.coefficients, step.eta
     assert eta is not None
     start = rows.objective(here.eta, penalty(at.coef))
     slack = 16 * torch.finfo(start.dtype).eps * start.abs()
     size = torch.ones_like(start)
-    blind = start.is_cuda and max_halvings <= BLIND_HALVINGS
+    blind = _is_blind(start, max_halvings)
     for halving in range(max_halvings + 1):
         trial = Coefficients(
             at.coef + size.unsqueeze(-1) * (full.coef - at.coef),
@@ -418,7 +442,7 @@ def _halve_until_lower(
         value = rows.objective(trial_eta, penalty(trial.coef))
         worse = ~(value <= start + slack)  # NaN counts as worse
         if not blind and not bool(worse.any()):
-            return Step(trial, trial_eta)
+            return step if halving == 0 else Step(trial, trial_eta)
         last = halving == max_halvings
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
     wide = worse.unsqueeze(-1)
@@ -472,20 +496,22 @@ def solve_coefficients(
     start: Coefficients | None = None,
     tol: float = 1e-10,
     max_iter: int = 60,
+    null: Expansion | None = None,
 ) -> InnerSolution:
     """Minimise the penalised loss to optimality, exact zeros included.
 
     `design` is (K, n, q). Models that have converged stop moving, so no answer
-    depends on its batch mates. Every iteration is two passes over the design.
+    depends on its batch mates. Every iteration is one pass over the design, unless a
+    step must be shortened. `null` is the expansion at `start_coefficients`, if known.
     """
     design, ranks = as_design(design), rows.ranks
-    null = start_coefficients(rows, design.n_columns)
-    here = expand(design, rows, null)
-    scale = _kkt_scale(here, penalty)
+    if null is None:
+        null = expand(design, rows, start_coefficients(rows, design.n_columns))
+    here, scale = null, _kkt_scale(null, penalty)
     if start is not None:
         here = expand(design, rows, start)
     elif penalty.power < 1:
-        here = expand(design, rows, _graduated_start(design, rows, penalty, null))
+        here = expand(design, rows, _graduated_start(design, rows, penalty, null.at))
     kkt = torch.full_like(scale, torch.inf)
     done = torch.zeros_like(scale, dtype=torch.bool)
     damping = torch.zeros_like(scale)
@@ -495,19 +521,19 @@ def solve_coefficients(
         gram = here.gram + torch.diag_embed(lift.expand_as(at.coef))
         coef = minimise_quadratic(gram, here.moment + lift * at.coef, penalty, at.coef)
         coef = agree(ranks, coef)
-        step = Coefficients(coef, here.intercept(coef))
-        eta = rows.eta(design, step.coef, step.intercept)
-        full = Step(step, eta)
-        trial = _halve_until_lower(rows, penalty.value, here, full, 30).coefficients
+        intercept = here.intercept(coef)
+        step = Coefficients(
+            torch.where(done.unsqueeze(-1), at.coef, coef),
+            torch.where(done, at.intercept, intercept),
+        )
+        look = _look(design, rows, step, far=True)
+        found = _halve_until_lower(rows, penalty.value, here, look, 30)
+        trial = found.coefficients
         # Below power 1 a returning feature costs infinitely much at first: a shorter
         # step is no remedy, a model that trusts itself less far is.
         stuck = (trial.coef == at.coef).all(-1) & (trial.intercept == at.intercept)
         damping = torch.where(stuck, (10 * damping).clamp(min=0.01), damping / 10)
-        at = Coefficients(
-            torch.where(done.unsqueeze(-1), at.coef, trial.coef),
-            torch.where(done, at.intercept, trial.intercept),
-        )
-        here = expand(design, rows, at)
+        here = found.here or expand(design, rows, trial)
         last_kkt, kkt = kkt, agree(ranks, _violation(here, penalty) / scale)
         # At rounding level the residual stops falling: that is convergence as well.
         done = done | (kkt <= tol) | ((kkt <= 1e-8) & (kkt >= last_kkt / 2))
