@@ -4,12 +4,15 @@ Gauss-Newton steps and the evidence cost `n m**2` for n rows and m parameters. B
 `MAX_WORK` the search turns to the first-order solver, and to validation, which many
 rows make precise:
 
-1. *Choose.* All pairs of coefficient and first-layer penalty are trained for a while on
-   the first fold, as one batch of models.
+1. *Choose.* All pairs of coefficient and first-layer penalty are trained on the first
+   fold, as one batch of models: briefly first, then the best of them for longer.
 2. *Train* the best pair to the end on every fold, each time keeping the state that
    predicts the held-out rows best.
 3. *Average* the folds' members: every row has trained most of them.
 4. *Verdict.* Held-out rows must agree that the network is worth having.
+
+Nothing here needs the table in memory, nor in one process: with several ranks each has
+rows of its own, losses are those of all rows, and the first rank's clock counts.
 
 Shapes: K models, n rows, p features, F folds.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,24 +30,39 @@ import torch
 from torch import Tensor
 
 from sknimo.estimators._data import BATCH_ROWS
-from sknimo.estimators._folds import Fold
-from sknimo.estimators._path import GlmPath, fit_path, path_loss, standard_error
+from sknimo.estimators._folds import AnyFold
+from sknimo.estimators._path import GlmPath, standard_error
 from sknimo.estimators._resume import TaskStore
 from sknimo.estimators._verdict import Verdict
 from sknimo.penalties import make_penalty
-from sknimo.solver import Members, Options, Problem, Solution, solve
+from sknimo.solver import (
+    History,
+    Members,
+    Options,
+    Problem,
+    Solution,
+    pool_bytes,
+    solve,
+)
 
 # Multiplications in one Gauss-Newton step beyond which batches take over.
-MAX_WORK = 2e10
+MAX_WORK = 1e9
 # Candidate penalties: shares of the smallest alpha that empties the model, and rates of
 # the first layer's group shrinkage.
-ALPHA_SHARES = (4e-4, 1.5e-3, 5e-3)
-NETWORK_ALPHAS = (0.0, 0.1)
-# Share of the passes that candidates are trained for.
-TRIAL_SHARE = 0.25
+ALPHA_SHARES = (3e-5, 1e-4, 4e-4, 1.5e-3, 5e-3, 2e-2)
+NETWORK_ALPHAS = (0.0, 0.03, 0.1, 0.3)
+# Rounds of choosing: share of the passes that candidates are trained for, and how many
+# of the best go on.
+ROUNDS = ((0.08, 6), (0.25, 1))
 LEARNING_RATE = 1e-2
 # Progress is checked twice in a pass; a member may stand still for this share of them.
 PATIENCE_SHARE = 0.3
+# Rounding is far below what a batch leaves open; solves stay float64.
+DTYPE = torch.float32
+# Numbers per row that a member in training takes: weights, `eta`, derivatives, trials.
+MEMBER_VECTORS = 12
+# Blocks of this size stay in the cache of a processor.
+CACHE_BYTES = 64e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,16 @@ class BatchSearch:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """A member to train: its rows, penalties and start."""
+
+    fold: AnyFold
+    alpha: float
+    network_alpha: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchOptions:
     """How hard to try.
 
@@ -84,6 +113,7 @@ class BatchOptions:
     n_members : int
         Folds to train on at most.
     memory_budget : int
+        Half of it is for blocks of rows, half for numbers per row and member.
     deadline : float
         On the monotonic clock.
     progress : bool
@@ -99,14 +129,18 @@ class BatchOptions:
 
 def is_large(problem: Problem) -> bool:
     """Whether a Gauss-Newton step would take too long."""
-    n_parameters = problem.n_terms + problem.spec.n_params
-    return float(problem.n_rows) * min(n_parameters, problem.n_rows) ** 2 > MAX_WORK
+    return takes_long(problem.n_rows, problem.n_terms + problem.spec.n_params)
+
+
+def takes_long(n_rows: int, n_parameters: int) -> bool:
+    """Whether a Gauss-Newton step of that size would."""
+    return float(n_rows) * min(n_parameters, n_rows) ** 2 > MAX_WORK
 
 
 def search_batches(
     problem: Problem,
     path: GlmPath,
-    folds: list[Fold],
+    folds: Sequence[AnyFold],
     options: BatchOptions,
     random: np.random.RandomState,
     store: TaskStore,
@@ -116,21 +150,26 @@ def search_batches(
     largest = float(path.alphas[0])
     pairs = [(s * largest, rate) for s in ALPHA_SHARES for rate in NETWORK_ALPHAS]
     seed = int(random.randint(2**31 - 1))
-    trials = _train(
-        store,
-        "trials",
-        problem,
-        _members(problem, folds[:1] * len(pairs), pairs, (seed,) * len(pairs)),
-        options,
-        max(1, round(TRIAL_SHARE * options.n_passes)),
-        seed,
-    )
-    trial_loss = trials.validation_loss.cpu().numpy()
-    best = int(np.nanargmin(trial_loss))
-    chosen = pairs[best]
+    table = _Table()
+    for number, (share, n_kept) in enumerate(ROUNDS):
+        if number and time.monotonic() > options.deadline:
+            break
+        trials = _train(
+            store,
+            f"round-{number}",
+            problem,
+            _members(problem, folds[:1] * len(pairs), pairs, (seed,) * len(pairs)),
+            options,
+            max(1, round(share * options.n_passes)),
+            seed,
+        )
+        table.add(f"round {number + 1}", pairs, [0] * len(pairs), (seed,), trials)
+        order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
+        pairs = [pairs[k] for k in order[:n_kept]]
+    chosen = pairs[0]
     seeds = tuple(int(s) for s in random.randint(2**31 - 1, size=len(folds)))
     if time.monotonic() > options.deadline:
-        folds, seeds, final = folds[:1], (seed,), _only(trials, best)
+        folds, seeds, final = folds[:1], (seed,), _only(trials, int(order[0]))
     else:
         final = _train(
             store,
@@ -143,49 +182,36 @@ def search_batches(
         )
     network_loss = final.validation_loss.cpu().numpy()
     n_final = len(network_loss)
-    table: dict[str, list[Any]] = {
-        "stage": ["trial"] * len(pairs) + ["member"] * n_final,
-        "alpha": [alpha for alpha, _ in pairs] + [chosen[0]] * n_final,
-        "network_alpha": [rate for _, rate in pairs] + [chosen[1]] * n_final,
-        "fold": [0] * len(pairs) + list(range(n_final)),
-        "seed": [seed] * len(pairs) + list(seeds),
-        "loss": [*trial_loss.tolist(), *network_loss.tolist()],
-        "n_features": _n_features(trials) + _n_features(final),
-        "n_iter": [*trials.n_iter.tolist(), *final.n_iter.tolist()],
-    }
+    n_tried = len(table.rows["stage"])
+    table.add("member", [chosen] * n_final, list(range(n_final)), seeds, final)
     return BatchSearch(
         solution=final,
         alpha=chosen[0],
         network_alpha=chosen[1],
-        table=table,
-        best_index=len(pairs) + int(np.nanargmin(network_loss)),
-        verdict=_compare(
-            network_loss,
-            np.array([_glm_loss(problem, path, fold) for fold in folds[:n_final]]),
-        ),
+        table=table.rows,
+        best_index=n_tried + int(np.nanargmin(network_loss)),
+        verdict=_compare(network_loss, path.fold_loss[:n_final]),
     )
 
 
-def _members(
-    problem: Problem,
-    folds: list[Fold],
-    pairs: list[tuple[float, float]],
-    seeds: tuple[int, ...],
-) -> Members:
+def _members(problem: Problem, plans: Sequence[Plan]) -> Members:
     device, p = problem.device, problem.spec.n_features
-    alpha, rate = torch.tensor(pairs, dtype=torch.float64, device=device).unbind(1)
-    everything = torch.ones(len(pairs), p, dtype=torch.bool, device=device)
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=device)
 
     def shares(rows: list[np.ndarray]) -> Tensor:
-        weight = torch.as_tensor(np.stack(rows), dtype=torch.float64, device=device)
-        return weight / weight.sum(-1, keepdim=True)
+        parts = [problem.share(torch.as_tensor(row, device=device)) for row in rows]
+        return torch.cat(parts)
 
+    alpha = column([plan.alpha for plan in plans])
+    everything = torch.ones(len(plans), p, dtype=torch.bool, device=device)
     return Members(
-        penalty=make_penalty("lasso", alpha.contiguous(), problem.term_feature, p),
-        network_alpha=rate.contiguous(),
-        seeds=seeds,
-        weight=shares([fold.train for fold in folds]),
-        validation=shares([fold.held_out for fold in folds]),
+        penalty=make_penalty("lasso", alpha, problem.term_feature, p),
+        network_alpha=column([plan.network_alpha for plan in plans]),
+        seeds=tuple(plan.seed for plan in plans),
+        weight=shares([plan.fold.train for plan in plans]),
+        validation=shares([plan.fold.held_out for plan in plans]),
         support=everything,
         input_support=everything.clone(),
     )
@@ -195,33 +221,77 @@ def _train(
     store: TaskStore,
     stage: str,
     problem: Problem,
-    members: Members,
+    plans: Sequence[Plan],
     options: BatchOptions,
     n_passes: int,
     noise_seed: int,
 ) -> Solution:
-    batch = min(options.batch_size, problem.n_rows)
-    per_pass = max(1, problem.n_rows // batch)
-    return solve(
-        problem,
-        members,
-        Options(
-            max_iter=n_passes * per_pass,
-            learning_rate=LEARNING_RATE,
-            noise_seed=noise_seed,
-            tol=0.0,
-            patience=max(10, round(PATIENCE_SHARE * 2 * n_passes)),
-            check_every=max(1, per_pass // 2),
-            scale_contributions=True,
-            # Rounding is far below what a batch leaves open; solves stay float64.
-            dtype=torch.float32,
-            batch_size=batch,
-            memory_budget=options.memory_budget // 2,
-            progress=options.progress,
-        ),
-        checkpoint=store.checkpoint,
-        name=store.name(stage, (members, n_passes, noise_seed)),
+    """Train members together, as many at a time as there is memory for."""
+    sizes = problem.ranks.gather(problem.n_rows)
+    batch = min(options.batch_size, sum(sizes))
+    per_pass = max(1, sum(sizes) // batch)
+    half = options.memory_budget // 2
+    group = max(1, half // (8 * MEMBER_VECTORS * max(sizes)))
+    how = Options(
+        max_iter=n_passes * per_pass,
+        learning_rate=LEARNING_RATE,
+        noise_seed=noise_seed,
+        tol=0.0,
+        patience=max(10, round(PATIENCE_SHARE * 2 * n_passes)),
+        check_every=max(1, per_pass // 2),
+        scale_contributions=True,
+        dtype=DTYPE,
+        batch_size=batch,
+        memory_budget=_block_bytes(problem, batch, half),
+        progress=options.progress,
     )
+    parts = []
+    for begin in range(0, len(plans), group):
+        members = _members(problem, plans[begin : begin + group])
+        name = store.name(stage, (members, n_passes, noise_seed))
+        parts.append(
+            solve(problem, members, how, checkpoint=store.checkpoint, name=name)
+        )
+    return _join(parts)
+
+
+def _block_bytes(problem: Problem, batch: int, most: int) -> int:
+    """Memory for blocks of rows; of a stored table no more than a cache holds."""
+    if problem.in_one_place or problem.device.type != "cpu":
+        return most
+    n_inputs = len(problem.spec.input_feature)
+    pool = pool_bytes(problem.columns, n_inputs, batch, DTYPE)
+    return int(min(most, max(CACHE_BYTES, 2 * pool)))
+
+
+def _join(parts: list[Solution]) -> Solution:
+    """Members of several solutions in one."""
+    if len(parts) == 1:
+        return parts[0]
+    values: dict[str, Any] = {}
+    for name in Solution.__dataclass_fields__:
+        each = [getattr(part, name) for part in parts]
+        if isinstance(each[0], Tensor):
+            values[name] = torch.cat(each)
+        elif isinstance(each[0], tuple):
+            values[name] = tuple(one for some in each for one in some)
+    return Solution(**values, history=_join_histories([p.history for p in parts]))
+
+
+def _join_histories(parts: list[History]) -> History:
+    """Members side by side; those that stopped earlier have no figures then."""
+    longest = max((part.step for part in parts), key=len)
+
+    def figures(name: str) -> np.ndarray:
+        padded = []
+        for part in parts:
+            values = getattr(part, name)
+            rest = np.full((len(longest) - len(values), values.shape[1]), np.nan)
+            padded.append(np.concatenate([values, rest]))
+        return np.concatenate(padded, axis=1)
+
+    names = ("objective", "validation", "n_features", "n_inputs")
+    return History(longest, *(figures(name) for name in names))
 
 
 def _compare(network_loss: np.ndarray, glm_loss: np.ndarray) -> Verdict:
@@ -243,15 +313,3 @@ def _only(solution: Solution, member: int) -> Solution:
 
 def _n_features(solution: Solution) -> list[int]:
     return (solution.coef != 0).sum(-1).tolist()
-
-
-def _glm_loss(problem: Problem, path: GlmPath, fold: Fold) -> float:
-    """Held-out loss of the nested GLM that cross-validation chose."""
-    device = problem.device
-    train, held_out = (
-        (torch.as_tensor(part / part.sum(), device=device)).unsqueeze(0)
-        for part in (fold.train, fold.held_out)
-    )
-    alpha = path.alphas[path.index : path.index + 1]
-    at = fit_path(problem, train, alpha).blend(path.relaxation)
-    return float(path_loss(problem, held_out, at)[0])

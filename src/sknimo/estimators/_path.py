@@ -91,7 +91,7 @@ def glm_path(
     """
     share = problem.share(weight)
     if alphas is None:
-        largest = largest_alpha(problem, share, n_bytes)
+        largest = problem.ranks.share(largest_alpha(problem, share, n_bytes))
         grid = largest * np.geomspace(1, PATH_RATIO, PATH_LENGTH)
     else:
         grid = np.sort(np.atleast_1d(np.asarray(alphas, dtype=float)))[::-1].copy()
