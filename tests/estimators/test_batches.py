@@ -34,7 +34,9 @@ def test_one_member_per_fold_beats_the_glm_on_rows_it_has_not_seen(fitted):
 
 def test_the_chosen_penalties_have_the_smallest_loss_of_the_trials(fitted):
     table = fitted.cv_results_
-    trials = [k for k, stage in enumerate(table["stage"]) if stage == "trial"]
+    trials = [k for k, stage in enumerate(table["stage"]) if stage == "round 2"]
+    assert len(trials) == 6
+    assert table["stage"].count("round 1") >= 24
     best = min(trials, key=lambda k: table["loss"][k])
     assert fitted.alpha_ == table["alpha"][best]
     assert fitted.network_alpha_ == table["network_alpha"][best]

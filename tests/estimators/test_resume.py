@@ -287,10 +287,10 @@ class TestBatches:
             monkeypatch.setattr(batches, "solve", solve)
 
         assert expected.n_members_ > 0
-        fail_at(2)
+        fail_at(3)
         with pytest.raises(KeyboardInterrupt):
             self.make(tmp_path).fit(*data)
-        trials, members = (tmp_path / f"{name}.safetensors" for name in calls)
+        _, trials, members = (tmp_path / f"{name}.safetensors" for name in calls)
         written = trials.stat().st_mtime_ns
         assert not members.exists()
         fail_at(None)

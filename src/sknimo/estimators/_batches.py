@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,50 +148,74 @@ def search_batches(
     """Choose penalties on the first fold, then train one member per fold."""
     folds = folds[: options.n_members]
     largest = float(path.alphas[0])
-    pairs = [(s * largest, rate) for s in ALPHA_SHARES for rate in NETWORK_ALPHAS]
     seed = int(random.randint(2**31 - 1))
+    plans = [
+        Plan(folds[0], share * largest, rate, seed)
+        for share in ALPHA_SHARES
+        for rate in NETWORK_ALPHAS
+    ]
     table = _Table()
     for number, (share, n_kept) in enumerate(ROUNDS):
-        if number and time.monotonic() > options.deadline:
+        if number and _is_late(problem, options):
             break
+        n_passes = max(1, round(share * options.n_passes))
         trials = _train(
-            store,
-            f"round-{number}",
-            problem,
-            _members(problem, folds[:1] * len(pairs), pairs, (seed,) * len(pairs)),
-            options,
-            max(1, round(share * options.n_passes)),
-            seed,
+            store, f"round-{number}", problem, plans, options, n_passes, seed
         )
-        table.add(f"round {number + 1}", pairs, [0] * len(pairs), (seed,), trials)
+        table.add(f"round {number + 1}", plans, [0] * len(plans), trials)
         order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
-        pairs = [pairs[k] for k in order[:n_kept]]
-    chosen = pairs[0]
-    seeds = tuple(int(s) for s in random.randint(2**31 - 1, size=len(folds)))
-    if time.monotonic() > options.deadline:
-        folds, seeds, final = folds[:1], (seed,), _only(trials, int(order[0]))
+        plans = [plans[k] for k in order[:n_kept]]
+    chosen = plans[0]
+    seeds = [int(s) for s in random.randint(2**31 - 1, size=len(folds))]
+    if _is_late(problem, options):
+        plans, final = plans[:1], _only(trials, int(order[0]))
     else:
+        plans = [
+            replace(chosen, fold=fold, seed=seed)
+            for fold, seed in zip(folds, seeds, strict=True)
+        ]
         final = _train(
-            store,
-            "members",
-            problem,
-            _members(problem, folds, [chosen] * len(folds), seeds),
-            options,
-            options.n_passes,
-            seeds[0],
+            store, "members", problem, plans, options, options.n_passes, seeds[0]
         )
     network_loss = final.validation_loss.cpu().numpy()
-    n_final = len(network_loss)
-    n_tried = len(table.rows["stage"])
-    table.add("member", [chosen] * n_final, list(range(n_final)), seeds, final)
+    n_final, n_tried = len(plans), len(table.rows["stage"])
+    table.add("member", plans, list(range(n_final)), final)
     return BatchSearch(
         solution=final,
-        alpha=chosen[0],
-        network_alpha=chosen[1],
+        alpha=chosen.alpha,
+        network_alpha=chosen.network_alpha,
         table=table.rows,
         best_index=n_tried + int(np.nanargmin(network_loss)),
         verdict=_compare(network_loss, path.fold_loss[:n_final]),
     )
+
+
+def _is_late(problem: Problem, options: BatchOptions) -> bool:
+    """Whether time is up by the clock of the first rank."""
+    return bool(problem.ranks.share(time.monotonic() > options.deadline))
+
+
+class _Table:
+    """One row per model that was trained, ready for a data frame."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Any]] = {}
+
+    def add(
+        self, stage: str, plans: Sequence[Plan], folds: list[int], trained: Solution
+    ) -> None:
+        columns: dict[str, list[Any]] = {
+            "stage": [stage] * len(plans),
+            "alpha": [plan.alpha for plan in plans],
+            "network_alpha": [plan.network_alpha for plan in plans],
+            "fold": folds,
+            "seed": [plan.seed for plan in plans],
+            "loss": trained.validation_loss.tolist(),
+            "n_features": (trained.coef != 0).sum(-1).tolist(),
+            "n_iter": trained.n_iter.tolist(),
+        }
+        for name, values in columns.items():
+            self.rows.setdefault(name, []).extend(values)
 
 
 def _members(problem: Problem, plans: Sequence[Plan]) -> Members:
@@ -309,7 +333,3 @@ def _only(solution: Solution, member: int) -> Solution:
         for value in [getattr(solution, name)]
     }
     return Solution(**values)
-
-
-def _n_features(solution: Solution) -> list[int]:
-    return (solution.coef != 0).sum(-1).tolist()
