@@ -50,7 +50,6 @@ from sknimo.features import (
 )
 from sknimo.model import FittedModel
 from sknimo.network import NetworkSpec, make_spec
-from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -131,11 +130,6 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     def _read_training_set(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, family: Family
     ) -> TrainingSet:
-        if isinstance(X, RowBlocks):
-            raise ValueError(
-                f"{type(self).__name__} needs the table in memory; blocks of rows are "
-                "for NIMORegressor and NIMOClassifier."
-            )
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "

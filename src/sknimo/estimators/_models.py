@@ -219,7 +219,8 @@ class FixedPenalties(BaseNIMO):
             if data.classes is not None:
                 self.classes_ = data.classes
             self._show_model(model)
-            self._facts = describe_stream(model, data, problem, options, judged)
+            room = options.memory_budget
+            self._facts = describe_stream(model, data, problem, room, judged)
             self._keep(solution, judged.is_separated(family))
         return self
 

@@ -212,11 +212,14 @@ def describe_stream(
     model: FittedModel,
     data: StreamedSet,
     problem: Problem,
-    options: Options,
+    budget: float,
     judged: Judged,
 ) -> TrainingFacts:
-    """What the summary says of the rows: deviances of all, effects over a sample."""
-    glm, null = nested_deviances(model, data, problem, options)
+    """What the summary says of the rows: deviances of all, effects over a sample.
+
+    Blocks of rows take at most `budget` bytes.
+    """
+    glm, null = nested_deviances(model, data, problem, budget)
     sample = data.sample
     facts = describe_sample(
         model,
@@ -242,7 +245,7 @@ def describe_stream(
 
 
 def nested_deviances(
-    model: FittedModel, data: StreamedSet, problem: Problem, options: Options
+    model: FittedModel, data: StreamedSet, problem: Problem, budget: float
 ) -> tuple[float, float]:
     """Deviances of the GLM with the model's features, and of the intercept alone."""
     device, n_rows = problem.device, problem.n_rows
@@ -256,7 +259,7 @@ def nested_deviances(
         return terms[:, used].unsqueeze(0)
 
     q = int(used.sum())
-    blocks = cut_rows(n_rows, 8 * (3 * problem.n_terms + 4 * q), options.memory_budget)
+    blocks = cut_rows(n_rows, 8 * (3 * problem.n_terms + 4 * q), budget)
     glm = Design(make, blocks, q)
     null = Design(lambda _: rows.weight.new_empty(1, n_rows, 0), [slice(0, n_rows)], 0)
     losses = []

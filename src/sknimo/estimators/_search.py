@@ -14,7 +14,8 @@ all rows are used for fitting, and asks held-out rows at the end:
 5. *Verdict.* Held-out rows must agree that the network is worth having.
 
 Restarts are independent tasks with their own seeds: any number of processes gives the
-same answer. Tables too large for this go another way, see `_batches.py`.
+same answer. Tables too large for this, and rows that come in blocks, go another way,
+see `_batches.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
@@ -36,10 +38,18 @@ from sknimo.estimators._base import (
     DeviceName,
     choose_device,
     is_separated,
+    state_network,
     state_problem,
     unchanged_on_failure,
 )
-from sknimo.estimators._batches import BatchOptions, is_large, search_batches
+from sknimo.estimators._batches import (
+    DTYPE,
+    BatchOptions,
+    BatchSearch,
+    is_large,
+    search_batches,
+    takes_long,
+)
 from sknimo.estimators._data import (
     BATCH_ROWS,
     TrainingSet,
@@ -49,8 +59,21 @@ from sknimo.estimators._data import (
     check_widths,
 )
 from sknimo.estimators._docs import document
-from sknimo.estimators._folds import Fold, make_folds, read_groups
+from sknimo.estimators._folds import (
+    AnyFold,
+    Fold,
+    make_folds,
+    number_folds,
+    read_groups,
+)
 from sknimo.estimators._models import assemble_model
+from sknimo.estimators._passes import (
+    describe_stream,
+    fit_budget,
+    judge_rows,
+    open_stream_store,
+    state_stream,
+)
 from sknimo.estimators._path import GlmPath, glm_path
 from sknimo.estimators._reference import Reference, movable_features
 from sknimo.estimators._restarts import (
@@ -63,18 +86,22 @@ from sknimo.estimators._restarts import (
 )
 from sknimo.estimators._resume import TaskStore, check_folder, open_store
 from sknimo.estimators._runner import Runner
+from sknimo.estimators._streams import StreamedSet, find_rows, read_stream
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._threads import torch_threads
 from sknimo.estimators._verdict import Verdict, judge
 from sknimo.exceptions import SeparationWarning
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
+from sknimo.network import make_spec
+from sknimo.rows import RowBlocks
 from sknimo.solver import (
     ESTIMATED_DISPERSION,
     Coefficients,
     EvidenceOptions,
     EvidenceState,
     MemoryColumns,
+    Options,
     Problem,
     needed_bytes,
 )
@@ -83,6 +110,8 @@ RuleName = Literal["min", "1se", "stability"]
 
 HIDDEN = (16, 16)
 HIDDEN_BATCHES = (32, 32)
+# Numbers per row of a streamed set and its folds.
+SET_VECTORS = 5
 
 
 class EvidenceSearch(BaseNIMO):
@@ -179,18 +208,20 @@ class EvidenceSearch(BaseNIMO):
 
         Parameters
         ----------
-        X : array or data frame of shape (n_samples, n_features)
+        X : array or data frame of shape (n_samples, n_features), or RowBlocks
             Numeric columns are standardised inside; text, categorical and enum columns
-            of a data frame are categories.
+            of a data frame are categories. Blocks of rows and large memory-mapped
+            arrays are read piece by piece, and searched by batches.
         y : array of shape (n_samples,)
-            Target.
+            Target; part of the blocks if there are any.
         sample_weight : array of shape (n_samples,), optional
             Row weights. Integer weights equal repetition, zero weights deletion.
         offset : array of shape (n_samples,), optional
             Known part of the linear predictor, for example a log exposure.
         groups : array of shape (n_samples,), optional
             Rows of one group are held out together: labels for a group splitter such
-            as `GroupKFold`. A whole number `cv` makes folds of whole groups.
+            as `GroupKFold`. A whole number `cv` makes folds of whole groups. Not for
+            blocks of rows.
 
         Returns
         -------
@@ -203,6 +234,9 @@ class EvidenceSearch(BaseNIMO):
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
     ) -> Self:
         self._check_params()
+        rows = self._find_rows(X, y, sample_weight, offset, groups)
+        if rows is not None:
+            return self._fit_rows(rows)
         family = self._family()
         data = self._read_training_set(X, y, sample_weight, offset, family)
         labels = read_groups(groups, len(data.place))
@@ -224,6 +258,34 @@ class EvidenceSearch(BaseNIMO):
                 return self._search_batches(problem, data, labels)
             check_memory(problem, float(self.memory_budget))
             return self._search(problem, data, labels)
+
+    def _find_rows(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
+    ) -> RowBlocks | None:
+        """Rows to be searched as they come, None for a table to be held.
+
+        A memory-mapped table is held where that is feasible and has more to offer.
+        """
+        rows = find_rows(X, y, sample_weight, offset)
+        reason = None
+        if groups is not None:
+            reason = "groups refers to the rows of a table"
+        elif not isinstance(self.cv, Integral):
+            reason = "a splitter refers to the rows of a table (give cv a whole number)"
+        elif self.batch_size == 0:
+            reason = "batch_size=0 asks for the evidence of a table"
+        if isinstance(X, RowBlocks):
+            if reason is not None:
+                raise ValueError(f"Rows in blocks are not in memory, but {reason}.")
+            return rows
+        if rows is None or reason is not None:
+            return None
+        if isinstance(self.batch_size, str):
+            p, hidden = X.shape[1], self._widths(HIDDEN)
+            spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
+            if not takes_long(len(X), p + spec.n_params):
+                return None
+        return rows
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:
@@ -253,10 +315,18 @@ class EvidenceSearch(BaseNIMO):
         unit = float(counts.sum() / data.weight.sum())
         folds = [f.times(unit) for f in make_folds(data, self.cv, groups, random)]
         store.check_folds(folds)
+        return weight, folds, self._path(problem, weight, folds, store)
+
+    def _path(
+        self,
+        problem: Problem,
+        weight: Tensor,
+        folds: Sequence[AnyFold],
+        store: TaskStore,
+    ) -> GlmPath:
         n_bytes = float(self.memory_budget) / 4
-        how = (self.alphas, folds, self.rule, n_bytes)
-        path = store.call(GlmPath, "path", glm_path, problem, weight, *how)
-        return weight, folds, path
+        how = (self.alphas, list(folds), self.rule, n_bytes)
+        return store.call(GlmPath, "path", glm_path, problem, weight, *how)
 
     def _search(
         self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
@@ -306,30 +376,81 @@ class EvidenceSearch(BaseNIMO):
         store = self._open_store(problem, data)
         random = store.random(self.random_state)
         _, folds, path = self._fit_glm(problem, data, groups, random, store)
-        auto = isinstance(self.batch_size, str)
-        search = search_batches(
-            problem,
-            path,
-            folds,
-            BatchOptions(
-                n_passes=int(self.max_iter),
-                batch_size=BATCH_ROWS if auto else int(self.batch_size),
-                n_members=int(self.n_members),
-                memory_budget=int(self.memory_budget),
-                deadline=deadline,
-                progress=bool(self.verbose),
-            ),
-            random,
-            store,
-        )
-        keeps = search.verdict.keeps_network
-        model = (
-            assemble_model(data, problem, search.solution)
-            if keeps
-            else assemble(data, problem, [], path.chosen)
-        )
+        options = self._batch_options(deadline, float(self.memory_budget))
+        search = search_batches(problem, path, folds, options, random, store)
+        model = assemble_batches(data, problem, search, path)
         self._keep_model(model, data)
-        self.n_members_ = model.n_members if keeps else 0
+        separated = is_separated(model, data)
+        self._keep_batches(search, path, separated, time.monotonic() > deadline)
+        return self
+
+    def _fit_rows(self, rows: RowBlocks) -> Self:
+        """Search on batches of rows that come in blocks."""
+        deadline = self._deadline()
+        family, device = self._family(), choose_device(self.device)
+        budget = float(self.memory_budget)
+        how = self._stream_options(budget, self.checkpoint)
+        with read_stream(rows, self._target_reader(), family, how) as (data, schema):
+            self._learn_names(schema)
+            hidden = self._widths(HIDDEN_BATCHES)
+            spec = state_network(data.features, hidden, self.position_code, True)
+            problem = state_stream(data, family, spec, device)
+            size = min(self._batch_rows(), data.n_total)
+            least = fit_budget(
+                data, problem, Options(dtype=DTYPE, batch_size=size), budget
+            )
+            with torch_threads(data.n_total):
+                search, path = self._search_rows(problem, data, deadline)
+                model = assemble_batches(data, problem, search, path)
+                judged = judge_rows(model, data)
+                if data.classes is not None:
+                    self.classes_ = data.classes
+                self._show_model(model)
+                room = least.memory_budget
+                self._facts = describe_stream(model, data, problem, room, judged)
+            late = data.ranks.share(time.monotonic() > deadline)
+            self._keep_batches(search, path, judged.is_separated(family), late)
+        return self
+
+    def _search_rows(
+        self, problem: Problem, data: StreamedSet, deadline: float
+    ) -> tuple[BatchSearch, GlmPath]:
+        """Folds by the number of the row, the nested GLM, and the search."""
+        params = self.get_params(deep=False)
+        store = open_stream_store(self.checkpoint, data, params, problem.device)
+        random = store.random(self.random_state)
+        folds = number_folds(
+            data.weight, data.first_row, data.n_total, int(self.cv), random
+        )
+        store.check_folds(folds)
+        weight = torch.as_tensor(data.weight).to(problem.y)
+        budget = float(self.memory_budget)
+        path = self._path(problem, weight, folds, store)
+        # What is left beside target, offset, weights and folds.
+        n_rows = max(data.ranks.gather(len(data.y)))
+        left = max(budget - 8.0 * SET_VECTORS * n_rows, budget / 2)
+        options = self._batch_options(deadline, left)
+        return search_batches(problem, path, folds, options, random, store), path
+
+    def _batch_rows(self) -> int:
+        auto = isinstance(self.batch_size, str)
+        return BATCH_ROWS if auto else int(self.batch_size)
+
+    def _batch_options(self, deadline: float, memory_budget: float) -> BatchOptions:
+        return BatchOptions(
+            n_passes=int(self.max_iter),
+            batch_size=self._batch_rows(),
+            n_members=int(self.n_members),
+            memory_budget=int(memory_budget),
+            deadline=deadline,
+            progress=bool(self.verbose),
+        )
+
+    def _keep_batches(
+        self, search: BatchSearch, path: GlmPath, separated: bool, out_of_time: bool
+    ) -> None:
+        keeps = search.verdict.keeps_network
+        self.n_members_ = self.model_.n_members if keeps else 0
         self.alpha_ = search.alpha if keeps else float(path.alphas[path.index])
         self.network_alpha_ = search.network_alpha if keeps else math.inf
         self.verdict_: Verdict | None = search.verdict
@@ -338,8 +459,7 @@ class EvidenceSearch(BaseNIMO):
         self.best_index_ = search.best_index
         self.n_iter_ = max(1, sum(search.table["n_iter"]))
         self.log_evidence_ = self.glm_log_evidence_ = math.nan
-        self._judge_convergence(model, data, time.monotonic() > deadline)
-        return self
+        self._judge_convergence(separated, out_of_time)
 
     def _reference(self, problem: Problem, data: TrainingSet) -> Reference | None:
         """How the reference may move; not for families of fixed dispersion.
@@ -399,12 +519,9 @@ class EvidenceSearch(BaseNIMO):
         self.log_evidence_ = search.best.log_evidence
         self.glm_log_evidence_ = search.linear.log_evidence
         self.n_iter_ = max(1, sum(state.n_iter for state in search.states))
-        self._judge_convergence(model, data, runner.out_of_time)
+        self._judge_convergence(is_separated(model, data), runner.out_of_time)
 
-    def _judge_convergence(
-        self, model: FittedModel, data: TrainingSet, out_of_time: bool
-    ) -> None:
-        separated = is_separated(model, data)
+    def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
         if separated:
             warnings.warn(
@@ -443,8 +560,20 @@ def check_memory(problem: Problem, memory_budget: float) -> None:
         )
 
 
+def assemble_batches(
+    data: TrainingSet | StreamedSet,
+    problem: Problem,
+    search: BatchSearch,
+    path: GlmPath,
+) -> FittedModel:
+    """The folds' members, or the GLM where the held-out rows prefer it."""
+    if search.verdict.keeps_network:
+        return assemble_model(data, problem, search.solution)
+    return assemble(data, problem, [], path.chosen)
+
+
 def assemble(
-    data: TrainingSet,
+    data: TrainingSet | StreamedSet,
     problem: Problem,
     members: list[EvidenceState],
     glm: Coefficients,
@@ -484,7 +613,8 @@ default="auto"
         Penalties of the nested GLM's lasso path; by default from the smallest one that
         empties the model down to a thousandth of it.
     cv : int, splitter or iterable, default=5
-        Folds that choose on this path, and that judge the network at the end.
+        Folds that choose on this path, and that judge the network at the end. Rows
+        that come in blocks need a whole number.
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
@@ -513,7 +643,8 @@ default="auto"
         Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
         CPU unless this is "cuda".
     memory_budget : float, default=1e9
-        Bytes that each process may take beside the table. Rows are cut into blocks.
+        Bytes that each process may take beside the table. Rows are cut into blocks. Of
+        rows that come in blocks it covers all that the fit holds.
     checkpoint : str or path, optional
         Folder that keeps every finished task of the search. A fit that was interrupted
         resumes there when it is run again, with the same result to the last bit; a
