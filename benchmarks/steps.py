@@ -97,13 +97,13 @@ def measure(case: Case) -> Measurement:
     if case.n_threads:
         torch.set_num_threads(case.n_threads)
     on_gpu = case.device == "cuda"
-    fit = _make_fit(case)
-    _make_fit(_tiny(case))(2)  # libraries and thread pools get ready
+    fit = make_fit(case)
+    make_fit(_tiny(case))(2)  # libraries and thread pools get ready
     before = _mark(on_gpu)
     repeats = range(case.n_repeats)
     start_seconds = min(_time(fit, 0, on_gpu) for _ in repeats)
     total_seconds = min(_time(fit, case.n_steps, on_gpu) for _ in repeats)
-    peak = torch.cuda.max_memory_allocated() if on_gpu else _peak_resident()
+    peak = torch.cuda.max_memory_allocated() if on_gpu else peak_resident()
     step_seconds = max(total_seconds - start_seconds, 0.0) / case.n_steps
     return Measurement(
         **asdict(case),
@@ -118,7 +118,7 @@ def _tiny(case: Case) -> Case:
     return replace(case, series="warm-up", n_rows=50, n_features=3, n_models=1)
 
 
-def _make_fit(case: Case):
+def make_fit(case: Case):
     """A function of the number of steps that fits the case's data."""
     import torch
 
@@ -175,7 +175,7 @@ def _mark(on_gpu: bool) -> int:
     import torch
 
     if not on_gpu:
-        return _resident()
+        return resident()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     return torch.cuda.memory_allocated()
@@ -191,16 +191,16 @@ def _time(fit, n_steps: int, on_gpu: bool) -> float:
     return perf_counter() - begin
 
 
-def _resident() -> int:
+def resident() -> int:
     """Resident bytes of this process."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # not Linux: the high-water mark must do
-        return _peak_resident()
+        return peak_resident()
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _peak_resident() -> int:
+def peak_resident() -> int:
     """Largest resident set of this process so far, in bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
