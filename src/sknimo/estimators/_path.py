@@ -22,6 +22,7 @@ from sknimo.penalties import CoefPenalty, make_penalty
 from sknimo.ranks import ALONE
 from sknimo.solver import (
     Coefficients,
+    Design,
     Problem,
     agree,
     cut_rows,
@@ -39,8 +40,10 @@ PATH_RATIO = 1e-3
 RELAXATION = (0.0, 0.5, 1.0)
 RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
+# Blocks of rows that are read stay in the cache of a processor.
+BLOCK_BYTES = 32e6
 # Numbers per row and model beside a stored table: `eta`, its derivatives, trials.
-VECTORS = 8
+VECTORS = 20
 # Copies of a Gram matrix that are alive while its quadratic is minimised.
 GRAM_COPIES = 6
 
@@ -192,6 +195,13 @@ def _batch_size(problem: Problem, n_bytes: float) -> int:
     return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * width * most, 1)))
 
 
+def _design(problem: Problem, count: int, n_bytes: float, **how: Tensor) -> Design:
+    """Columns of several models; of a stored table little is made at a time."""
+    if not problem.in_one_place:
+        n_bytes = min(n_bytes, BLOCK_BYTES)
+    return linear_design(problem, count, n_bytes, **how)
+
+
 @torch.no_grad()
 def path_loss(
     problem: Problem, share: Tensor, at: Coefficients, n_bytes: float = PATH_BYTES
@@ -201,9 +211,10 @@ def path_loss(
     own = replace(problem.rows(share), ranks=ALONE)
     total = torch.zeros_like(at.intercept)
     row_bytes = 8 * (3 * problem.n_terms + 4 * len(total))
-    for some in cut_rows(problem.n_rows, row_bytes, min(n_bytes, PATH_BYTES)):
-        terms, _ = problem.columns.read(some)
-        part = own.part(some)
+    for some in cut_rows(problem.n_rows, row_bytes, min(n_bytes, BLOCK_BYTES)):
+        counts = own.weight[0, some].nonzero().squeeze(-1)  # often one row in five
+        terms = problem.columns.read(some)[0][counts]
+        part = own.part(some).part(counts)
         total += part.loss(part.offset + at.intercept[:, None] + at.coef @ terms.mT)
     return problem.ranks.total(total)
 
@@ -215,7 +226,7 @@ def _fit_gaussian_path(
     """The whole path from one Gram matrix."""
     rows = problem.rows(share)
     q = problem.n_terms
-    here = expand(linear_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
+    here = expand(_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
     gram_bytes = 8 * GRAM_COPIES * max(q, 1) ** 2
     size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
 
@@ -247,13 +258,13 @@ def _fit_path_block(
 ) -> _Path:
     count = len(grid)
     rows = problem.rows(share.expand(count, -1))
-    design = linear_design(problem, count, n_bytes)
+    design = _design(problem, count, n_bytes)
     penalty, ridge = _penalties(problem, grid)
     start = None if near is None else near.lasso
     lasso = solve_coefficients(design, rows, penalty, start, tol=1e-7).coefficients
     kept = lasso.coef != 0
     start = lasso if near is None else _nearer(near, lasso)
-    design = linear_design(problem, count, n_bytes, kept)
+    design = _design(problem, count, n_bytes, mask=kept)
     free = solve_coefficients(design, rows, ridge, start, tol=1e-7)
     return _Path(lasso, free.coefficients)
 
@@ -300,7 +311,7 @@ def largest_alpha(
     huge = torch.full((1,), 1e12, dtype=torch.float64, device=share.device)
     penalty = make_penalty("lasso", huge, problem.term_feature, p)
     rows = problem.rows(share)
-    design = linear_design(problem, 1, n_bytes)
+    design = _design(problem, 1, n_bytes)
     if problem.family.scaled_target:
         null = start_coefficients(rows, problem.n_terms)
     else:  # an offset moves the best intercept
