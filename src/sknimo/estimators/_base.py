@@ -55,6 +55,9 @@ from sknimo.solver import Problem
 DeviceName = Literal["auto", "cpu", "cuda"]
 
 MIN_SAMPLES = 3
+# Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
+MEMORY_BUDGET = 1e9
+GPU_SHARE = 0.5
 
 
 class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
@@ -320,6 +323,17 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         check_is_fitted(self)
         excess = self.model_.features.excess(self._read_table(X))
         return excess.max(axis=1, initial=0.0)
+
+    def _budget(self) -> float:
+        """Bytes that a fit may take; most of what is free on a GPU."""
+        budget = getattr(self, "memory_budget", "auto")
+        if not isinstance(budget, str):
+            return float(budget)
+        device = choose_device(self.device)
+        if device.type != "cuda":
+            return MEMORY_BUDGET
+        free, _ = torch.cuda.mem_get_info(device)
+        return max(MEMORY_BUDGET, GPU_SHARE * free)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

@@ -159,6 +159,14 @@ def check_batch_size(batch_size: Any) -> None:
         check_number("batch_size", batch_size, Integral, 0)
 
 
+def check_budget(memory_budget: Any) -> None:
+    """Refuse what is neither "auto" nor a number of bytes."""
+    if isinstance(memory_budget, str):
+        check_option("memory_budget", memory_budget, ("auto",))
+    else:
+        check_number("memory_budget", memory_budget, Real, 1e6)
+
+
 def choose_batch_size(batch_size: Any, n_rows: int) -> int:
     """Rows per step, zero for all of them."""
     if isinstance(batch_size, str):

@@ -22,6 +22,7 @@ from sknimo.estimators._base import (
 from sknimo.estimators._data import (
     TrainingSet,
     check_batch_size,
+    check_budget,
     check_number,
     check_option,
     check_widths,
@@ -113,7 +114,7 @@ class FixedPenalties(BaseNIMO):
         device: str = "auto",
         dtype: str = "float64",
         batch_size: Any = "auto",
-        memory_budget: float = 1e9,
+        memory_budget: Any = "auto",
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
@@ -195,7 +196,7 @@ class FixedPenalties(BaseNIMO):
     def _fit_rows(self, rows: RowBlocks) -> Self:
         """The same for rows that come in blocks."""
         family, device = self._family(), choose_device(self.device)
-        how = self._stream_options(float(self.memory_budget), self.checkpoint)
+        how = self._stream_options(self._budget(), self.checkpoint)
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
             hidden = (int(self.hidden[0]), int(self.hidden[1]))
@@ -240,7 +241,7 @@ class FixedPenalties(BaseNIMO):
         check_number("learning_rate", self.learning_rate, Real, 1e-12)
         check_number("max_iter", self.max_iter, Integral, 0)
         check_number("patience", self.patience, Integral, 1)
-        check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_budget(self.memory_budget)
         check_folder(self.checkpoint)
         check_number("delta", self.delta, Real, 0)
         check_number("validation_fraction", self.validation_fraction, Real, 0)
@@ -269,7 +270,7 @@ class FixedPenalties(BaseNIMO):
             scale_contributions=bool(self.scale_contributions),
             weight_decay=float(self.weight_decay),
             dtype=getattr(torch, self.dtype),
-            memory_budget=int(self.memory_budget),
+            memory_budget=int(self._budget()),
             progress=bool(self.verbose),
         )
 
@@ -459,11 +460,11 @@ default="mean"
     batch_size : int or "auto", default="auto"
         Rows per step of the network's optimiser, 0 for all. "auto" takes all rows up to
         20000 and 1024 beyond. Coefficients are always solved on all rows.
-    memory_budget : float, default=1e9
+    memory_budget : float or "auto", default="auto"
         Bytes that the fit may take beside a table in memory; rows are cut into blocks
-        to keep it. On a CPU blocks of 64 MB, which stay in its cache, are enough. For
-        rows that come in blocks it covers all that the fit holds; too small a budget
-        is refused with an estimate.
+        to keep it. "auto" is 1e9, or half of what is free on a GPU. On a CPU blocks of
+        64 MB, which stay in its cache, are enough. For rows that come in blocks it
+        covers all that the fit holds; too small a budget is refused with an estimate.
     checkpoint : str or path, optional
         Folder that keeps the state of the fit. A fit that was interrupted resumes there
         when it is run again, with the same result to the last bit; a folder of another
@@ -550,7 +551,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         device: str = "auto",
         dtype: str = "float64",
         batch_size: Any = "auto",
-        memory_budget: float = 1e9,
+        memory_budget: Any = "auto",
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,

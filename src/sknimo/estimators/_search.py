@@ -54,6 +54,7 @@ from sknimo.estimators._data import (
     BATCH_ROWS,
     TrainingSet,
     check_batch_size,
+    check_budget,
     check_number,
     check_option,
     check_widths,
@@ -133,7 +134,7 @@ class EvidenceSearch(BaseNIMO):
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        memory_budget: float = 1e9,
+        memory_budget: Any = "auto",
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
@@ -192,7 +193,7 @@ class EvidenceSearch(BaseNIMO):
                 )
         if self.max_time is not None:
             check_number("max_time", self.max_time, Real, 0)
-        check_number("memory_budget", self.memory_budget, Real, 1e6)
+        check_budget(self.memory_budget)
         check_folder(self.checkpoint)
 
     def fit(
@@ -256,7 +257,7 @@ class EvidenceSearch(BaseNIMO):
                 spec = replace(problem.spec, hidden=self._widths(HIDDEN_BATCHES))
                 problem = replace(problem, spec=spec)
                 return self._search_batches(problem, data, labels)
-            check_memory(problem, float(self.memory_budget))
+            check_memory(problem, self._budget())
             return self._search(problem, data, labels)
 
     def _find_rows(
@@ -324,7 +325,7 @@ class EvidenceSearch(BaseNIMO):
         folds: Sequence[AnyFold],
         store: TaskStore,
     ) -> GlmPath:
-        n_bytes = float(self.memory_budget) / 4
+        n_bytes = self._budget() / 4
         how = (self.alphas, list(folds), self.rule, n_bytes)
         return store.call(GlmPath, "path", glm_path, problem, weight, *how)
 
@@ -376,7 +377,7 @@ class EvidenceSearch(BaseNIMO):
         store = self._open_store(problem, data)
         random = store.random(self.random_state)
         _, folds, path = self._fit_glm(problem, data, groups, random, store)
-        options = self._batch_options(deadline, float(self.memory_budget))
+        options = self._batch_options(deadline, self._budget())
         search = search_batches(problem, path, folds, options, random, store)
         model = assemble_batches(data, problem, search, path)
         self._keep_model(model, data)
@@ -388,7 +389,7 @@ class EvidenceSearch(BaseNIMO):
         """Search on batches of rows that come in blocks."""
         deadline = self._deadline()
         family, device = self._family(), choose_device(self.device)
-        budget = float(self.memory_budget)
+        budget = self._budget()
         how = self._stream_options(budget, self.checkpoint)
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
@@ -424,7 +425,7 @@ class EvidenceSearch(BaseNIMO):
         )
         store.check_folds(folds)
         weight = torch.as_tensor(data.weight).to(problem.y)
-        budget = float(self.memory_budget)
+        budget = self._budget()
         path = self._path(problem, weight, folds, store)
         # What is left beside target, offset, weights and folds.
         n_rows = max(data.ranks.gather(len(data.y)))
@@ -494,7 +495,7 @@ class EvidenceSearch(BaseNIMO):
             max_iter=int(self.max_iter),
             feature_margin=feature_margin(problem.spec.n_features),
             window=12 if known else 6,
-            memory_budget=int(self.memory_budget),
+            memory_budget=int(self._budget()),
             deadline=deadline,
         )
 
@@ -642,8 +643,9 @@ default="auto"
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
         CPU unless this is "cuda".
-    memory_budget : float, default=1e9
-        Bytes that each process may take beside the table. Rows are cut into blocks. Of
+    memory_budget : float or "auto", default="auto"
+        Bytes that each process may take beside the table. Rows are cut into blocks.
+        "auto" is 1e9, or half of what is free on a GPU. Of
         rows that come in blocks it covers all that the fit holds.
     checkpoint : str or path, optional
         Folder that keeps every finished task of the search. A fit that was interrupted
@@ -741,7 +743,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        memory_budget: float = 1e9,
+        memory_budget: Any = "auto",
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
