@@ -14,7 +14,20 @@ import numpy as np
 import pandas as pd
 import torch.distributed
 
-from sknimo import NIMOClassifier, NIMORegressor, RowBlocks
+from sknimo import (
+    NIMOClassifier,
+    NIMOClassifierCV,
+    NIMORegressor,
+    NIMORegressorCV,
+    RowBlocks,
+)
+
+CLASSES = {
+    (False, False): NIMORegressor,
+    (False, True): NIMORegressorCV,
+    (True, False): NIMOClassifier,
+    (True, True): NIMOClassifierCV,
+}
 
 
 def read_shard(folder, cuts, rank):
@@ -33,7 +46,7 @@ def fit_all(folder, rank, size):
     for name, task in tasks.items():
         cuts = task["cuts"] if size > 1 else [0, len(table)]
         rows = RowBlocks(lambda c=cuts: read_shard(folder, c, rank), sharded=True)
-        cls = NIMOClassifier if task["classifier"] else NIMORegressor
+        cls = CLASSES[task["classifier"], task.get("search", False)]
         est = cls(**task["params"])
         if "error" in task:
             try:
@@ -51,6 +64,9 @@ def fit_all(folder, rank, size):
         figures = (facts.deviance, facts.null_deviance, facts.glm_deviance)
         found[f"{name}.deviances"] = figures
         found[f"{name}.levels"] = facts.effects.levels.n_rows
+        if task.get("search"):
+            found[f"{name}.losses"] = est.cv_results_["loss"]
+            found[f"{name}.chosen"] = (est.alpha_, est.network_alpha_, est.n_members_)
     np.savez(folder / f"{rank}-of-{size}.npz", **found)
 
 

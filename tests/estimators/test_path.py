@@ -12,7 +12,7 @@ from sknimo.estimators._path import fit_path, glm_path, largest_alpha, path_loss
 from sknimo.families import FAMILIES
 
 SAME_ATOL = 1e-8  # blocks change the order of sums alone
-SMALL = 3000.0  # bytes: a few models and rows at a time
+SMALL = 10_000.0  # bytes: a few models and rows at a time
 
 
 @pytest.fixture
@@ -40,6 +40,33 @@ def test_stored_columns_have_the_path_of_columns_in_memory(
             getattr(parts, name), getattr(whole, name), rtol=0, atol=SAME_ATOL
         )
     assert (parts.index, parts.relaxation) == (whole.index, whole.relaxation)
+
+
+def test_a_gaussian_path_takes_one_pass_and_so_do_its_losses(
+    folds, make_problem, store
+):
+    stored = store(make_problem("gaussian", n_rows=90))
+    weight = torch.ones(90, dtype=torch.float64)
+    glm_path(stored, weight, None, folds, "best", SMALL)
+    # The largest penalty, the path of all rows, and two passes for each fold.
+    assert stored.columns.n_read == 90 * (2 + 2 * len(folds))
+
+
+def test_the_loss_of_the_chosen_point_is_known_for_every_fold(folds, make_problem):
+    problem = make_problem("gamma", n_rows=90)
+    weight = torch.ones(90, dtype=torch.float64)
+    path = glm_path(problem, weight, None, folds, "best")
+    assert path.fold_loss.mean() == pytest.approx(path.cv_loss[path.index], rel=1e-12)
+    alpha = path.alphas[[path.index]]
+    for fold, loss in zip(folds, path.fold_loss, strict=True):
+        train, held_out = (
+            problem.share(torch.as_tensor(part)) for part in (fold.train, fold.held_out)
+        )
+        again = fit_path(problem, train, alpha).blend(path.relaxation)
+        # Solves end at a residual of 1e-7, from wherever they start.
+        assert loss == pytest.approx(
+            float(path_loss(problem, held_out, again)[0]), abs=1e-6
+        )
 
 
 def test_the_largest_alpha_just_empties_the_model(make_problem, store):

@@ -22,9 +22,7 @@ import pytest
 from sknimo import (
     DataWarning,
     NIMOClassifier,
-    NIMOClassifierCV,
     NIMORegressor,
-    NIMORegressorCV,
     RowBlocks,
     load,
 )
@@ -260,12 +258,6 @@ class TestFaults:
             NIMORegressor().fit(cut(X, y), y)
         with pytest.raises(ValueError, match="X has 70 rows but y has 3"):
             NIMORegressor().fit(RowBlocks([(X[:70], y[:3])]))
-
-    @pytest.mark.parametrize("cls", [NIMORegressorCV, NIMOClassifierCV])
-    def test_a_search_needs_the_table_in_memory(self, cls):
-        X, y, _, _ = make_frame(missing=False)
-        with pytest.raises(ValueError, match="needs the table in memory"):
-            cls().fit(cut(X, y))
 
     def test_nothing_to_fit_is_refused(self):
         X, y, _, _ = make_frame(missing=False)

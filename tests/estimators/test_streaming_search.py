@@ -1,0 +1,381 @@
+"""Searches on rows that come in blocks, or shared out to processes: the same model.
+
+Shapes: n rows, p columns, F folds.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+
+from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
+from sknimo.datasets import make_nimo_classification, make_nimo_regression
+from sknimo.estimators import _batches, _folds, _search, _streams
+from sknimo.estimators._folds import number_folds
+from sknimo.exceptions import CheckpointError
+
+# Blocks change the order of sums alone, but the network is one of single precision.
+ATOL = 1e-6
+FAST = {
+    "batch_size": 64,
+    "max_iter": 4,
+    "hidden": (6, 5),
+    "cv": 3,
+    "random_state": 0,
+}
+
+
+def make_table(family="gaussian", n_rows=300, seed=0):
+    """Features, target and offset in the order in which a table in memory is kept."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4))
+    eta = X[:, 0] * (1 + np.tanh(2 * X[:, 1])) + 0.5 * X[:, 2]
+    offset = np.sort(0.1 * rng.normal(size=n_rows))
+    if family == "gaussian":
+        return X, eta + offset + 0.1 * rng.normal(size=n_rows), offset
+    if family == "binomial":
+        y = np.where(eta + offset + 0.3 * rng.logistic(size=n_rows) > 0, "yes", "no")
+        return X, y, offset
+    return X, rng.poisson(np.exp(eta / 2 + offset)).astype(float), offset
+
+
+def cut(X, y, *others, size=70):
+    """The rows in blocks."""
+    columns = (X, y, *others)
+    return RowBlocks(
+        [
+            tuple(None if c is None else c[begin : begin + size] for c in columns)
+            for begin in range(0, len(X), size)
+        ]
+    )
+
+
+def make_estimator(family, **params):
+    params = {**FAST, **params}
+    if family == "binomial":
+        return NIMOClassifierCV(**params)
+    return NIMORegressorCV(family, **params)
+
+
+def predict(est, X):
+    return est.decision_function(X) if hasattr(est, "classes_") else est.predict(X)
+
+
+@pytest.fixture(scope="module")
+def streamed():
+    X, y, offset = make_table()
+    return make_estimator("gaussian").fit(cut(X, y, None, offset))
+
+
+class TestSameAsInMemory:
+    @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+    def test_folds_candidates_members_and_predictions(self, family):
+        X, y, offset = make_table(family)
+        theirs = make_estimator(family).fit(X, y, offset=offset)
+        ours = make_estimator(family).fit(cut(X, y, None, offset))
+        assert ours.cv_results_["loss"] == pytest.approx(
+            theirs.cv_results_["loss"], abs=ATOL
+        )
+        assert ours.cv_results_["seed"] == theirs.cv_results_["seed"]
+        assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-9)
+        assert ours.n_members_ == theirs.n_members_
+        assert ours.path_.cv_loss == pytest.approx(theirs.path_.cv_loss, abs=ATOL)
+        assert ours.verdict_.gain == pytest.approx(theirs.verdict_.gain, abs=ATOL)
+        assert predict(ours, X) == pytest.approx(predict(theirs, X), abs=ATOL)
+        for name in ("n_samples", "deviance", "null_deviance", "glm_deviance"):
+            ours_, theirs_ = getattr(ours._facts, name), getattr(theirs._facts, name)
+            assert ours_ == pytest.approx(theirs_, rel=1e-5), name
+
+    def test_the_network_is_worth_having(self):
+        data = make_nimo_regression(setting=1, n_samples=500, random_state=0)
+        est = NIMORegressorCV(batch_size=64, max_iter=30, hidden=(8, 8), random_state=0)
+        est.fit(cut(data.X, data.y))
+        new = make_nimo_regression(setting=1, n_samples=1000, random_state=1)
+        assert est.n_members_ == 5
+        assert np.mean((est.predict(new.X) - new.y) ** 2) < 0.3  # the lasso has 3
+
+    def test_noise_is_left_to_the_glm(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(400, 4))
+        est = make_estimator("gaussian").fit(cut(X, X[:, 0] + rng.normal(size=400)))
+        assert est.n_members_ == 0
+        assert np.allclose(est.predict(X), est.intercept_ + (X - X.mean(0)) @ est.coef_)
+
+
+class TestBlocks:
+    def test_their_size_changes_nothing(self, streamed):
+        X, y, offset = make_table()
+        other = make_estimator("gaussian").fit(cut(X, y, None, offset, size=11))
+        assert np.array_equal(streamed.predict(X), other.predict(X))
+
+    def test_members_may_be_trained_one_by_one(self, streamed, monkeypatch):
+        sizes = []
+        solve = _batches.solve
+
+        def watch(problem, members, *others, **named):
+            sizes.append(members.n_models)
+            return solve(problem, members, *others, **named)
+
+        monkeypatch.setattr(_batches, "solve", watch)
+        monkeypatch.setattr(_batches, "MEMBER_VECTORS", 10**6)
+        X, y, offset = make_table()
+        alone = make_estimator("gaussian").fit(cut(X, y, None, offset))
+        assert set(sizes) == {1}
+        assert alone.cv_results_["n_iter"] == streamed.cv_results_["n_iter"]
+        assert predict(alone, X) == pytest.approx(predict(streamed, X), abs=ATOL)
+
+    def test_too_small_a_budget_is_refused_with_an_estimate(self):
+        X, y, _ = make_table(n_rows=20_000)
+        with pytest.raises(ValueError, match=r"needs about [\d.]+ MB.*20000 rows"):
+            make_estimator("gaussian", memory_budget=1.2e6).fit(cut(X, y))
+
+    def test_without_time_one_trial_is_kept_and_said_so(self):
+        X, y, _ = make_table()
+        with pytest.warns(ConvergenceWarning, match="max_time=0"):
+            est = make_estimator("gaussian", max_time=0).fit(cut(X, y))
+        assert est.n_members_ <= 1
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("params", "fit", "message"),
+        [
+            ({"cv": KFold(3)}, {}, "splitter .* whole number"),
+            ({"cv": [([0, 1], [2, 3])]}, {}, "splitter .* whole number"),
+            ({}, {"groups": np.arange(300)}, "groups refers to the rows of a table"),
+            ({"batch_size": 0}, {}, "batch_size=0 asks for the evidence"),
+        ],
+        ids=["splitter", "pairs", "groups", "evidence"],
+    )
+    def test_what_needs_a_table_is_refused(self, params, fit, message):
+        X, y, _ = make_table()
+        with pytest.raises(ValueError, match=message):
+            make_estimator("gaussian", **params).fit(cut(X, y), **fit)
+
+    def test_blocks_bring_their_own_targets(self):
+        X, y, _ = make_table()
+        with pytest.raises(ValueError, match="part of the blocks"):
+            NIMORegressorCV().fit(cut(X, y), y)
+
+    def test_a_bad_value_is_named_by_its_row_among_all(self):
+        X, y, _ = make_table()
+        y[233] = np.nan
+        with pytest.raises(ValueError, match="Input y .* row 233"):
+            NIMORegressorCV().fit(cut(X, y))
+
+
+class TestFolds:
+    WEIGHT = np.linspace(1, 2, 100)
+
+    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
+    def test_a_row_is_in_the_fold_of_its_number(self, limit, monkeypatch):
+        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
+        whole = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(3))
+        for part in (slice(0, 37), slice(37, 100), slice(50, 50)):
+            random = np.random.RandomState(3)
+            own = number_folds(self.WEIGHT[part], part.start, 100, 4, random)
+            for ours, all_rows in zip(own, whole, strict=True):
+                assert np.array_equal(ours.train, all_rows.train[part])
+                assert np.array_equal(ours.held_out, all_rows.held_out[part])
+
+    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
+    def test_every_row_is_held_out_once(self, limit, monkeypatch):
+        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
+        folds = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(0))
+        assert np.allclose(sum(fold.held_out for fold in folds), self.WEIGHT)
+        for fold in folds:
+            assert np.allclose(fold.train + fold.held_out, self.WEIGHT)
+            assert 10 < np.count_nonzero(fold.held_out) < 40
+        other = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(1))
+        assert not np.array_equal(folds[0].train, other[0].train)
+
+    def test_no_more_folds_than_rows(self):
+        folds = number_folds(np.ones(3), 0, 3, 5, np.random.RandomState(0))
+        assert len(folds) == 3
+        assert all(fold.held_out.sum() == 1 for fold in folds)
+
+
+class TestMemoryMaps:
+    @pytest.fixture
+    def mapped(self, tmp_path, monkeypatch):
+        """A table that counts as large, on disk."""
+        monkeypatch.setattr(_streams, "MERGE_CELLS", 100)
+        X, y, _ = make_table()
+        np.save(tmp_path / "X.npy", X)
+        return np.load(tmp_path / "X.npy", mmap_mode="r"), y
+
+    def test_a_large_one_is_searched_where_it_stands(self, mapped):
+        X, y = mapped
+        est = make_estimator("gaussian").fit(X, y)
+        blocks = make_estimator("gaussian").fit(cut(np.array(X), y))
+        assert np.array_equal(est.predict(X), blocks.predict(X))
+
+    def test_what_needs_a_table_reads_it_into_memory(self, mapped, monkeypatch):
+        X, y = mapped
+        monkeypatch.setattr(_search, "read_stream", None)
+        make_estimator("gaussian", cv=KFold(3)).fit(X, y)
+        make_estimator("gaussian").fit(X, y, groups=np.arange(300) % 10)
+        # By its evidence: Gauss-Newton steps on so few rows are quick.
+        est = make_estimator("gaussian", batch_size="auto", n_starts=1).fit(X, y)
+        assert np.isfinite(est.log_evidence_)
+
+
+class TestAfterwards:
+    def test_the_model_is_like_any_other(self, tmp_path):
+        X, y, offset = make_table()
+        frame = pd.DataFrame(X, columns=list("abcd"))
+        frame["site"] = np.random.default_rng(0).choice(["Bern", "Thun"], 300)
+        frame.loc[::7, "b"] = np.nan
+        est = make_estimator("gaussian", missing="indicator")
+        est.fit(cut(frame, y, np.ones(300), offset))
+        est.save(tmp_path / "m.sknimo")
+        again = load(tmp_path / "m.sknimo")
+        assert again.predict(frame) == pytest.approx(est.predict(frame), abs=1e-12)
+        assert str(again.summary()) == str(est.summary())
+        assert "Rows:                              300" in str(est.summary())
+        assert est.explain(frame).values.shape == frame.shape
+        assert est.feature_names_in_.tolist() == list(frame.columns)
+
+
+class TestCheckpoint:
+    def test_a_search_goes_on_from_its_states(self, streamed, tmp_path):
+        X, y, offset = make_table()
+        state = tmp_path / "state"
+        given = cut(X, y, None, offset)
+        est = make_estimator("gaussian", checkpoint=state).fit(given)
+        assert np.array_equal(est.predict(X), streamed.predict(X))
+        kept = {file.name.split("-")[0] for file in state.iterdir()}
+        assert {"path", "members", "round"} <= kept
+        for file in [*state.glob("members-*"), *state.glob("round-1*")]:
+            file.unlink()
+        again = make_estimator("gaussian", checkpoint=state).fit(given)
+        assert np.array_equal(est.predict(X), again.predict(X))
+
+    def test_other_rows_and_folds_are_refused(self, tmp_path):
+        X, y, _ = make_table()
+        params = {"checkpoint": tmp_path / "state", "max_iter": 1}
+        make_estimator("gaussian", **params).fit(cut(X, y))
+        with pytest.raises(CheckpointError, match="other folds"):
+            make_estimator("gaussian", **params, cv=4).fit(cut(X, y))
+        changed = y.copy()
+        changed[200] += 1e-9
+        with pytest.raises(CheckpointError, match="another fit"):
+            make_estimator("gaussian", **params).fit(cut(X, changed))
+
+    def test_a_seed_that_nobody_gave_is_kept(self, tmp_path):
+        X, y, _ = make_table()
+        params = {"checkpoint": tmp_path / "state", "random_state": None, "max_iter": 1}
+        first = make_estimator("gaussian", **params).fit(cut(X, y))
+        for file in (tmp_path / "state").glob("members-*"):
+            file.unlink()
+        second = make_estimator("gaussian", **params).fit(cut(X, y))
+        assert np.array_equal(first.predict(X), second.predict(X))
+
+
+def run_ranks(folder, size):
+    """Fit with `size` processes; what each of them found."""
+    script = Path(__file__).with_name("shards.py")
+    (folder / "meeting").unlink(missing_ok=True)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(folder), str(rank), str(size)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
+    return [dict(np.load(folder / f"{rank}-of-{size}.npz")) for rank in range(size)]
+
+
+def test_two_ranks_equal_one_process(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y, offset = make_table()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    # Sorted by site: the ranks know different levels.
+    frame["site"] = np.sort(rng.choice(["Bern", "Basel", "Thun"], 300))
+    frame["y"], frame["o"] = y, offset
+    frame["w"] = rng.integers(0, 3, 300).astype(float)
+    frame.to_pickle(tmp_path / "table.pkl")
+    state = tmp_path / "state"
+    params = {**FAST, "max_iter": 2, "hidden": (3, 3)}
+    common = {"search": True, "classifier": False, "params": params}
+    kept = {"params": {**params, "checkpoint": str(state)}, "cuts": [0, 40, 300]}
+    tasks = {
+        "first": common | kept,
+        "resumed": common | kept,
+        "empty": {**common, "cuts": [0, 300, 300]},
+    }
+    (tmp_path / "task.json").write_text(json.dumps(tasks))
+    two = run_ranks(tmp_path, 2)
+    shutil.rmtree(state)  # belongs to these shards
+    (one,) = run_ranks(tmp_path, 1)
+    for name in tasks:
+        for found in two:
+            assert found[f"{name}.names"].tolist() == one[f"{name}.names"].tolist()
+            for figure in ("coef", "prediction", "losses", "chosen", "deviances"):
+                ours, theirs = found[f"{name}.{figure}"], one[f"{name}.{figure}"]
+                rel = 1e-5 if figure == "deviances" else 0
+                assert ours == pytest.approx(theirs, abs=ATOL, rel=rel), (name, figure)
+        assert np.array_equal(*(found[f"{name}.coef"] for found in two))
+    for found in two:
+        assert np.array_equal(found["first.prediction"], found["resumed.prediction"])
+
+
+@pytest.mark.slow
+def test_two_ranks_search_for_classes(tmp_path):
+    data = make_nimo_classification(setting=1, n_samples=400, random_state=0)
+    frame = pd.DataFrame(data.X, columns=[f"x{j}" for j in range(data.X.shape[1])])
+    frame["y"], frame["o"], frame["w"] = data.y, 0.0, 1.0
+    frame.to_pickle(tmp_path / "table.pkl")
+    task = {"search": True, "classifier": True, "params": FAST, "cuts": [0, 90, 400]}
+    (tmp_path / "task.json").write_text(json.dumps({"classes": task}))
+    (one,) = run_ranks(tmp_path, 1)
+    for found in run_ranks(tmp_path, 2):
+        for figure in ("coef", "prediction", "losses", "chosen"):
+            name = f"classes.{figure}"
+            assert found[name] == pytest.approx(one[name], abs=ATOL), figure
+
+
+@pytest.mark.slow
+def test_memory_stays_near_the_budget():
+    code = """
+        import resource, warnings
+        import numpy as np, torch
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        from sknimo import NIMORegressorCV, RowBlocks
+
+        def rows(n_blocks=10):
+            for seed in range(n_blocks):
+                X = np.random.default_rng(seed).normal(size=(20_000, 60))
+                yield X, X[:, 0] * (1 + X[:, 1])
+
+        def fit(source):
+            est = NIMORegressorCV(
+                max_iter=1, hidden=(4, 4), batch_size=8192, cv=3, memory_budget=1.5e8,
+                random_state=0,
+            )
+            est.fit(RowBlocks(source))
+
+        X = np.random.default_rng(0).normal(size=(300, 60))
+        fit([(X, X[:, 0])])  # everything is loaded now
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        fit(rows)
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    # The table alone is 96 MB; blocks come and go on top of what is planned.
+    assert int(done.stdout.split()[-1]) < 2 * 1.5e8
