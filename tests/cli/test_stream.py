@@ -115,11 +115,19 @@ class TestLargeTables:
         done = sknimo(*fit)
         assert "left out 10 rows" in done.stderr and "Fitted 110 rows" in done.stdout
 
-    def test_penalties_are_as_they_are_set(self, sknimo, parquet, large):
-        fit = ["fit", parquet, "-t", "fall", OTHERS, "--drop=relapse", *FIT[1:]]
-        done = sknimo(*fit, "--json", "--max-time", "5")
-        assert "part by part" in done.stderr
+    def test_penalties_are_searched_for_unless_they_are_set(
+        self, sknimo, parquet, patients, tmp_path, large
+    ):
+        fit = ["fit", parquet, "-t", "fall", OTHERS, "--drop=relapse", "--json"]
+        done = sknimo(*fit, *FIT)
         assert '"class": "NIMORegressor"' in done.stdout
+        search = ["--set", "max_iter=2", "--set", "batch_size=32", "--device", "cpu"]
+        search += ["--max-time", "60", "--model", tmp_path / "m.sknimo"]
+        done = sknimo(*fit, *search)
+        assert "searched by batches" in done.stderr
+        assert '"class": "NIMORegressorCV"' in done.stdout
+        est = library.load(tmp_path / "m.sknimo")
+        assert np.isfinite(est.predict(patients.select(FEATURES))).all()
 
 
 class TestCheckpoint:

@@ -235,22 +235,23 @@ def _join(parts: list[Rows]) -> Rows | None:
 def fit_stream(
     source: Source, task: Task, ranks: Ranks, remark: Callable[[str], None]
 ) -> Fitted:
-    """Fit an estimator with fixed penalties to a file that is read part by part.
+    """Fit an estimator to a file that is read part by part.
 
     The rows in the result, a sample of those fitted, are there on the first rank alone.
     """
     roles, columns, scan = together(ranks, lambda: _look(source, task.roles))
-    family, settings = task.family, task.settings
+    family, settings = task.family, task.search | task.settings
     if not task.fixed:
         remark(
-            "the table is read part by part, with penalties as they are set (--set)."
+            "the table is read part by part and searched by batches of rows "
+            "(--max-time, --fixed)."
         )
     if family == "auto":
         family = "binomial" if scan.is_binary else "gaussian"
         remark(f"{family} family, as column {roles.target!r} suggests (--family).")
     if roles.categorical:
         settings = {"categorical": list(roles.categorical)} | settings
-    est = make_estimator(family, True, settings)
+    est = make_estimator(family, task.fixed, settings)
     held_out = _choose_test(scan.n_rows, task.test, task.seed, remark)
     as_labels = family == "binomial"
     skip = task.skip_missing
