@@ -35,7 +35,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -48,7 +48,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from sknimo import NIMORegressor
+from sknimo import NIMORegressor, network
 from sknimo.families import get_family
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
@@ -117,6 +117,7 @@ class Case:
     dtype: str = "float32"
     matmul: str = "exact"
     memory_budget: float = ROOMY
+    is_masked: bool = False  # first layer by masked weights, however many inputs
 
 
 @dataclass(frozen=True)
@@ -248,9 +249,17 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
     return _Run.begin(problem, members, options)
 
 
-def settings_of(run: _Run) -> AbstractContextManager[None]:
-    """The solver's own settings of torch, TF32 among them."""
-    return _Machine(run.problem, run.members, run.options)
+@contextmanager
+def settings_of(run: _Run, case: Case) -> Iterator[None]:
+    """The solver's own settings of torch, TF32 among them, and the case's way."""
+    before = network.MASKED_PRODUCT_INPUTS
+    if case.is_masked:
+        network.MASKED_PRODUCT_INPUTS = 10**9
+    try:
+        with _Machine(run.problem, run.members, run.options):
+            yield
+    finally:
+        network.MASKED_PRODUCT_INPUTS = before
 
 
 def count_work(case: Case, run: _Run) -> Work:
@@ -361,7 +370,7 @@ def measure_step(
     if machine.is_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with settings_of(run):
+    with settings_of(run, case):
         for _ in range(2):  # the first is a check
             run.step(run.next_step)
         seconds = time_steps(run, machine, n_steps)
@@ -396,7 +405,7 @@ def measure_step(
 def print_traffic(case: Case, machine: Machine) -> None:
     """Which operations move the bytes."""
     run = make_run(case, machine.device)
-    with settings_of(run):
+    with settings_of(run, case):
         for _ in range(2):
             run.step(run.next_step)
         traffic = TrafficMode()
@@ -413,7 +422,7 @@ def profile_steps(case: Case, machine: Machine, n_steps: int) -> None:
     activities = [ProfilerActivity.CPU]
     if machine.is_gpu:
         activities.append(ProfilerActivity.CUDA)
-    with settings_of(run):
+    with settings_of(run, case):
         for _ in range(3):
             run.step(run.next_step)
         machine.wait()
@@ -486,7 +495,7 @@ def try_compile(case: Case, machine: Machine, n_steps: int) -> None:
     """Steps whose network is compiled, against steps as they are, in turns."""
     plain, compiled = (make_run(case, machine.device) for _ in range(2))
     compiled.forward.modulator = CompiledModulator(compiled.forward.modulator)
-    with settings_of(plain):
+    with settings_of(plain, case):
         begin = perf_counter()
         for run in (plain, compiled):
             for _ in range(3):
@@ -505,7 +514,7 @@ def try_graph(case: Case, machine: Machine, n_steps: int) -> None:
     The optimiser's move stays outside: its rates are numbers of the host.
     """
     run = make_run(case, machine.device)
-    with settings_of(run):
+    with settings_of(run, case):
         for _ in range(2):
             run.step(run.next_step)
         live, forward = run.live, run.forward
@@ -633,6 +642,8 @@ class Bench:
         for case in (
             self.case("wide, float32"),
             self.case("wide, TF32", matmul="tf32"),
+            self.case("wide, float32, masked", is_masked=True),
+            self.case("wide, TF32, masked", matmul="tf32", is_masked=True),
             self.case("wide, bf16", matmul="bf16"),
             self.case("wide, float64", dtype="float64"),
             self.case("wide, float32, 1 GB", memory_budget=USUAL),
