@@ -276,7 +276,9 @@ class Modulator:
             column = own_columns[..., slot]  # (K, a)
             own_first = _take(padded_first, column)  # (K, a, h1)
             own_input = padded_inputs[:, column].movedim(0, 1)  # (K, n, a)
-            hidden = hidden - own_input.unsqueeze(-1) * own_first.unsqueeze(1)
+            hidden = torch.addcmul(
+                hidden, own_input.unsqueeze(-1), own_first.unsqueeze(1), value=-1
+            )
         return hidden
 
 
