@@ -354,15 +354,18 @@ def test_memory_stays_near_the_budget():
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         from sknimo import NIMORegressorCV, RowBlocks
+        from sknimo.estimators import _batches
+
+        _batches.ALPHA_SHARES = (1e-3, 1e-2)  # enough candidates for several groups
 
         def rows(n_blocks=10):
             for seed in range(n_blocks):
-                X = np.random.default_rng(seed).normal(size=(20_000, 60))
+                X = np.random.default_rng(seed).normal(size=(15_000, 60))
                 yield X, X[:, 0] * (1 + X[:, 1])
 
         def fit(source):
             est = NIMORegressorCV(
-                max_iter=1, hidden=(4, 4), batch_size=8192, cv=3, memory_budget=1.5e8,
+                max_iter=1, hidden=(2, 2), batch_size=8192, cv=2, memory_budget=1e8,
                 random_state=0,
             )
             est.fit(RowBlocks(source))
@@ -377,5 +380,5 @@ def test_memory_stays_near_the_budget():
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    # The table alone is 96 MB; blocks come and go on top of what is planned.
-    assert int(done.stdout.split()[-1]) < 2 * 1.5e8
+    # The table alone is 72 MB, and with all members at once the vectors are 100 MB.
+    assert int(done.stdout.split()[-1]) < 1.5e8
