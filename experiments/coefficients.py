@@ -48,7 +48,8 @@ def render(results: Results) -> Page:
     add_key(figure)
     note = (
         "The truth drawn is the effect at zero, the centre of the distribution. A "
-        "coefficient is the effect at the reference of its fit, the sample mean, where "
+        "coefficient is the effect at the reference of its fit, the sample mean or for "
+        "sknimo a point near it, where "
         "the true effect differs a little; the table has both."
     )
     return Page(
