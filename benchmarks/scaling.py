@@ -344,7 +344,8 @@ def run_apart(kind: str, case: Case | RivalCase, n_ranks: int = 1) -> list[Any]:
         if done.returncode == -signal.SIGPROF:
             raise TimeoutError
         if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+            told = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise RuntimeError(f"exit code {done.returncode}: {told[0]}")
         return [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
 
 
@@ -482,14 +483,18 @@ def run_part(part: str, quick: bool, n_threads: int) -> list[Measurement]:
     """Measure a part, print its rows and what follows from them."""
     rows = []
     for case in make_cases(part, quick, n_threads):
-        rows.append(measure_apart(case))
+        try:
+            rows.append(measure_apart(case))
+        except RuntimeError as error:
+            print(f"{part:8} {case.n_rows:8d} {case.n_features:5d} failed, {error}")
+            continue
         print(format_row(rows[-1]), flush=True)
     if part in SIZES:
         for line in describe_growth(part, rows):
             print(f"  {line}")
-    elif part == "ranks":
+    elif part == "ranks" and len(rows) == 2:
         print(f"  {describe_ranks(rows)}")
-    else:
+    elif part == "million" and rows:
         print(f"  {describe_million(rows[0])}")
     sys.stdout.flush()
     return rows
@@ -525,8 +530,7 @@ def run_rivals(quick: bool, methods: list[str], limit: float, n_threads: int) ->
                 print(f"{place}  not done after {limit:.0f} s", flush=True)
                 continue
             except RuntimeError as error:
-                last = str(error).strip().splitlines()[-1]
-                print(f"{place}  failed: {last}", flush=True)
+                print(f"{place}  failed, {error}", flush=True)
                 continue
             ours = found["seconds"] if method == "sknimo-plain" else ours
             ratio = np.nan if ours is None else ours / found["seconds"]
