@@ -472,10 +472,12 @@ class TestStates:
             index=1,
             cv_loss=np.empty((0, 3)),
             cv_error=np.arange(3),
+            fold_loss=np.array([0.5, np.inf]),
             chosen=Coefficients(torch.ones(1, 3), torch.zeros(1)),
         )
         found = unpack(GlmPath, pack(path), torch.device("cpu"))
-        for name in ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error"):
+        names = ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error")
+        for name in (*names, "fold_loss"):
             assert self.same(getattr(found, name), getattr(path, name)), name
         assert isinstance(found.chosen, Coefficients)
         assert torch.equal(found.chosen.coef, path.chosen.coef)

@@ -665,7 +665,7 @@ class TestReference:
         [
             ({"height": 1}, "reference names column 'height'"),
             ({"sex": "x"}, "'sex' is 'x', which is none of its levels: 'f', 'm'"),
-            ({"age": "old"}, "^reference must be one of 'mean', 'median', 'mode'"),
+            ({"age": "old"}, "^reference must be one of 'auto', 'mean', 'median'"),
             ({"age": np.nan}, "'age' must be a finite number"),
         ],
     )
