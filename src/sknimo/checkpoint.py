@@ -70,13 +70,15 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                facts = _read_facts(file.metadata(), path)
-                self._check(facts, path)
-                names = list(file.keys())
-                tensors = {key: file.get_tensor(key) for key in names}
+            # In one go: `safe_open` opens the file twice, and would mix two states if
+            # it is replaced in between.
+            content = path.read_bytes()
+            tensors = safetensors.torch.load(content)
         except (OSError, safetensors.SafetensorError) as error:
             raise _damaged(path) from error
+        end = 8 + int.from_bytes(content[:8], "little")
+        facts = _read_facts(json.loads(content[8:end]).get("__metadata__"), path)
+        self._check(facts, path)
         return State(tensors, facts["facts"])
 
     def save(
