@@ -7,19 +7,29 @@ same path; a process on its own is the special case of one rank.
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
 # How long a rank waits for the others; shards may differ in size.
 PATIENCE = timedelta(hours=1)
+# The same before the work begins, and how often a rank looks who is there.
+START_PATIENCE = timedelta(minutes=10)
+START_PAUSE = 0.05
+NAME_KEY = "sknimo/name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +94,16 @@ def current_ranks() -> Ranks:
 def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     """The processes that `torchrun` has started, joined in a group; alone without it.
 
-    Tensors travel by NCCL between GPUs and by gloo otherwise.
+    Tensors travel by NCCL between GPUs and by gloo otherwise. Processes that
+    `torchrun --max-restarts` has started again form a group of their own.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
+    # Not every build of torch has them.
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     backend = "gloo"
     if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         local, n_devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
@@ -99,9 +114,64 @@ def join_ranks(device: str = "auto") -> Iterator[Ranks]:
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
-    torch.distributed.init_process_group(backend, timeout=PATIENCE)
+    store, rank, size = next(rendezvous("env://", timeout=START_PATIENCE))
+    token = meet(store, rank, size, START_PATIENCE)
+    store.set_timeout(PATIENCE)
+    torch.distributed.init_process_group(
+        backend,
+        store=PrefixStore(token, store),
+        rank=rank,
+        world_size=size,
+        timeout=PATIENCE,
+    )
     try:
         yield current_ranks()
     finally:
         with suppress(RuntimeError):  # others may have gone already
             torch.distributed.destroy_process_group()
+
+
+def meet(store: Store, rank: int, size: int, patience: timedelta) -> str:
+    """A name that only these processes know, the same on every rank.
+
+    `torchrun` keeps one store for all restarts of its processes. Under the names that
+    torch uses, a process would find addresses of processes that are gone. Nor can it
+    know by itself whether what it reads was written by one of them. Hence the first
+    rank posts a name that never was; each of the others answers under it with a word of
+    its own; the first rank posts all answers. Who finds its word among them has met the
+    living, who does not has read an old name and looks again. All processes have gone
+    before the first is started again, so that no answer to a new name is an old one.
+    """
+    word = secrets.token_hex(16)
+    end = time.monotonic() + patience.total_seconds()
+    while time.monotonic() < end:
+        name = _invite(store, word, size) if rank == 0 else _answer(store, word, rank)
+        if name is not None:
+            return name
+        time.sleep(START_PAUSE)
+    raise TimeoutError(
+        f"Rank {rank} has waited {patience} for the other {size - 1} processes. Start "
+        "all of them at about the same time, with the same address and port."
+    )
+
+
+def _invite(store: Store, word: str, size: int) -> str | None:
+    """Post the name and, once they are all there, the answers to it."""
+    store.set(NAME_KEY, word)
+    keys = [f"{word}/{rank}" for rank in range(1, size)]
+    if not store.check(keys):
+        return None
+    store.set(f"{word}/all", json.dumps([store.get(key).decode() for key in keys]))
+    return word
+
+
+def _answer(store: Store, word: str, rank: int) -> str | None:
+    """Answer to the name that is posted; it counts if the answer was heard."""
+    if not store.check([NAME_KEY]):
+        return None
+    name = store.get(NAME_KEY).decode()
+    store.set(f"{name}/{rank}", word)
+    heard = f"{name}/all"
+    if store.check([heard]) and word in json.loads(store.get(heard)):
+        return name
+    return None

@@ -91,8 +91,10 @@ def _speaks(error: Exception) -> bool:
     """Whether this process tells of an error.
 
     Faults of the data and of files are found by all ranks together, and the first one
-    tells. Whoever loses the others tells as well, but not a crowd.
+    tells. Whoever loses or misses the others tells as well, but not a crowd.
     """
+    if isinstance(error, TimeoutError):
+        return own_rank() <= 1
     if isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):
         return own_rank() == 0
     return own_rank() <= 1 or not _lost_others(error)
