@@ -1,5 +1,9 @@
 """Checkpoints: whole or not there, and only for the work they belong to."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +68,51 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED = """
+import os, signal, sys
+from sknimo.files import replace_file
+with replace_file(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills by signal")
+@pytest.mark.parametrize("act", ["open", "clear"])
+def test_what_a_killed_writer_left_goes(tmp_path, act):
+    folder = tmp_path / "work"
+    checkpoint = Checkpoint.open(folder, "a")
+    checkpoint.save("fit", {"x": torch.zeros(1)}, {})
+    path = str(folder / "fit.safetensors")
+    subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert len(list(folder.iterdir())) == 2
+    if act == "open":
+        checkpoint = Checkpoint.open(folder, "a")
+        assert [file.name for file in folder.iterdir()] == ["fit.safetensors"]
+        assert checkpoint.load("fit") is not None
+    else:
+        checkpoint.clear()
+        assert not folder.exists()
+
+
+def test_who_still_writes_keeps_the_file(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path, "a")
+    with replace_file(tmp_path / "fit.bin") as file:
+        file.write(b"new")
+        Checkpoint.open(tmp_path, "a")
+        checkpoint.clear()
+    assert (tmp_path / "fit.bin").read_bytes() == b"new"
+
+
+def test_files_of_others_stay(tmp_path):
+    names = {".sknimo-notes.tmp", ".other-0123456789abcdef.tmp", "x.tmp"}
+    for name in names:
+        (tmp_path / name).touch()
+    Checkpoint.open(tmp_path, "a").clear()
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_fingerprints_tell_values_types_and_nesting_apart():

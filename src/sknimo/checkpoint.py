@@ -21,7 +21,7 @@ import safetensors.torch
 from torch import Tensor
 
 from sknimo.exceptions import CheckpointError
-from sknimo.files import replace_file
+from sknimo.files import remove_unfinished, replace_file
 
 SUFFIX = ".safetensors"
 # Of the files' own layout; a state of another version is refused.
@@ -62,6 +62,7 @@ class Checkpoint:
         checkpoint = cls(folder, fingerprint)
         for file in sorted(folder.glob(f"*{SUFFIX}")):
             checkpoint._check(_facts(file), file)
+        remove_unfinished(folder)
         return checkpoint
 
     def load(self, name: str) -> State | None:
@@ -102,6 +103,7 @@ class Checkpoint:
         """Remove the states, and the folder when nothing else is in it."""
         for file in self.folder.glob(f"*{SUFFIX}"):
             file.unlink(missing_ok=True)
+        remove_unfinished(self.folder)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
