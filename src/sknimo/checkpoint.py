@@ -13,15 +13,18 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from sknimo.exceptions import CheckpointError
 from sknimo.files import remove_unfinished, replace_file
+
+Record = TypeVar("Record")
 
 SUFFIX = ".safetensors"
 # Of the files' own layout; a state of another version is refused.
@@ -145,6 +148,68 @@ def _damaged(path: Path) -> CheckpointError:
     return CheckpointError(
         f"{path} is not a state of sknimo, or damaged. Remove it to begin again."
     )
+
+
+def pack_record(record: Any) -> State:
+    """A record of tensors, arrays, plain values and further records as a state.
+
+    Tensors of inner records have dotted names.
+    """
+    tensors: dict[str, Tensor] = {}
+    facts: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            inner = pack_record(value)
+            tensors |= put_below(field.name, inner.tensors)
+            facts[field.name] = inner.facts
+        elif isinstance(value, Tensor):
+            tensors[field.name] = value
+        elif isinstance(value, np.ndarray):
+            tensors[field.name] = torch.from_numpy(value.copy())
+        else:
+            facts[field.name] = value
+    return State(tensors, facts)
+
+
+def unpack_record(
+    kind: type[Record], state: State, device: torch.device, **others: Any
+) -> Record:
+    """Undo `pack_record`; the annotations of the record tell arrays from tensors.
+
+    `others` are fields that the state does not have to hold.
+    """
+    values = dict(others)
+    for name, hint in get_type_hints(kind).items():
+        if name in others:
+            continue
+        if isinstance(hint, type) and is_dataclass(hint):
+            inner = part_of(state.tensors, name)
+            facts = state.facts.get(name, {})
+            values[name] = unpack_record(hint, State(inner, facts), device)
+        elif name in state.facts:
+            values[name] = state.facts[name]
+        elif hint is np.ndarray:
+            values[name] = state.tensors[name].numpy().copy()
+        else:
+            # A copy of its own: the state is a view of the file, aligned as it happens.
+            values[name] = state.tensors[name].to(device, copy=True)
+    return kind(**values)
+
+
+def put_below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors with dotted names."""
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Undo `put_below`: what is below a prefix, named from there."""
+    start = f"{prefix}."
+    return {
+        name.removeprefix(start): value
+        for name, value in tensors.items()
+        if name.startswith(start)
+    }
 
 
 def fingerprint(*parts: object) -> str:

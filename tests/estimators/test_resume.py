@@ -27,9 +27,9 @@ from sklearn.model_selection import KFold, ShuffleSplit
 
 import sknimo.estimators._batches as batches
 from sknimo import CheckpointError, NIMOClassifierCV, NIMORegressorCV
-from sknimo.checkpoint import Checkpoint
+from sknimo.checkpoint import Checkpoint, pack_record, unpack_record
 from sknimo.estimators._path import GlmPath
-from sknimo.estimators._resume import TaskStore, pack, unpack
+from sknimo.estimators._resume import TaskStore
 from sknimo.solver import Coefficients, EvidenceState
 from sknimo.solver._evidence import _Member
 
@@ -475,7 +475,7 @@ class TestStates:
             fold_loss=np.array([0.5, np.inf]),
             chosen=Coefficients(torch.ones(1, 3), torch.zeros(1)),
         )
-        found = unpack(GlmPath, pack(path), torch.device("cpu"))
+        found = unpack_record(GlmPath, pack_record(path), torch.device("cpu"))
         names = ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error")
         for name in (*names, "fold_loss"):
             assert self.same(getattr(found, name), getattr(path, name)), name

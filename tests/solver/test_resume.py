@@ -168,9 +168,9 @@ def test_states_are_not_saved_more_often_than_asked_for(task, tmp_path, monkeypa
     saves = []
     save = _Saver.save
 
-    def count(self, tensors, facts):
-        saves.append(facts["finished"])
-        save(self, tensors, facts)
+    def count(self, state):
+        saves.append(state.facts["finished"])
+        save(self, state)
 
     monkeypatch.setattr(_Saver, "save", count)
     checkpoint = Checkpoint.open(tmp_path, "test")
@@ -184,7 +184,8 @@ def test_what_has_left_the_batch_is_in_the_state(task, tmp_path, monkeypatch):
     run = _Run.begin(problem, members, options)
     while len(run.live.index) == 3:
         run.step(run.next_step)
-    tensors, facts = run.state()
+    state = run.state()
+    tensors, facts = state.tensors, state.facts
     assert len(tensors["live.index"]) < 3
     assert len(tensors["final.params"]) == 3
     assert sum(name is not None for name in facts["status"]) == 3 - len(run.live.index)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from torch import Tensor
 
-from sknimo.checkpoint import Checkpoint, State, fingerprint
+from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
 from sknimo.estimators._folds import AnyFold
 from sknimo.exceptions import CheckpointError
 from sknimo.ranks import ALONE, Ranks
@@ -73,7 +72,7 @@ class TaskStore:
         result = function(*args)
         late = any(isinstance(arg, EvidenceOptions) and arg.out_of_time for arg in args)
         if self.checkpoint is not None and result is not None and not late:
-            state = pack(result)
+            state = pack_record(result)
             self._save(name, state)
         return result
 
@@ -87,7 +86,7 @@ class TaskStore:
     def load(self, kind: type[Result], name: str) -> Result | None:
         """A result as it was computed, None if it is not there."""
         state = self._load(name)
-        return None if state is None else unpack(kind, state, self.device)
+        return None if state is None else unpack_record(kind, state, self.device)
 
     def remember(self, name: str, value: Any) -> Any:
         """The value under this name of the run that began; this one if it is ours."""
@@ -185,44 +184,3 @@ def _what_matters(args: Sequence[Any]) -> list[Any]:
         for arg in args
         if not isinstance(arg, Problem)
     ]
-
-
-def pack(record: Any) -> State:
-    """A record of tensors, arrays, plain values and further records as a state."""
-    tensors: dict[str, Tensor] = {}
-    facts: dict[str, Any] = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if is_dataclass(value):
-            inner = pack(value)
-            tensors |= {f"{field.name}.{k}": v for k, v in inner.tensors.items()}
-            facts[field.name] = inner.facts
-        elif isinstance(value, Tensor):
-            tensors[field.name] = value
-        elif isinstance(value, np.ndarray):
-            tensors[field.name] = torch.from_numpy(value.copy())
-        else:
-            facts[field.name] = value
-    return State(tensors, facts)
-
-
-def unpack(kind: type[Result], state: State, device: torch.device) -> Result:
-    """Undo `pack`; the annotations of the record tell arrays from tensors."""
-    values: dict[str, Any] = {}
-    for name, hint in get_type_hints(kind).items():
-        if isinstance(hint, type) and is_dataclass(hint):
-            prefix = f"{name}."
-            inner = {
-                key.removeprefix(prefix): value
-                for key, value in state.tensors.items()
-                if key.startswith(prefix)
-            }
-            values[name] = unpack(hint, State(inner, state.facts[name]), device)
-        elif name in state.facts:
-            values[name] = state.facts[name]
-        elif hint is np.ndarray:
-            values[name] = state.tensors[name].numpy().copy()
-        else:
-            # A copy of its own: the state is a view of the file, aligned as it happens.
-            values[name] = state.tensors[name].to(device, copy=True)
-    return kind(**values)

@@ -26,28 +26,30 @@ import math
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sknimo.checkpoint import Checkpoint, State
+from sknimo.checkpoint import (
+    Checkpoint,
+    State,
+    pack_record,
+    part_of,
+    put_below,
+    unpack_record,
+)
 from sknimo.network import init_params, unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active, send
 from sknimo.solver._problem import History, Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, Rows, agree
-from sknimo.solver._resume import (
-    flatten,
-    load_state,
-    pack_solution,
-    part_of,
-    rebuild,
-    unpack_solution,
-)
+from sknimo.solver._resume import load_state, pack_solution, unpack_solution
+
+Record = TypeVar("Record")
 
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
@@ -98,7 +100,7 @@ def solve(
         steps.close()
         saver.maybe_save(run)
         solution = run.finish()
-        saver.save(*pack_solution(solution))
+        saver.save(pack_solution(solution))
         return solution
 
 
@@ -122,12 +124,12 @@ class _Saver:
         if self.checkpoint is None or run.next_step == 0:
             return
         if time.monotonic() - self.latest >= self.seconds:
-            self.save(*run.state())
+            self.save(run.state())
 
-    def save(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def save(self, state: State) -> None:
         """Replace the saved state."""
         if self.checkpoint is not None:
-            self.checkpoint.save(self.name, tensors, facts)
+            self.checkpoint.save(self.name, state.tensors, state.facts)
             self.latest = time.monotonic()
 
 
@@ -298,27 +300,15 @@ class _Run:
         """Go on from a state."""
         device, tensors, facts = problem.device, state.tensors, state.facts
 
-        def read(record: type, prefix: str, **others: Any) -> Any:
-            return rebuild(record, tensors, prefix, device, **others)
+        def read(record: type[Record], prefix: str, **others: Any) -> Record:
+            part = State(part_of(tensors, prefix), {})
+            return unpack_record(record, part, device, **others)
 
-        def kept(prefix: str) -> _Kept:
-            at = read(Coefficients, f"{prefix}.coefficients")
-            return read(_Kept, prefix, coefficients=at)
-
-        index = tensors["live.index"].to(device)
-        some = members.take(index)
-        live = read(
-            _Live,
-            "live",
-            members=some,
-            rows=problem.rows(some.weight),
-            coefficients=read(Coefficients, "live.coefficients"),
-            kept=kept("live.kept"),
-        )
-        at = read(Coefficients, "nested.coefficients")
-        nested = read(InnerSolution, "nested", coefficients=at)
+        some = members.take(tensors["live.index"].to(device))
+        live = read(_Live, "live", members=some, rows=problem.rows(some.weight))
         forward = Forward(problem, options, facts["budget"])
-        run = cls(forward, members, nested, live, kept("final"))
+        nested, final = read(InnerSolution, "nested"), read(_Kept, "final")
+        run = cls(forward, members, nested, live, final)
         run.log = _Log.thaw(part_of(tensors, "log"))
         run.batches.restore(part_of(tensors, "batches"))
         run.status = [
@@ -328,16 +318,21 @@ class _Run:
         run.next_step = facts["next_step"]
         return run
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that the coming steps depend on, as tensors and facts."""
-        live = {
-            name: value
-            for name, value in flatten("live", self.live).items()
-            if not name.startswith(("live.members.", "live.rows."))
+    def state(self) -> State:
+        """All that the coming steps depend on."""
+        records = {
+            "live": self.live,
+            "final": self.final,
+            "nested": self.nested,
+            "log": self.log.freeze(self.members.n_models),
         }
-        tensors = live | flatten("final", self.final) | flatten("nested", self.nested)
-        tensors |= flatten("log", self.log.freeze(self.members.n_models))
-        tensors |= {f"batches.{k}": v for k, v in self.batches.state().items()}
+        tensors: dict[str, Tensor] = {}
+        for name, record in records.items():
+            tensors |= put_below(name, pack_record(record).tensors)
+        for name in list(tensors):
+            if name.startswith(("live.members.", "live.rows.")):  # are there already
+                del tensors[name]
+        tensors |= put_below("batches", self.batches.state())
         tensors["n_iter"] = self.n_iter
         facts = {
             "finished": False,
@@ -345,7 +340,7 @@ class _Run:
             "status": [None if s is None else s.name for s in self.status],
             "budget": self.forward.whole_budget,
         }
-        return tensors, facts
+        return State(tensors, facts)
 
     def step(self, step: int) -> None:
         """One optimiser step for all live members, with a check when it is due."""
