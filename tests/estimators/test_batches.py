@@ -1,6 +1,8 @@
 """Search on batches: held-out rows choose, folds are averaged, the GLM is a floor."""
 
 import math
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +96,75 @@ def test_without_time_one_trial_is_kept_and_said_so(sample):
         est.fit(sample.X, sample.y)
     assert est.n_members_ <= 1
     assert not est.converged_
+
+
+def test_time_that_suffices_changes_nothing(sample, fitted):
+    est = NIMORegressorCV(**SHORT, max_time=1e6).fit(sample.X, sample.y)
+    assert est.alpha_ == fitted.alpha_
+    assert est.network_alpha_ == fitted.network_alpha_
+    assert est.converged_
+    assert est.cv_results_["stage"] == fitted.cv_results_["stage"]
+    assert est.cv_results_["alpha"] == fitted.cv_results_["alpha"]
+    assert np.allclose(est.predict(sample.X), fitted.predict(sample.X), atol=1e-3)
+
+
+def test_time_for_a_few_candidates_is_spent_on_neighbours(sample, monkeypatch):
+    """Every group of candidates costs ten seconds each, of thirty-five."""
+    now, train = [0.0], batches._train
+
+    def wait(store, stage, problem, plans, *others):
+        now[0] += 10 * len(plans)
+        return train(store, stage, problem, plans, *others)
+
+    monkeypatch.setattr(batches, "_train", wait)
+    monkeypatch.setattr(batches.time, "monotonic", lambda: now[0])
+    with pytest.warns(ConvergenceWarning, match="max_time=35"):
+        est = NIMORegressorCV(**SHORT, max_time=35).fit(sample.X, sample.y)
+    table = est.cv_results_
+    trials = [k for k, stage in enumerate(table["stage"]) if stage == "round 1"]
+    assert len(trials) == 3
+    pairs = {(table["alpha"][k], table["network_alpha"][k]) for k in trials}
+    shares, rates = zip(*pairs, strict=True)
+    assert len(pairs) == 3 and len(set(shares)) <= 2 and len(set(rates)) <= 3
+
+
+@pytest.mark.parametrize("stage", ["round-1", "members"])
+def test_what_was_cut_short_does_not_replace_what_was_better(
+    sample, fitted, monkeypatch, stage
+):
+    train = batches._train
+
+    def hurry(store, name, problem, plans, options, *others):
+        if name == stage:
+            options = replace(options, deadline=time.monotonic())
+            monkeypatch.setattr(batches, "_is_late", lambda *_: True)
+        return train(store, name, problem, plans, options, *others)
+
+    monkeypatch.setattr(batches, "_train", hurry)
+    est = NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+    tried = fitted.cv_results_
+    before = "round 1" if stage == "round-1" else "round 2"
+    losses = [
+        loss
+        for loss, name in zip(tried["loss"], tried["stage"], strict=True)
+        if name == before
+    ]
+    assert est.n_members_ <= 1
+    assert est.verdict_.network_loss.tolist() == [min(losses)]
+
+
+def test_the_deadline_holds_within_a_stage():
+    """One step of all candidates takes longer than the time that is given."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200_000, 10))
+    y = X[:, 0] * (1 + np.tanh(X[:, 1])) + X[:, 2] + rng.normal(size=len(X))
+    begin = time.monotonic()
+    est = NIMORegressorCV(max_time=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_time=2 s"):
+        est.fit(X, y)
+    assert time.monotonic() - begin < 12  # a minute for a single step of all
+    assert not est.converged_
+    assert est.score(X[:5000], y[:5000]) > 0.6  # at least the GLM, of 0.66
 
 
 def test_only_large_tables_are_searched_by_batches_unasked(sample, monkeypatch):

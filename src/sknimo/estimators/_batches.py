@@ -11,6 +11,9 @@ rows make precise:
 3. *Average* the folds' members: every row has trained most of them.
 4. *Verdict.* Held-out rows must agree that the network is worth having.
 
+At the deadline training stops where it is, and the best that was found on the first
+fold is returned.
+
 Nothing here needs the table in memory, nor in one process: with several ranks each has
 rows of its own, losses are those of all rows, and the first rank's clock counts.
 
@@ -23,6 +26,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -41,6 +45,7 @@ from sknimo.solver import (
     Options,
     Problem,
     Solution,
+    Status,
     pool_bytes,
     solve,
 )
@@ -51,6 +56,8 @@ MAX_WORK = 1e9
 # the first layer's group shrinkage.
 ALPHA_SHARES = (3e-5, 1e-4, 4e-4, 1.5e-3, 5e-3, 2e-2)
 NETWORK_ALPHAS = (0.0, 0.03, 0.1, 0.3)
+# The pair that goes ahead where time is short: moderate in both.
+FIRST_PAIR = (2, 1)
 # Rounds of choosing: share of the passes that candidates are trained for, and how many
 # of the best go on.
 ROUNDS = ((0.08, 6), (0.25, 1))
@@ -61,6 +68,7 @@ PATIENCE_SHARE = 0.3
 DTYPE = torch.float32
 # Numbers per row that a member in training takes: weights, `eta`, derivatives, trials.
 MEMBER_VECTORS = 12
+HISTORY_FIGURES = ("objective", "validation", "n_features", "n_inputs")
 # Blocks of this size stay in the cache of a processor.
 CACHE_BYTES = 64e6
 
@@ -147,29 +155,25 @@ def search_batches(
 ) -> BatchSearch:
     """Choose penalties on the first fold, then train one member per fold."""
     folds = folds[: options.n_members]
-    largest = float(path.alphas[0])
     seed = int(random.randint(2**31 - 1))
-    plans = [
-        Plan(folds[0], share * largest, rate, seed)
-        for share in ALPHA_SHARES
-        for rate in NETWORK_ALPHAS
-    ]
+    plans, trials = _try_all(problem, path, folds[0], options, seed, store)
     table = _Table()
+    best: list[tuple[Plan, Solution]] = []
     for number, (share, n_kept) in enumerate(ROUNDS):
-        if number and _is_late(problem, options):
-            break
-        n_passes = max(1, round(share * options.n_passes))
-        trials = _train(
-            store, f"round-{number}", problem, plans, options, n_passes, seed
-        )
+        if number:
+            if _is_late(problem, options):
+                break
+            n_passes = _n_passes(options, share)
+            stage = f"round-{number}"
+            trials = _train(store, stage, problem, plans, options, n_passes, seed)
         table.add(f"round {number + 1}", plans, [0] * len(plans), trials)
         order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
+        best.append((plans[order[0]], _take(trials, [int(order[0])])))
         plans = [plans[k] for k in order[:n_kept]]
-    chosen = plans[0]
     seeds = [int(s) for s in random.randint(2**31 - 1, size=len(folds))]
-    if _is_late(problem, options):
-        plans, final = plans[:1], _only(trials, int(order[0]))
-    else:
+    chosen, final = best[-1]
+    plans = [chosen]
+    if not _is_late(problem, options):
         plans = [
             replace(chosen, fold=fold, seed=seed)
             for fold, seed in zip(folds, seeds, strict=True)
@@ -177,6 +181,11 @@ def search_batches(
         final = _train(
             store, "members", problem, plans, options, options.n_passes, seeds[0]
         )
+    if Status.OUT_OF_TIME in final.status:
+        # What was cut short counts only where it had the time to become better.
+        plan, trial = min(best, key=lambda one: float(one[1].validation_loss))
+        if float(trial.validation_loss) < float(final.validation_loss[0]):
+            chosen, plans, final = plan, [plan], trial
     network_loss = final.validation_loss.cpu().numpy()
     n_final, n_tried = len(plans), len(table.rows["stage"])
     table.add("member", plans, list(range(n_final)), final)
@@ -188,6 +197,52 @@ def search_batches(
         best_index=n_tried + int(np.nanargmin(network_loss)),
         verdict=_compare(network_loss, path.fold_loss[:n_final]),
     )
+
+
+def _try_all(
+    problem: Problem,
+    path: GlmPath,
+    fold: AnyFold,
+    options: BatchOptions,
+    seed: int,
+    store: TaskStore,
+) -> tuple[list[Plan], Solution]:
+    """First round: all pairs of penalties, or as many as there is time for.
+
+    With a deadline one pair goes ahead and shows what a pair costs; on a GPU many cost
+    little more than one. The others follow, those next to it first.
+    """
+    largest = float(path.alphas[0])
+    grid = list(product(range(len(ALPHA_SHARES)), range(len(NETWORK_ALPHAS))))
+    plans = [
+        Plan(fold, ALPHA_SHARES[i] * largest, NETWORK_ALPHAS[k], seed) for i, k in grid
+    ]
+    n_passes = _n_passes(options, ROUNDS[0][0])
+
+    def train(some: list[int]) -> Solution:
+        group = [plans[at] for at in some]
+        return _train(store, "round-0", problem, group, options, n_passes, seed)
+
+    everything = list(range(len(plans)))
+    if math.isinf(options.deadline) or problem.device.type != "cpu":
+        return plans, train(everything)
+    i, k = FIRST_PAIR
+    near = sorted(
+        everything, key=lambda at: abs(grid[at][0] - i) + abs(grid[at][1] - k)
+    )
+    begin = time.monotonic()
+    first = train(near[:1])
+    now = time.monotonic()
+    cost = max(now - begin, 1e-9)
+    n_more = problem.ranks.share(int((options.deadline - now) / cost))
+    chosen = near[: 1 + max(0, n_more)]
+    parts = [first] if len(chosen) == 1 else [first, train(chosen[1:])]
+    order = sorted(range(len(chosen)), key=lambda at: chosen[at])
+    return [plans[chosen[at]] for at in order], _take(_join(parts), order)
+
+
+def _n_passes(options: BatchOptions, share: float) -> int:
+    return max(1, round(share * options.n_passes))
 
 
 def _is_late(problem: Problem, options: BatchOptions) -> bool:
@@ -267,6 +322,7 @@ def _train(
         dtype=DTYPE,
         batch_size=batch,
         memory_budget=_block_bytes(problem, batch, half),
+        deadline=options.deadline,
         progress=options.progress,
     )
     parts = []
@@ -314,8 +370,7 @@ def _join_histories(parts: list[History]) -> History:
             padded.append(np.concatenate([values, rest]))
         return np.concatenate(padded, axis=1)
 
-    names = ("objective", "validation", "n_features", "n_inputs")
-    return History(longest, *(figures(name) for name in names))
+    return History(longest, *(figures(name) for name in HISTORY_FIGURES))
 
 
 def _compare(network_loss: np.ndarray, glm_loss: np.ndarray) -> Verdict:
@@ -325,11 +380,16 @@ def _compare(network_loss: np.ndarray, glm_loss: np.ndarray) -> Verdict:
     )
 
 
-def _only(solution: Solution, member: int) -> Solution:
-    """One member of a solution."""
-    values: dict[str, Any] = {
-        name: value[member : member + 1] if isinstance(value, Tensor | tuple) else value
-        for name in Solution.__dataclass_fields__
-        for value in [getattr(solution, name)]
-    }
-    return Solution(**values)
+def _take(solution: Solution, members: list[int]) -> Solution:
+    """Some members of a solution, in that order."""
+    values: dict[str, Any] = {}
+    for name in Solution.__dataclass_fields__:
+        value = getattr(solution, name)
+        if isinstance(value, Tensor):
+            value = value[members]
+        elif isinstance(value, tuple):
+            value = tuple(value[k] for k in members)
+        values[name] = value
+    past = solution.history
+    figures = (getattr(past, name)[:, members] for name in HISTORY_FIGURES)
+    return Solution(**values | {"history": History(past.step, *figures)})

@@ -71,7 +71,7 @@ def solve(
     The result of a member does not depend on the others nor, beyond rounding, on the
     number of row blocks or ranks or on the device. With a checkpoint the run saves its
     state under `name` and goes on from there when it is called again; once finished it
-    returns the same solution at once.
+    returns the same solution at once. What the deadline cut short counts as unfinished.
     """
     saved = load_state(checkpoint, name, problem.ranks)
     if saved is not None and saved.facts["finished"]:
@@ -92,12 +92,15 @@ def solve(
             leave=False,
         )
         for step in steps:
-            if run.finished:
+            if run.finished or run.is_late():
                 break
             if step % options.check_every == 0:
                 saver.maybe_save(run)
             run.step(step)
         steps.close()
+        if run.late:
+            saver.save(run.state())
+            return run.finish()
         saver.maybe_save(run)
         solution = run.finish()
         saver.save(pack_solution(solution))
@@ -246,11 +249,19 @@ class _Run:
         self.status: list[Status | None] = [None] * members.n_models
         self.n_iter = torch.zeros(members.n_models, dtype=torch.long)
         self.next_step = 0
+        self.late = False
 
     @property
     def finished(self) -> bool:
         """Whether no member is left in training."""
         return len(self.live.index) == 0
+
+    def is_late(self) -> bool:
+        """Whether the deadline has passed, by the clock of the first rank."""
+        deadline = self.options.deadline
+        if deadline < math.inf:
+            self.late = self.problem.ranks.share(time.monotonic() >= deadline)
+        return self.late
 
     @classmethod
     def begin(
@@ -520,8 +531,9 @@ class _Run:
 
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
+        n_steps = self.next_step if self.late else self.options.max_iter
         if not self.finished:
-            self._check(self.options.max_iter, self._evaluate())
+            self._check(n_steps, self._evaluate())
         if not self.finished:
             live = self.live
             self.final.put(live.index, live.kept)
@@ -532,7 +544,9 @@ class _Run:
                 calm = stalled > 0 or self.members.validation is not None
                 calm |= self.options.max_iter == 0  # nothing was to be trained
                 self.status[k] = Status.CONVERGED if calm else Status.MAX_ITER
-            self.n_iter[live.index.cpu()] = self.options.max_iter
+                if self.late:
+                    self.status[k] = Status.OUT_OF_TIME
+            self.n_iter[live.index.cpu()] = n_steps
         final, members = self.final, self.members
         # A member that never was finite ends as its nested GLM.
         finite = torch.isfinite(final.params).all(-1, keepdim=True)
@@ -555,7 +569,7 @@ class _Run:
         norm = self.members.penalty.norm(coef)
         modulated = final.active & ~wide & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
-            if self.status[k] is not Status.DIVERGED:
+            if self.status[k] not in (Status.DIVERGED, Status.OUT_OF_TIME):
                 self.status[k] = Status.NESTED
         assert all(status is not None for status in self.status)
         return Solution(

@@ -6,6 +6,7 @@ Shapes: K models, n rows, q term columns, r network inputs, p features, P weight
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -31,6 +32,7 @@ class Status(enum.Enum):
     CONVERGED = "The objective stopped falling."
     EARLY_STOPPED = "The validation loss stopped falling; the best state was kept."
     MAX_ITER = "The iteration limit was reached while the objective still fell."
+    OUT_OF_TIME = "Time ran out; the best state so far was kept."
     DIVERGED = "Training diverged three times; the best state before was kept."
     NESTED = "The network did not lower the objective; the penalised GLM was kept."
 
@@ -328,6 +330,8 @@ class Options:
         "tf32" needs a GPU and `dtype=torch.float32`, elsewhere it changes nothing.
     checkpoint_seconds : float
         Least time between two saved states.
+    deadline : float
+        On the monotonic clock; training ends there with the best state so far.
     progress : bool
         Whether to show a progress bar on a terminal.
     """
@@ -346,6 +350,7 @@ class Options:
     memory_budget: int = 64 * 10**6
     matmul: MatmulName = "exact"
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    deadline: float = math.inf
     progress: bool = False
 
 
