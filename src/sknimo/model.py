@@ -10,7 +10,7 @@ Shapes: M members, n rows, p features, q terms, r inputs, P weights.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -69,6 +69,18 @@ class FittedModel(Compiled):
     def n_members(self) -> int:
         """Number of members, M."""
         return self.coef.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where rows are worked on."""
+        return self.coef.device
+
+    def to(self, device: torch.device) -> FittedModel:
+        """The same model on a device; arrays go in and come out as before."""
+        if device == self.device:
+            return self
+        names = ("coef", "intercept", "params", "modulated")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     @property
     def base_value(self) -> float:
@@ -137,9 +149,10 @@ class FittedModel(Compiled):
         """Contribution of each term to the linear predictor, (n, q)."""
         out = np.empty((len(table), len(self.features.term_feature)))
         for rows in self.blocks(len(table)):
-            terms = torch.as_tensor(self.features.terms(table[rows]))
-            inputs = torch.as_tensor(self.features.inputs(table[rows]))
-            out[rows] = (terms * self.local_term_coef(terms, inputs)).numpy()
+            terms = torch.as_tensor(self.features.terms(table[rows])).to(self.device)
+            inputs = torch.as_tensor(self.features.inputs(table[rows])).to(self.device)
+            parts = terms * self.local_term_coef(terms, inputs)
+            out[rows] = parts.cpu().numpy()
         return out
 
     def contributions(self, table: np.ndarray) -> np.ndarray:
@@ -152,12 +165,12 @@ class FittedModel(Compiled):
         offset: np.ndarray | None = None,
         device: torch.device | None = None,
     ) -> np.ndarray:
-        """Linear predictor, (n,), by default on the CPU.
+        """Linear predictor, (n,), by default on the model's own device.
 
         The sum of `base_value` and the contributions up to rounding, without working
         them out one by one.
         """
-        predictor = self._predictor(device or torch.device("cpu"))
+        predictor = self._predictor(device or self.device)
         eta = predictor.eta(table, self.blocks(len(table)))
         return eta if offset is None else eta + offset
 
@@ -168,10 +181,10 @@ class FittedModel(Compiled):
             compiled = compile_predictor(
                 self.features,
                 self.spec,
-                self.coef,
-                self.intercept,
-                self.params,
-                self.modulated,
+                self.coef.cpu(),
+                self.intercept.cpu(),
+                self.params.cpu(),
+                self.modulated.cpu(),
             )
             made = made | {device: compiled.to(device)}
             object.__setattr__(self, "_predictors", made)

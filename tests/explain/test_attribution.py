@@ -26,6 +26,7 @@ class Monomial:
         self.base_value = 0.0
         self.n_members = 1
         self.coef = torch.ones(1, p, dtype=torch.float64)
+        self.device = self.coef.device
         self.intercept = torch.zeros(1)
         self.params = torch.zeros(1, 1, dtype=torch.float64)
         self.modulated = torch.ones(1, p, dtype=torch.bool)

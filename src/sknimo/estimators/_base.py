@@ -282,7 +282,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         quiet = np.errstate(over="ignore", invalid="ignore")
         with torch_threads(len(data.table)), quiet:
             self._facts = describe_training(
-                model,
+                self._explained(),
                 data.table,
                 data.y * data.y_scale + data.y_mean,
                 data.weight,
@@ -304,6 +304,11 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         table = self._read_table(X, reset=False)
         device = prediction_device(getattr(self, "device", "auto"))
         return self.model_.eta(table, read_offset(offset, len(table)), device)
+
+    def _explained(self) -> FittedModel:
+        """The model on the device that predictions are made on."""
+        device = prediction_device(getattr(self, "device", "auto"))
+        return self.model_.to(device)
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.

@@ -453,8 +453,8 @@ default="mean"
     warm_start : bool, default=False
         Start from the network of the previous fit.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
-        CPU unless this is "cuda".
+        Where to fit; "auto" takes a GPU when there is one. Predictions and explanations
+        are made on the CPU unless this is "cuda".
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
     batch_size : int or "auto", default="auto"

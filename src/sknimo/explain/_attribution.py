@@ -24,6 +24,8 @@ import numpy as np
 import torch
 
 from sknimo.explain._local import (
+    as_array,
+    as_tensor,
     block_tensors,
     find_roles,
     gradient,
@@ -85,8 +87,7 @@ def _average_gradient(
             with torch.enable_grad():
                 local = model.local_term_coef(terms, at)
                 slope = gradient((node * terms * local).sum(), at)
-            direct = (terms * local.detach()).numpy()
-            through = (inputs.detach() * slope).numpy()
+            direct, through = as_array(terms * local), as_array(inputs * slope)
             out[rows] += share * sum_by_owner(direct, features.term_feature, p)
             out[rows] += share * sum_by_owner(through, features.input_feature, p)
     return out
@@ -195,14 +196,14 @@ def _coalition_eta(
     present = np.zeros((len(member), features.n_features))
     present[:, players] = member
     terms, inputs = block_tensors(model, table)
-    term_mask = torch.as_tensor(present[:, features.term_feature])
-    input_mask = torch.as_tensor(present[:, features.input_feature])
+    term_mask = as_tensor(model, present[:, features.term_feature])
+    input_mask = as_tensor(model, present[:, features.input_feature])
     out = np.empty((len(member), len(table)))
     flat = out.reshape(-1)
     for rows in model.blocks(out.size):
-        index = torch.arange(rows.start, rows.stop)
+        index = torch.arange(rows.start, rows.stop, device=model.device)
         coalition, row = index // len(table), index % len(table)
         some = terms[row] * term_mask[coalition]
         local = model.local_term_coef(some, inputs[row] * input_mask[coalition])
-        flat[rows] = (some * local).sum(1).numpy()
+        flat[rows] = as_array((some * local).sum(1))
     return out

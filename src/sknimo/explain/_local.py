@@ -146,8 +146,8 @@ def find_roles(model: FittedModel) -> Roles:
     owner = model.features.term_feature
     acts, modifies = np.zeros(p, dtype=bool), np.zeros(p, dtype=bool)
     for member in split_members(model):
-        own = sum_by_owner((member.coef[0] != 0).cpu().numpy() * 1.0, owner, p) > 0
-        bent = member.modulated[0].cpu().numpy() & own
+        own = sum_by_owner(as_array(member.coef[0] != 0) * 1.0, owner, p) > 0
+        bent = as_array(member.modulated[0]) & own
         # A feature cannot bend itself: it needs another one that is bent.
         others = bent.sum() - bent > 0
         acts |= own
@@ -170,9 +170,19 @@ def check_weight(weight: np.ndarray | None, n_rows: int) -> np.ndarray:
 
 def block_tensors(model: FittedModel, table: np.ndarray) -> tuple[Tensor, Tensor]:
     """Terms (n, q) and differentiable network inputs (n, r) of a block of rows."""
-    terms = torch.as_tensor(np.array(model.features.terms(table)))
-    inputs = torch.as_tensor(np.array(model.features.inputs(table)))
+    terms = as_tensor(model, model.features.terms(table))
+    inputs = as_tensor(model, model.features.inputs(table))
     return terms, inputs.requires_grad_(True)
+
+
+def as_tensor(model: FittedModel, values: np.ndarray) -> Tensor:
+    """A copy of numbers on the model's device."""
+    return torch.as_tensor(np.array(values)).to(model.device)
+
+
+def as_array(values: Tensor) -> np.ndarray:
+    """Numbers from whatever device."""
+    return values.detach().cpu().numpy()
 
 
 def gradient(value: Tensor, inputs: Tensor) -> Tensor:
@@ -233,13 +243,13 @@ def _block_slopes(
     terms, inputs = block_tensors(model, block)
     with torch.enable_grad():
         local = model.local_term_coef(terms, inputs)
-        through = gradient((terms * local).sum(), inputs).numpy()
-    own = local.detach().numpy()
+        through = as_array(gradient((terms * local).sum(), inputs))
+    own = as_array(local)
     direct = own * features.term_slopes(block)
     through = through * features.input_slopes(block)
     slopes = sum_by_owner(direct, features.term_feature, p)
     slopes += sum_by_owner(through, features.input_feature, p)
-    return terms.numpy(), own, slopes
+    return as_array(terms), own, slopes
 
 
 def category_switches(model: FittedModel, table: np.ndarray) -> tuple[Switch, ...]:
@@ -270,7 +280,7 @@ def local_term_coef(model: FittedModel, table: np.ndarray) -> np.ndarray:
     out = np.empty((len(table), len(model.features.term_feature)))
     for rows in model.blocks(len(table)):
         terms, inputs = block_tensors(model, table[rows])
-        out[rows] = model.local_term_coef(terms, inputs).numpy()
+        out[rows] = as_array(model.local_term_coef(terms, inputs))
     return out
 
 
@@ -306,7 +316,7 @@ def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
     out = np.zeros((len(table), len(features.term_feature), features.n_features))
     for rows in model.blocks(len(table)):
         terms, inputs = block_tensors(model, table[rows])
-        slopes = torch.as_tensor(np.array(features.input_slopes(table[rows])))
+        slopes = as_tensor(model, features.input_slopes(table[rows]))
         with torch.enable_grad():
             local = model.local_term_coef(terms, inputs)
             if not local.requires_grad:
@@ -318,7 +328,7 @@ def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
             for k in wanted.tolist():
                 along = (slope * slopes)[:, owner == k].sum()
                 (change,) = torch.autograd.grad(along, weights, retain_graph=True)
-                out[rows, :, k] = change.numpy()
+                out[rows, :, k] = as_array(change)
     return out
 
 
@@ -340,8 +350,8 @@ def mixed_derivatives(
         block = table[rows]
         terms, inputs = block_tensors(model, block)
         terms.requires_grad_(True)
-        term_slopes = torch.as_tensor(features.term_slopes(block).copy())
-        input_slopes = torch.as_tensor(features.input_slopes(block).copy())
+        term_slopes = as_tensor(model, features.term_slopes(block))
+        input_slopes = as_tensor(model, features.input_slopes(block))
         with torch.enable_grad():
             eta = (terms * model.local_term_coef(terms, inputs)).sum()
             slope = _pair_gradient(eta, terms, inputs, create_graph=True)
@@ -349,10 +359,9 @@ def mixed_derivatives(
                 along = (slope[0] * term_slopes)[:, owner == k].sum()
                 along = along + (slope[1] * input_slopes)[:, input_owner == k].sum()
                 second = _pair_gradient(along, terms, inputs, create_graph=False)
-                row = sum_by_owner((second[0] * term_slopes).detach().numpy(), owner, p)
-                row += sum_by_owner(
-                    (second[1] * input_slopes).detach().numpy(), input_owner, p
-                )
+                row = sum_by_owner(as_array(second[0] * term_slopes), owner, p)
+                through = as_array(second[1] * input_slopes)
+                row += sum_by_owner(through, input_owner, p)
                 total[k] += weight[rows] @ np.abs(row)
     np.fill_diagonal(total, 0.0)
     return (total + total.T) / 2

@@ -57,6 +57,10 @@ class Explainable:
 
         def _read_target(self, y: Any) -> Any: ...
 
+    def _explained(self) -> FittedModel:
+        """The model, where rows are to be worked on."""
+        return self.model_
+
     def _table(self, X: Any) -> np.ndarray:
         self._check_fitted()
         return self._read_table(X, reset=False)
@@ -64,7 +68,9 @@ class Explainable:
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
         facts = self._facts
-        return fit_gauge(self.model_, table, weight) if facts is None else facts.swap
+        return (
+            fit_gauge(self._explained(), table, weight) if facts is None else facts.swap
+        )
 
     def explain(
         self,
@@ -103,7 +109,7 @@ default="min_energy"
         check_method(method)
         table = self._table(X)
         return explain(
-            self.model_,
+            self._explained(),
             table,
             method=method,
             swap=None if method == "native" else self._swap(table),
@@ -121,7 +127,7 @@ default="min_energy"
             return self._facts.effects.directed
         some = table[spread_rows(len(table), RANKING_ROWS)]
         share = check_weight(None, len(some))
-        return bending(self.model_, some, share, self._swap(table))
+        return bending(self._explained(), some, share, self._swap(table))
 
     def effects(
         self,
@@ -152,7 +158,7 @@ default="min_energy"
         table = self._table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
         return effects(
-            self.model_,
+            self._explained(),
             table,
             weight=weight,
             offset=_read_column(offset, len(table), "offset"),
@@ -182,7 +188,7 @@ default="min_energy"
         table = self._table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
         return interactions(
-            self.model_,
+            self._explained(),
             table,
             weight=weight,
             swap=self._swap(table, weight),
@@ -211,7 +217,7 @@ default="min_energy"
         """
         self._check_fitted()
         return effect_curve(
-            self.model_,
+            self._explained(),
             feature,
             n_grid=n_grid,
             table=None if X is None else self._table(X),
@@ -236,7 +242,7 @@ default="min_energy"
         """
         table = self._table(X)
         return reference_sensitivity(
-            self.model_,
+            self._explained(),
             table,
             weight=_read_column(sample_weight, len(table), "sample_weight"),
             origin=find_origin(X),
@@ -263,7 +269,7 @@ default="min_energy"
         """
         self._check_fitted()
         table = None if X is None else self._table(X)
-        return pair_surface(self.model_, j, k, n_grid=n_grid, table=table)
+        return pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
 
     def correction_curve(
         self,
@@ -294,7 +300,7 @@ default="min_energy"
         if swap is None and table is not None:
             swap = self._swap(table)
         return correction_curve(
-            self.model_, feature, modifier, swap=swap, n_grid=n_grid, table=table
+            self._explained(), feature, modifier, swap=swap, n_grid=n_grid, table=table
         )
 
     def price_of_nonlinearity(
@@ -318,7 +324,7 @@ default="min_energy"
         """
         table = self._table(X)
         return price_of_nonlinearity(
-            self.model_,
+            self._explained(),
             table,
             self._read_target(y).values,
             weight=_read_column(sample_weight, len(table), "sample_weight"),

@@ -22,6 +22,7 @@ from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._levels import count_levels, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
+    as_array,
     check_weight,
     local_term_coef,
     split_members,
@@ -211,7 +212,7 @@ def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
 
 def _nested_design(model: FittedModel, table: np.ndarray) -> Tensor:
     """Terms of every feature with a coefficient in some member, (1, n, q)."""
-    support = (model.coef != 0).any(0).cpu().numpy()
+    support = as_array((model.coef != 0).any(0))
     return torch.as_tensor(model.features.terms(table) * support).unsqueeze(0)
 
 
@@ -242,11 +243,11 @@ def price_of_nonlinearity(
     solver = _Solver(model, y, weight, offset)
     features = model.features
     phi = torch.as_tensor(features.terms(table))
-    support = model.coef != 0  # (M, q)
+    support = model.coef.cpu() != 0  # (M, q)
     designs = member_designs(model, table)
     refit = solver.deviance(solver.solve(designs))
     without = np.full(features.n_features, refit)
-    bent = (model.modulated & _features_of(model, support)).any(0).numpy()
+    bent = (model.modulated.cpu() & _features_of(model, support)).any(0).numpy()
     for j in np.flatnonzero(bent):
         own = torch.as_tensor(features.term_feature == j)
         straight = (phi * own) * support.unsqueeze(1)
@@ -267,7 +268,7 @@ def price_of_nonlinearity(
 
 def _features_of(model: FittedModel, terms: Tensor) -> Tensor:
     """Whether any term of a feature is marked, (M, q) to (M, p)."""
-    out = torch.zeros_like(model.modulated)
+    out = torch.zeros(model.modulated.shape, dtype=torch.bool)
     for column, feature in enumerate(model.features.term_feature):
         out[:, feature] |= terms[:, column]
     return out
