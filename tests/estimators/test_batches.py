@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
 
 import sknimo
 import sknimo.estimators._batches as batches
@@ -158,13 +159,14 @@ def test_the_deadline_holds_within_a_stage():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200_000, 10))
     y = X[:, 0] * (1 + np.tanh(X[:, 1])) + X[:, 2] + rng.normal(size=len(X))
-    begin = time.monotonic()
-    est = NIMORegressorCV(max_time=2, random_state=0)
+    begin = time.process_time()  # other work on the machine does not count
+    est = NIMORegressorCV(basis="linear", max_time=2, random_state=0)
     with pytest.warns(ConvergenceWarning, match="max_time=2 s"):
         est.fit(X, y)
-    assert time.monotonic() - begin < 12  # a minute for a single step of all
+    assert time.process_time() - begin < 12  # a minute for a single step of all
     assert not est.converged_
-    assert est.score(X[:5000], y[:5000]) > 0.6  # at least the GLM, of 0.66
+    line = LinearRegression().fit(X, y)
+    assert est.score(X, y) > line.score(X, y) - 0.01
 
 
 def test_only_large_tables_are_searched_by_batches_unasked(sample, monkeypatch):
