@@ -40,6 +40,7 @@ SHORT = {
     "max_iter": 20,
     "hidden": (4, 4),
     "random_state": 0,
+    "basis": "linear",  # which curves to take is asked anew by every run
 }
 
 WORKER = """
@@ -217,7 +218,13 @@ class TestFolder:
         assert np.array_equal(again.predict_proba(X), est.predict_proba(X))
 
     @pytest.mark.parametrize(
-        "options", [{"rule": "stability"}, {"rule": "1se"}, {"relax": False}]
+        "options",
+        [
+            {"rule": "stability"},
+            {"rule": "1se"},
+            {"relax": False},
+            {"basis": {0: "spline"}},  # with curves and without
+        ],
     )
     def test_every_rule_resumes(self, data, idle, tmp_path, options):
         expected = make(**options).fit(*data)

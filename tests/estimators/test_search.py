@@ -38,10 +38,10 @@ from sklearn.model_selection import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+import sknimo.estimators._blend as blend_module
 import sknimo.estimators._path as path_module
 import sknimo.estimators._restarts as restarts_module
 import sknimo.estimators._runner as runner_module
-import sknimo.estimators._search as search_module
 import sknimo.estimators._verdict as verdict_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
@@ -53,12 +53,13 @@ from sknimo.estimators._restarts import (
     SearchResult,
     choose_members,
     keep_stable,
+    loose_members,
 )
 from sknimo.estimators._runner import Runner, Task
 from sknimo.estimators._verdict import (
     TINY_GAIN,
     Verdict,
-    held_out_losses,
+    eta_losses,
     merge_folds,
 )
 from sknimo.families import FAMILIES
@@ -111,8 +112,8 @@ def make(family="gaussian", **options):
 
 
 def make_glm(family="gaussian", **options):
-    """No time for restarts: the path and its folds alone."""
-    alone = {"alphas": None, "max_time": 0, "max_iter": 1}
+    """No time for restarts: the path of lines and its folds alone."""
+    alone = {"alphas": None, "max_time": 0, "max_iter": 1, "basis": "linear"}
     return make(family, **alone | options)
 
 
@@ -1108,7 +1109,7 @@ class TestVerdict:
     ):
         """Whatever its evidence."""
         monkeypatch.setattr(
-            search_module, "judge", lambda *args: self.verdict(gain=-0.1, error=0.01)
+            blend_module, "judge", lambda *args: self.verdict(gain=-0.1, error=0.01)
         )
         est = make().fit(*data)
         assert est.n_members_ == 0
@@ -1174,7 +1175,10 @@ class TestVerdict:
         side = 2 * problem.y - 1
         bold, timid = 20 * side, 0.1 * side
         bold[0] *= -1  # certain, and wrong
-        losses = [held_out_losses(problem, eta).mean() for eta in (bold, timid)]
+        rows = np.arange(50)
+        losses = [
+            eta_losses(problem, rows, eta.numpy()).mean() for eta in (bold, timid)
+        ]
         assert losses[0] == pytest.approx(1 / 50, abs=1e-6)
         assert losses[0] < losses[1] < 0.25
         deviance = [
@@ -1212,7 +1216,7 @@ class TestVerdict:
     ):
         problem = make_problem("poisson", n_rows=4)
         eta = torch.tensor([0.0, 1e4, torch.nan, 0.0], dtype=torch.float64)
-        losses = held_out_losses(problem, eta)
+        losses = eta_losses(problem, np.arange(4), eta.numpy())
         assert np.isfinite(losses).all()
         assert (losses[1:3] > 1e20).all()
 
@@ -1261,9 +1265,30 @@ class TestMembers:
 
     def test_a_network_that_does_not_earn_its_keep_has_no_members(self, search):
         below = EVIDENCE_MARGIN - 1e-6
-        assert choose_members(*search([below, -10.0]), 6) == []
+        assert choose_members(*search([-10.0, below]), 6) == []
         assert choose_members(*search([]), 6) == []
-        assert len(choose_members(*search([EVIDENCE_MARGIN, -10.0]), 6)) == 1
+        assert len(choose_members(*search([-10.0, EVIDENCE_MARGIN]), 6)) == 1
+
+    def test_a_selection_that_costs_evidence_keeps_members_of_its_own(self, search):
+        """Features that bring little each may bring much together."""
+        runner, result = search([100.0, 90.0, 50.0])
+        assert self.chosen(choose_members(runner, result, 6)) == [0, 1]
+
+    def test_loose_members_keep_the_supports_that_they_found(self, search):
+        runner, result = search([100.0, 90.0, 60.0, 80.0])
+        few = torch.tensor([True, False, True, True])
+        states = [replace(result.states[0], support=few), *result.states[1:]]
+        tasks = [
+            replace(task, seed=seed)
+            for task, seed in zip(result.tasks, (1, 2, 3, 1), strict=True)
+        ]
+        result = replace(result, states=states, tasks=tasks)
+        members = loose_members(runner, result, 6)
+        assert self.chosen(members) == [0, 1]  # one per seed, without the failure
+        assert torch.equal(members[0].support, few)
+        again = result.loose_tasks(2)
+        assert [task.seed for task in again] == [1, 2]
+        assert torch.equal(again[0].support, few)
 
     def test_the_best_restarts_are_named_once_each(self, search):
         """The simplified best has the seed of the restart that it came from."""

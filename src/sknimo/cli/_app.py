@@ -68,7 +68,7 @@ def fit(
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
     family: opt.FamilyOption = opt.Family.AUTO,
-    basis: opt.BasisOption = opt.Basis.LINEAR,
+    basis: opt.BasisOption = opt.Basis.AUTO,
     missing: opt.MissingOption = opt.Missing.ERROR,
     drop_missing: opt.DropMissingFlag = False,
     unknown: opt.UnknownOption = opt.Unknown.ERROR,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from sknimo.estimators._data import count_weights
 from sknimo.families import Family
 from sknimo.features import (
     Basis,
@@ -48,7 +49,7 @@ MAX_CURVES = 40
 START_RIDGE = 1e-3
 # Log evidence that a part must bring where one feature may have a curve; it grows with
 # the number of features, because each may have one by chance.
-CURVE_MARGIN = 3.0
+CURVE_MARGIN = 5.0
 # A part whose columns vary less than this has nothing to add.
 NEGLIGIBLE = 1e-6
 
@@ -99,7 +100,8 @@ def choose_curves(
 
     splines, parabolas = fit("spline"), fit("poly2")
     some = np.linspace(0, len(table) - 1, min(len(table), MAX_ROWS)).astype(int)
-    share = weight[some] * (weight.sum() / weight[some].sum())
+    counts = count_weights(weight)
+    share = counts[some] * (counts.sum() / counts[some].sum())
     parts = split_curves(table[some], splines, parabolas, auto, share)
     additive = Additive(parts, target[some], share, offset[some], family)
     for part in additive.needed_curves():

@@ -283,3 +283,10 @@ def check_domain(
             f"The {family.name} family needs {family.domain} in y; row "
             f"{first_row + row} has {target[row]:g}."
         )
+
+
+def count_weights(weight: np.ndarray) -> np.ndarray:
+    """Weights that count rows: integers as they are, others scaled to mean one."""
+    if np.array_equal(weight, np.round(weight)):
+        return weight
+    return weight * (len(weight) / weight.sum())

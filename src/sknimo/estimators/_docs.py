@@ -9,11 +9,7 @@ Class = TypeVar("Class", bound=type)
 
 
 FEATURES = {
-    "feature parameters": """basis : {"linear", "poly2", "spline", "auto"} or dict, \
-default="linear"
-        How numeric features enter: as a line, a parabola, a natural cubic spline, or
-        whichever of the three the evidence prefers. A dictionary chooses by name or
-        position; features that it does not name are lines.
+    "feature parameters": """<basis>
     categorical : list of str or int, optional
         Columns to take for categories besides text, categorical and enum columns of a
         data frame, which always are. A category is one feature with one coefficient

@@ -66,13 +66,6 @@ def feature_margin(n_features: int) -> float:
     return 1 + (threshold - 1 - math.log(threshold)) / 2
 
 
-def count_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights that count rows: integers as they are, others scaled to mean one."""
-    if np.array_equal(weight, np.round(weight)):
-        return weight
-    return weight * (len(weight) / weight.sum())
-
-
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """All restarts, the linear fit beside them, and the best.
@@ -102,19 +95,27 @@ class SearchResult:
         """Its state; the linear fit when there is none."""
         return self.states[self.best_index] if self.eligible else self.linear
 
-    def best_tasks(self, count: int) -> list[Task]:
-        """The best restarts again, one per seed, within the selected supports."""
-        selected = self.states[-1]
+    def leaders(self) -> list[int]:
+        """Eligible restarts, the best first, one per seed."""
         order = sorted(self.eligible, key=lambda k: -self.states[k].log_evidence)
-        best: dict[int, Task] = {}
+        best: dict[int, int] = {}
         for k in order:
-            best.setdefault(self.tasks[k].seed, self.tasks[k])
-        return [
-            replace(
-                task, support=selected.support, input_support=selected.input_support
-            )
-            for task in list(best.values())[:count]
-        ]
+            best.setdefault(self.tasks[k].seed, k)
+        return list(best.values())
+
+    def best_tasks(self, count: int) -> list[Task]:
+        """The best restarts again, within the selected supports."""
+        selected = self.states[-1]
+        return [self._again(k, selected) for k in self.leaders()[:count]]
+
+    def loose_tasks(self, count: int) -> list[Task]:
+        """The best restarts again, each within the supports that it found."""
+        return [self._again(k, self.states[k]) for k in self.leaders()[:count]]
+
+    def _again(self, k: int, within: EvidenceState) -> Task:
+        return replace(
+            self.tasks[k], support=within.support, input_support=within.input_support
+        )
 
     def table(self) -> dict[str, list[Any]]:
         """One row per restart, ready for a data frame."""
@@ -403,16 +404,17 @@ def choose_members(
     """The restarts to average; none when the network does not beat the GLM.
 
     A restart has failed when it gains less than `MEMBER_SHARE` of the evidence that the
-    best one gains over the linear fit, before or after it has been restricted to the
-    selected supports.
+    best one gains over the linear fit, or, once it has been restricted to the selected
+    supports, of what the selected state gains.
     """
-    floor = search.linear.log_evidence
-    gain = search.best.log_evidence - floor
-    if not (search.eligible and gain >= EVIDENCE_MARGIN):
+    if not search.eligible:
+        return []
+    floor, selected = search.linear.log_evidence, search.states[-1]
+    gain = selected.log_evidence - floor
+    if not gain >= EVIDENCE_MARGIN:
         return []
     pool = successful([search.states[k] for k in search.eligible], floor)
     pool = sorted(pool, key=lambda state: -state.log_evidence)[:n_members]
-    selected = search.states[-1]
     brief = brief_options(runner.options)
     agreed = [
         refit_within(
@@ -427,6 +429,23 @@ def choose_members(
         for state in pool
     ]
     return [s for s in agreed if s.log_evidence - floor >= MEMBER_SHARE * gain]
+
+
+def loose_members(
+    runner: Runner, search: SearchResult, n_members: int
+) -> list[EvidenceState]:
+    """The best successful restarts, one per seed, with the supports each has found."""
+    floor = search.linear.log_evidence
+    if not search.best.log_evidence - floor >= EVIDENCE_MARGIN:
+        return []
+    pool = successful([search.states[k] for k in search.leaders()], floor)
+    if not runner.has_moved:
+        return pool[:n_members]
+    brief = brief_options(runner.options)
+    return [
+        refit_within(runner, s, s.support, s.input_support, brief, always=True)
+        for s in pool[:n_members]
+    ]
 
 
 def linear_model(

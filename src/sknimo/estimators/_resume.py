@@ -42,15 +42,15 @@ class TaskStore:
     checkpoint : Checkpoint or None
     device : torch.device
         Where tensors are put.
-    place : tuple of float
-        From where the table is looked at, if not from the mean.
+    place : tuple
+        How the table is looked at: around which point, with or without curves.
     ranks : Ranks
         The processes that compute every task together.
     """
 
     checkpoint: Checkpoint | None = None
     device: torch.device = torch.device("cpu")
-    place: tuple[float, ...] = ()
+    place: tuple[Any, ...] = ()
     ranks: Ranks = ALONE
 
     def call(

@@ -50,6 +50,15 @@ from sknimo.estimators._batches import (
     search_batches,
     takes_long,
 )
+from sknimo.estimators._blend import (
+    Fit,
+    Part,
+    decide,
+    glm_parts,
+    join_tables,
+    straight_columns,
+    without_curves,
+)
 from sknimo.estimators._data import (
     BATCH_ROWS,
     TrainingSet,
@@ -58,6 +67,7 @@ from sknimo.estimators._data import (
     check_number,
     check_option,
     check_widths,
+    count_weights,
 )
 from sknimo.estimators._docs import document
 from sknimo.estimators._folds import (
@@ -80,9 +90,9 @@ from sknimo.estimators._reference import Reference, movable_features
 from sknimo.estimators._restarts import (
     SearchResult,
     choose_members,
-    count_weights,
     feature_margin,
     linear_model,
+    loose_members,
     run_search,
 )
 from sknimo.estimators._resume import TaskStore, check_folder, open_store
@@ -90,7 +100,7 @@ from sknimo.estimators._runner import Runner
 from sknimo.estimators._streams import StreamedSet, find_rows, read_stream
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._threads import torch_threads
-from sknimo.estimators._verdict import Verdict, judge
+from sknimo.estimators._verdict import MAX_TRIES, Verdict, hold_out
 from sknimo.exceptions import SeparationWarning
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
@@ -138,7 +148,7 @@ class EvidenceSearch(BaseNIMO):
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
-        basis: Any = "linear",
+        basis: Any = "auto",
         categorical: Any = None,
         reference: Any = "auto",
         missing: str = "error",
@@ -346,6 +356,37 @@ class EvidenceSearch(BaseNIMO):
             store,
             self._reference(problem, data),
         )
+        has_curves = not bool(straight_columns(problem).all())
+        fit = self._explore(runner, path, folds, random, compare=has_curves)
+        straight = None
+        if has_curves and not runner.out_of_time:
+            straight = self._explore_straight(runner, folds, random)
+        most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
+        parts, verdict = decide(fit, straight, int(self.n_members), most)
+        if parts is None:
+            runner.move(torch.zeros_like(runner.shift))
+            glm = fit.glm
+            if fit.has_network:
+                glm = self._glm(runner, fit.search, path)
+            parts = glm_parts(problem.spec, glm)
+        elif runner.has_moved and runner.reference is not None:
+            data = replace(data, features=runner.reference.features_at(runner.shift))
+        self._keep(assemble(data, problem, parts), data, fit, straight, verdict)
+        return self
+
+    def _explore(
+        self,
+        runner: Runner,
+        path: GlmPath,
+        folds: list[Fold],
+        random: np.random.RandomState,
+        compare: bool,
+    ) -> Fit:
+        """Restarts, members, and what they predict of rows held out.
+
+        `compare` asks for all that `decide` can make use of: restarts within their own
+        supports, and held-out rows even where there is no network.
+        """
         search = run_search(
             runner,
             path.chosen,
@@ -354,20 +395,32 @@ class EvidenceSearch(BaseNIMO):
             bool(self.relax),
             stable=self.rule == "stability",
         )
-        members = choose_members(runner, search, int(self.n_members))
-        verdict = None
-        if members and not runner.out_of_time:
-            verdict = judge(runner, search, path, folds)
-            if verdict is not None and not verdict.keeps_network:
-                members = []
-        if members and runner.reference is not None:
-            data = replace(data, features=runner.reference.features_at(runner.shift))
-        elif not members:
+        n_members = int(self.n_members)
+        agreed = choose_members(runner, search, n_members)
+        loose, held_out = [], None
+        if compare:
+            loose = loose_members(runner, search, n_members)
+        if not (agreed or loose):
             runner.move(torch.zeros_like(runner.shift))
-        glm = self._glm(runner, search, path)
-        model = assemble(data, problem, members, glm)
-        self._keep(model, data, search, members, path, verdict, runner)
-        return self
+        if (agreed or compare) and not runner.out_of_time:
+            again = search.best_tasks(MAX_TRIES) if agreed else []
+            others = search.loose_tasks(min(MAX_TRIES, len(loose)))
+            held_out = hold_out(runner, search, path, folds, again, others)
+        glm = path.chosen
+        if not (agreed or loose):
+            glm = self._glm(runner, search, path)
+        return Fit(runner, path, search, agreed, loose, glm, held_out)
+
+    def _explore_straight(
+        self, runner: Runner, folds: list[Fold], random: np.random.RandomState
+    ) -> Fit:
+        """The same search around the same point, without curves."""
+        problem = without_curves(runner.problem)
+        store = replace(runner.store, place=("straight", *runner.store.place))
+        path = self._path(problem, runner.weight, folds, store)
+        how = (runner.options, runner.n_jobs, runner.progress)
+        lines = Runner(problem, runner.weight, *how, store)
+        return self._explore(lines, path, folds, random, compare=True)
 
     def _search_batches(
         self, problem: Problem, data: TrainingSet, groups: np.ndarray | None
@@ -503,24 +556,25 @@ class EvidenceSearch(BaseNIMO):
         self,
         model: FittedModel,
         data: TrainingSet,
-        search: SearchResult,
-        members: list[EvidenceState],
-        path: GlmPath,
+        fit: Fit,
+        straight: Fit | None,
         verdict: Verdict | None,
-        runner: Runner,
     ) -> None:
         self._keep_model(model, data)
-        self.n_members_ = len(members)
-        self.network_alpha_ = network_alpha(members)
+        self.n_members_ = int(model.modulated.any(-1).sum())
+        fits = [fit] if straight is None else [fit, straight]
+        members = [state for each in fits for state in each.agreed]
+        self.network_alpha_ = network_alpha(members if self.n_members_ else [])
         self.verdict_ = verdict
-        self.alpha_ = float(path.alphas[path.index])
-        self.path_ = path
-        self.cv_results_ = search.table()
-        self.best_index_ = search.best_index
-        self.log_evidence_ = search.best.log_evidence
-        self.glm_log_evidence_ = search.linear.log_evidence
-        self.n_iter_ = max(1, sum(state.n_iter for state in search.states))
-        self._judge_convergence(is_separated(model, data), runner.out_of_time)
+        self.alpha_ = float(fit.path.alphas[fit.path.index])
+        self.path_ = fit.path
+        self.cv_results_ = join_tables(fit, straight)
+        self.best_index_ = fit.search.best_index
+        self.log_evidence_ = fit.search.best.log_evidence
+        self.glm_log_evidence_ = fit.search.linear.log_evidence
+        self.n_iter_ = max(1, sum(self.cv_results_["n_iter"]))
+        out_of_time = any(each.runner.out_of_time for each in fits)
+        self._judge_convergence(is_separated(model, data), out_of_time)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
@@ -570,40 +624,35 @@ def assemble_batches(
     """The folds' members, or the GLM where the held-out rows prefer it."""
     if search.verdict.keeps_network:
         return assemble_model(data, problem, search.solution)
-    return assemble(data, problem, [], path.chosen)
+    return assemble(data, problem, glm_parts(problem.spec, path.chosen))
 
 
 def assemble(
-    data: TrainingSet | StreamedSet,
-    problem: Problem,
-    members: list[EvidenceState],
-    glm: Coefficients,
+    data: TrainingSet | StreamedSet, problem: Problem, parts: list[Part]
 ) -> FittedModel:
-    """Average the members, or keep the GLM when there are none."""
-    p = problem.spec.n_features
-    if members:
-        coef = torch.stack([state.coef for state in members])
-        intercept = torch.stack([state.intercept for state in members])
-        params = torch.stack([state.params for state in members])
-        modulated = torch.stack(
-            [state.support & state.input_support.any() for state in members]
-        )
-    else:
-        coef, intercept = glm.coef, glm.intercept
-        params = torch.zeros(1, problem.spec.n_params, dtype=torch.float64)
-        modulated = torch.zeros(1, p, dtype=torch.bool)
+    """A model that averages its parts."""
+    coef, intercept, params, modulated = (
+        torch.stack([getattr(part, name) for part in parts]).cpu()
+        for name in ("coef", "intercept", "params", "modulated")
+    )
     return FittedModel(
         features=data.features,
         family=problem.family,
         spec=problem.spec,
-        coef=coef.cpu() * data.y_scale,
-        intercept=intercept.cpu() * data.y_scale + data.y_mean,
-        params=params.cpu(),
-        modulated=modulated.cpu(),
+        coef=coef * data.y_scale,
+        intercept=intercept * data.y_scale + data.y_mean,
+        params=params,
+        modulated=modulated,
     )
 
 
 _SHARED = {
+    "basis": """basis : {"auto", "linear", "poly2", "spline"} or dict, default="auto"
+        How numeric features enter: as a line, a parabola, a natural cubic spline, or
+        whichever of the three the evidence prefers. A dictionary chooses by name or
+        position; features that it does not name are lines. Where there are curves, a
+        second search does without them, and the two are averaged if held-out rows have
+        nothing against it.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
         The point that coefficients refer to. "auto" is the mean; where the rows are
@@ -641,8 +690,8 @@ default="auto"
     n_jobs : int, optional
         Processes (joblib); the answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one. Predictions are made on the
-        CPU unless this is "cuda".
+        Where to fit; "auto" takes a GPU when there is one. Predictions and explanations
+        are made on the CPU unless this is "cuda".
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.
         "auto" is 1e9, or half of what is free on a GPU. Of
@@ -747,7 +796,7 @@ class NIMORegressorCV(RegressionTask, EvidenceSearch):
         checkpoint: Any = None,
         verbose: bool = False,
         random_state: Any = None,
-        basis: Any = "linear",
+        basis: Any = "auto",
         categorical: Any = None,
         reference: Any = "auto",
         missing: str = "error",

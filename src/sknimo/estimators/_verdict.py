@@ -77,37 +77,78 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowLosses:
-    """Losses on the rows that a fold holds out."""
+class HeldOut:
+    """Linear predictors of the rows that folds hold out.
+
+    Attributes
+    ----------
+    rows, fold : ndarray of shape (m,), integer
+        Places of the rows, and the fold that holds each of them out.
+    weight, glm, agreed, loose : ndarray of shape (m,)
+        Predictors of the GLM, of the best restart within the selected supports, and of
+        the mean of restarts within supports of their own. Those without a network are
+        the GLM's.
+    """
 
     rows: np.ndarray
+    fold: np.ndarray
     weight: np.ndarray
-    network: np.ndarray
     glm: np.ndarray
+    agreed: np.ndarray
+    loose: np.ndarray
 
 
-def judge(
-    runner: Runner, search: SearchResult, path: GlmPath, folds: list[Fold]
-) -> Verdict | None:
-    """Fit the best restart and the chosen GLM on every fold; None without time."""
+def hold_out(
+    runner: Runner,
+    search: SearchResult,
+    path: GlmPath,
+    folds: list[Fold],
+    agreed: list[Task],
+    loose: list[Task],
+) -> HeldOut | None:
+    """Fit restarts and the chosen GLM on every fold; None without time."""
     options = replace(runner.options, max_iter=min(MAX_STEPS, runner.options.max_iter))
-    tasks = search.best_tasks(MAX_TRIES)
     gain = search.best.log_evidence - search.linear.log_evidence
     goal = SUCCESS_SHARE * gain / float(runner.weight.sum())
     parts = runner.map(
-        _RowLosses,
+        HeldOut,
         "held-out rows",
-        _judge_fold,
+        _hold_out_fold,
         [
-            (runner.problem, fold, tasks, goal, path, options)
-            for fold in merge_folds(folds)
+            (runner.problem, fold, k, agreed, loose, goal, path, options)
+            for k, fold in enumerate(merge_folds(folds))
         ],
     )
-    judged = [part for part in parts if part is not None]
-    if len(judged) < len(parts):
+    done = [part for part in parts if part is not None]
+    if len(done) < len(parts):
         return None
-    most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
-    return _sum_up(judged, most)
+    names = HeldOut.__slots__
+    return HeldOut(*(np.concatenate([getattr(x, n) for x in done]) for n in names))
+
+
+def judge(
+    problem: Problem, held_out: HeldOut, eta: np.ndarray, most: np.ndarray
+) -> Verdict:
+    """Compare a network that predicts `eta` (m,) with the GLM.
+
+    A row that several folds hold out counts with its mean gain, and with no more weight
+    than it has, `most` (n,).
+    """
+    rows, weight = held_out.rows, held_out.weight
+    network, glm = (eta_losses(problem, rows, x) for x in (eta, held_out.glm))
+    saved = np.bincount(rows, weight * (glm - network), len(most))
+    total = np.bincount(rows, weight, len(most))
+    seen = total > 0
+    gains, counts = saved[seen] / total[seen], np.minimum(total, most)[seen]
+    gain = float(np.average(gains, weights=counts))
+    spread = float(np.average((gains - gain) ** 2, weights=counts))
+    of_fold = [held_out.fold == k for k in np.unique(held_out.fold)]
+    network_loss, glm_loss = (
+        np.array([np.average(x[own], weights=weight[own]) for own in of_fold])
+        for x in (network, glm)
+    )
+    error = math.sqrt(spread / float(counts.sum()))
+    return Verdict(network_loss, glm_loss, gain, error)
 
 
 def merge_folds(folds: list[Fold]) -> list[Fold]:
@@ -125,14 +166,16 @@ def merge_folds(folds: list[Fold]) -> list[Fold]:
     return merged[:: math.ceil(len(merged) / MAX_FOLDS)]
 
 
-def _judge_fold(
+def _hold_out_fold(
     problem: Problem,
     fold: Fold,
-    tasks: list[Task],
+    number: int,
+    agreed: list[Task],
+    loose: list[Task],
     goal: float,
     path: GlmPath,
     options: EvidenceOptions,
-) -> _RowLosses | None:
+) -> HeldOut | None:
     device = problem.device
     inside, outside = (
         torch.as_tensor(np.flatnonzero(part), device=device)
@@ -140,19 +183,30 @@ def _judge_fold(
     )
     train = torch.as_tensor(fold.train, device=device)[inside]
     alpha = path.alphas[path.index : path.index + 1]
-    trained = take_rows(problem, inside)
+    trained, held_out = problem.take(inside), problem.take(outside)
     share = (train / train.sum()).unsqueeze(0)
     glm = fit_path(trained, share, alpha).blend(path.relaxation)
-    state = _first_success(trained, train, tasks, goal, glm, options)
-    if state is None:
-        return None
-    held_out = take_rows(problem, outside)
-    return _RowLosses(
-        rows=outside.cpu().numpy(),
-        weight=fold.held_out[fold.held_out > 0],
-        network=held_out_losses(held_out, linear_predictor(held_out, state, options)),
-        glm=held_out_losses(held_out, _glm_eta(held_out, glm)),
-    )
+    eta = {"glm": _glm_eta(held_out, glm)}
+    eta["agreed"] = eta["loose"] = eta["glm"]
+    if agreed:
+        best = _first_success(trained, train, agreed, goal, glm, options)
+        if best is None:
+            return None
+        eta["agreed"] = linear_predictor(held_out, best, options)
+    if loose:
+        states = [run_task(trained, train, task, glm, options) for task in loose]
+        found = [
+            linear_predictor(held_out, state, options)
+            for state in states
+            if state is not None
+        ]
+        if len(found) < len(states):
+            return None
+        eta["loose"] = torch.stack(found).mean(0)
+    rows = outside.cpu().numpy()
+    weight = fold.held_out[fold.held_out > 0]
+    numbers = {name: value.cpu().numpy() for name, value in eta.items()}
+    return HeldOut(rows, np.full_like(rows, number), weight, **numbers)
 
 
 def _first_success(
@@ -178,43 +232,22 @@ def _first_success(
     return best
 
 
-def take_rows(problem: Problem, rows: Tensor) -> Problem:
-    """The same problem on some of its rows."""
-    return problem.take(rows)
-
-
 def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
     return problem.offset + at.intercept[0] + problem.terms @ at.coef[0]
 
 
-def held_out_losses(problem: Problem, eta: Tensor) -> np.ndarray:
+def eta_losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
     """Half unit deviance of each row; squared error of the probability for classes.
 
     The deviance of a class has no bound: a few rows predicted with too much certainty
     would outweigh a hundred that only the network gets right.
     """
     family = problem.family
+    y = problem.y.cpu()[torch.as_tensor(rows)]
+    predicted = torch.as_tensor(eta)
     if family.name == "binomial":
-        loss = (problem.y - family.mean(eta)).square()
+        loss = (y - family.mean(predicted)).square()
     else:
-        loss = family.loss(problem.y, eta)
+        loss = family.loss(y, predicted)
     # An overflow is a large loss, and the mean of losses must be a number.
-    return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).cpu().numpy()
-
-
-def _sum_up(parts: list[_RowLosses], most: np.ndarray) -> Verdict:
-    saved, total = np.zeros(len(most)), np.zeros(len(most))
-    for part in parts:
-        saved[part.rows] += part.weight * (part.glm - part.network)
-        total[part.rows] += part.weight
-    seen = total > 0
-    # A row that several folds hold out whole counts once still.
-    gains, weight = saved[seen] / total[seen], np.minimum(total, most)[seen]
-    gain = float(np.average(gains, weights=weight))
-    spread = float(np.average((gains - gain) ** 2, weights=weight))
-    return Verdict(
-        network_loss=np.array([np.average(p.network, weights=p.weight) for p in parts]),
-        glm_loss=np.array([np.average(p.glm, weights=p.weight) for p in parts]),
-        gain=gain,
-        error=math.sqrt(spread / float(weight.sum())),
-    )
+    return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
