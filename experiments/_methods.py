@@ -140,7 +140,7 @@ SEARCHES = {
     "sknimo-no-relax": {"relax": False},
     "sknimo-poly2": {"basis": "poly2"},
     "sknimo-spline": {"basis": "spline"},
-    "sknimo-auto": {"basis": "auto"},
+    "sknimo-lines": {"basis": "linear"},
 }
 
 

@@ -28,7 +28,6 @@ METHODS = (
     "lightgbm",
     "nimo",
     "sknimo",
-    "sknimo-auto",
 )
 
 
@@ -95,18 +94,18 @@ def verdicts(
     puma = "225_puma8NH"
     plain = mean_of(unexplained(results, puma, "nimo"))
     nets = {m: mean_of(unexplained(results, puma, m)) for m in ("lassonet-deep", "mlp")}
-    auto = mean_of(unexplained(results, puma, "sknimo-auto"))
+    ours = mean_of(unexplained(results, puma, "sknimo"))
     best = min(nets.values())
     found = [
         Verdict(
             "puma8NH cannot be fitted without a basis expansion, and can with one.",
-            bool(plain > 1.05 * best >= 0.9 * auto) if auto == auto else None,
-            f"NIMO {show(plain)}, sknimo-auto {show(auto)}, "
+            bool(plain > 1.05 * best >= 0.9 * ours) if ours == ours else None,
+            f"NIMO {show(plain)}, sknimo {show(ours)}, "
             + ", ".join(f"{name_of(m)} {show(v)}" for m, v in nets.items()),
         )
     ]
     if ranks is not None:
-        for method in ("nimo", "sknimo", "sknimo-auto"):
+        for method in ("nimo", "sknimo"):
             first = min(ranks, key=ranks.get)
             gap = ranks[method] - ranks[first]
             found.append(

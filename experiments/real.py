@@ -21,7 +21,7 @@ from experiments.regression import RIVALS
 
 SMALL = ("diabetes", "boston")
 DATASETS = (*SMALL, "superconduct")
-METHODS = (*RIVALS, "ebm", "lightgbm", "nimo", "sknimo", "sknimo-auto")
+METHODS = (*RIVALS, "ebm", "lightgbm", "nimo", "sknimo", "sknimo-lines")
 BIG_METHODS = (
     "lasso",
     "mlp",
@@ -30,7 +30,7 @@ BIG_METHODS = (
     "lightgbm-stopped",
     "nimo",
     "sknimo",
-    "sknimo-auto",
+    "sknimo-lines",
 )
 SHOWN = ("lasso", "nimo", "sknimo")
 N_SHOWN = 20  # features of superconduct
@@ -123,7 +123,7 @@ def first_layers(results: Results, known: list[str]) -> object:
 
 def verdicts(results: Results, order: tuple[str, ...]) -> tuple[Verdict, ...]:
     by_method = {
-        d: {m: scores(results, d, m) for m in order if m != "sknimo-auto"}
+        d: {m: scores(results, d, m) for m in order if m != "sknimo-lines"}
         for d in DATASETS
     }
     found = [

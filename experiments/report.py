@@ -63,7 +63,7 @@ settings were tuned on seed 100 and beyond.
 | name | what it is |
 |---|---|
 | sknimo | `NIMORegressorCV`, `NIMOClassifierCV`, defaults |
-| sknimo-auto, -poly2, -spline | the same with another `basis` |
+| sknimo-lines, -poly2, -spline | the same with another `basis` |
 | NIMO (paper) | `NIMORegressor` and `NIMOClassifier` as the paper describes its \
 method: l1 on bare coefficients, one member, no refit, binary position code, noise \
 0.2, 64 + 64 units, Adam at 0.001 (simulated) or 0.005 (real), penalties chosen on the \

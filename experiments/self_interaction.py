@@ -7,8 +7,8 @@ from experiments._figures import add_key, dots, panels
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
 
-METHODS = ("lasso", "lassonet-deep", "nimo", "sknimo")
-BASES = ("sknimo-poly2", "sknimo-spline", "sknimo-auto")
+METHODS = ("lasso", "lassonet-deep", "nimo", "sknimo-lines")
+BASES = ("sknimo-poly2", "sknimo-spline", "sknimo")
 PAPER = {
     "lasso": (5.307, 1.009),
     "lassonet-deep": (1.027, 1.012),
@@ -36,7 +36,7 @@ def render(results: Results) -> Page:
     figure = panels(1, width=7.5, height=3.4)
     series = {
         m: results.table("squares-expanded", m, "effect", NAMES)
-        for m in ("lasso", "nimo", "sknimo")
+        for m in ("lasso", "nimo", "sknimo-lines")
     }
     dots(figure.axes[0], NAMES, series, TRUTH)
     figure.axes[0].set_ylabel("coefficient")

@@ -47,9 +47,10 @@ MAX_ROWS = 4_000
 # Features beyond this many compete for a curve by what it explains on its own.
 MAX_CURVES = 40
 START_RIDGE = 1e-3
-# Log evidence that a part must bring where one feature may have a curve; it grows with
-# the number of features, because each may have one by chance.
-CURVE_MARGIN = 5.0
+# Log evidence that a part must bring where one feature may have a curve. With many
+# features each is as much less likely to have one, which costs the logarithm of their
+# number: of fifty simulated tables without curves one gets one.
+CURVE_MARGIN = 1.75
 # A part whose columns vary less than this has nothing to add.
 NEGLIGIBLE = 1e-6
 
@@ -178,7 +179,7 @@ class Additive:
     ) -> None:
         self.parts = parts
         self.curved = np.unique(parts.feature[parts.role != LINE])
-        self.margin = CURVE_MARGIN + math.log(max(len(self.curved), 1)) / 2
+        self.margin = CURVE_MARGIN + math.log(max(len(self.curved), 1))
         self.weight = torch.as_tensor(weight)
         self.problem = Problem.in_memory(
             terms=torch.as_tensor(parts.design),
