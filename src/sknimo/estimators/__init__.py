@@ -2,7 +2,7 @@
 
 from sknimo.estimators._load import load
 from sknimo.estimators._models import NIMOClassifier, NIMORegressor
-from sknimo.estimators._search import NIMOClassifierCV, NIMORegressorCV
+from sknimo.estimators._search_models import NIMOClassifierCV, NIMORegressorCV
 from sknimo.rows import RowBlocks
 
 __all__ = [

@@ -19,11 +19,8 @@ from sknimo.estimators._saving import (
     read_param,
     write_facts,
 )
-from sknimo.estimators._search import (
-    EvidenceSearch,
-    NIMOClassifierCV,
-    NIMORegressorCV,
-)
+from sknimo.estimators._search import EvidenceSearch
+from sknimo.estimators._search_models import NIMOClassifierCV, NIMORegressorCV
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
 from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
