@@ -89,13 +89,13 @@ def show(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds."""
+    """Mean and standard deviation over seeds, and how many there are."""
     values = np.asarray(values, dtype=float)
     if len(values) == 0:
         return ""
     if len(values) == 1:
         return show(values[0])
-    return f"{show(values.mean())} ± {show(values.std(ddof=1))}"
+    return f"{show(values.mean())} ± {show(values.std(ddof=1))} ({len(values)})"
 
 
 def paired(a: Mapping[int, float], b: Mapping[int, float]) -> np.ndarray:
