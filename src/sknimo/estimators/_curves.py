@@ -31,6 +31,7 @@ from sknimo.features import (
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import (
+    ESTIMATED_DISPERSION,
     EvidenceOptions,
     EvidenceState,
     Problem,
@@ -51,6 +52,9 @@ START_RIDGE = 1e-3
 # features each is as much less likely to have one, which costs the logarithm of their
 # number: of fifty simulated tables without curves one gets one.
 CURVE_MARGIN = 1.75
+# More where the dispersion is known: what lines leave to the network cannot pass for
+# noise there, and passes for curves.
+FIXED_DISPERSION_MARGIN = 3.0
 # A part whose columns vary less than this has nothing to add.
 NEGLIGIBLE = 1e-6
 
@@ -180,6 +184,8 @@ class Additive:
         self.parts = parts
         self.curved = np.unique(parts.feature[parts.role != LINE])
         self.margin = CURVE_MARGIN + math.log(max(len(self.curved), 1))
+        if family.name not in ESTIMATED_DISPERSION:
+            self.margin += FIXED_DISPERSION_MARGIN
         self.weight = torch.as_tensor(weight)
         self.problem = Problem.in_memory(
             terms=torch.as_tensor(parts.design),
