@@ -83,6 +83,7 @@ SHORT = {
     "max_iter": 15,
     "hidden": (4, 4),
     "random_state": 0,
+    "basis": "linear",
 }
 BRIEF = {"n_starts": 1, "max_iter": 12, "hidden": (3, 3)}
 

@@ -68,7 +68,7 @@ def fit(
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
     family: opt.FamilyOption = opt.Family.AUTO,
-    basis: opt.BasisOption = opt.Basis.AUTO,
+    basis: opt.BasisOption = None,
     missing: opt.MissingOption = opt.Missing.ERROR,
     drop_missing: opt.DropMissingFlag = False,
     unknown: opt.UnknownOption = opt.Unknown.ERROR,
@@ -97,7 +97,6 @@ def fit(
     for path in filter(None, (model, report)):
         check_output(path)
     settings: dict[str, Any] = {
-        "basis": basis.value,
         "missing": missing.value,
         "handle_unknown": unknown.value,
         "random_state": seed,
@@ -105,6 +104,7 @@ def fit(
         "device": device.value,
     }
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
+    settings |= {} if basis is None else {"basis": basis.value}
     settings |= {} if budget is None else {"memory_budget": budget}
     settings |= {} if checkpoint is None else {"checkpoint": checkpoint}
     search = {} if fixed else {"max_time": max_time, "n_jobs": jobs}

@@ -185,10 +185,11 @@ FamilyOption = Annotated[
     ),
 ]
 BasisOption = Annotated[
-    Basis,
+    Basis | None,
     typer.Option(
         "--basis",
-        help="How numbers enter: as lines, parabolas or curves; auto decides.",
+        help="How numbers enter: as lines, parabolas or curves. A search decides by "
+        "itself; with --fixed they are lines unless this says otherwise.",
         rich_help_panel=MODEL,
     ),
 ]
