@@ -1014,6 +1014,7 @@ class TestAnswers:
         glm = PoissonRegressor(alpha=0, solver="newton-cholesky").fit(X, y)
         assert est.score(test_X, test_y) > glm.score(test_X, test_y) - 0.02
 
+    @pytest.mark.slow
     def test_heavy_tailed_noise_is_no_worse_than_least_squares(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(300, 5))
