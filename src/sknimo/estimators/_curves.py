@@ -32,6 +32,7 @@ from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import (
     ESTIMATED_DISPERSION,
+    Coefficients,
     EvidenceOptions,
     EvidenceState,
     Problem,
@@ -47,6 +48,8 @@ AUTO = "auto"
 MAX_ROWS = 4_000
 # Features beyond this many compete for a curve by what it explains on its own.
 MAX_CURVES = 40
+# Beside these, the lines that explain most; what the others explain is taken as known.
+MAX_LINES = 100
 START_RIDGE = 1e-3
 # Log evidence that a part must bring where one feature may have a curve. With many
 # features each is as much less likely to have one, which costs the logarithm of their
@@ -79,6 +82,23 @@ class Parts:
     feature: np.ndarray
     role: np.ndarray
 
+    @property
+    def curved(self) -> np.ndarray:
+        """Features that may have a curve."""
+        return np.unique(self.feature[self.role != LINE])
+
+    def columns(self, parts: np.ndarray) -> np.ndarray:
+        """Columns of the parts that a mask (g,) names."""
+        return self.design[:, parts[self.part]]
+
+    def take(self, parts: np.ndarray) -> Parts:
+        """Some of the parts, by a mask (g,)."""
+        number = np.cumsum(parts) - 1
+        kept = self.part[parts[self.part]]
+        return Parts(
+            self.columns(parts), number[kept], self.feature[parts], self.role[parts]
+        )
+
 
 def choose_curves(
     table: np.ndarray,
@@ -110,8 +130,8 @@ def choose_curves(
     parts = split_curves(table[some], splines, parabolas, auto, share)
     additive = Additive(parts, target[some], share, offset[some], family)
     for part in additive.needed_curves():
-        kind = "spline" if parts.role[part] == WIGGLES else "poly2"
-        chosen[int(parts.feature[part])] = kind
+        kind = "spline" if additive.parts.role[part] == WIGGLES else "poly2"
+        chosen[int(additive.parts.feature[part])] = kind
     return replace(
         options, basis={j: kind for j, kind in chosen.items() if levels[j] is None}
     )
@@ -170,6 +190,42 @@ def _residual(block: np.ndarray, below: np.ndarray, weight: np.ndarray) -> np.nd
     return rest[:, size > NEGLIGIBLE]
 
 
+def fit_lines(design: np.ndarray, rows: Rows) -> Coefficients:
+    """A model of lines with a little ridge."""
+    q = design.shape[1]
+    strength = torch.full((1,), START_RIDGE, dtype=torch.float64)
+    penalty = make_penalty("ridge", strength, torch.arange(q), q)
+    terms = torch.as_tensor(design).unsqueeze(0)
+    return solve_coefficients(terms, rows, penalty).coefficients
+
+
+def screen(parts: Parts, rows: Rows) -> tuple[Parts, np.ndarray]:
+    """The most promising curves and the strongest lines, and what other lines explain.
+
+    A curve promises what it explains of the residual that all lines leave.
+    """
+    straight = parts.role == LINE
+    design = parts.columns(straight)
+    lines = fit_lines(design, rows)
+    eta = rows.eta(torch.as_tensor(design).unsqueeze(0), lines.coef, lines.intercept)
+    score, curvature = rows.score(eta)[0].numpy(), rows.curvature(eta)[0].numpy()
+    gain = []
+    for feature in parts.curved:
+        block = parts.columns((parts.feature == feature) & ~straight)
+        pull = score @ block
+        gram = (block * curvature[:, None]).T @ block
+        gain.append(pull @ np.linalg.lstsq(gram, pull, rcond=None)[0])
+    curved = parts.curved[np.argsort(gain, kind="stable")[-MAX_CURVES:]]
+    effect = design * lines.coef[0].numpy()
+    owner = parts.feature[parts.part[straight[parts.part]]]
+    size = np.bincount(owner, effect.var(axis=0), parts.feature.max() + 1)
+    strong = np.argsort(size, kind="stable")[-MAX_LINES:]
+    kept = np.isin(parts.feature, curved)
+    kept |= straight & np.isin(parts.feature, strong)
+    rest = effect[:, ~np.isin(owner, parts.feature[kept & straight])].sum(axis=1)
+    return parts.take(kept), rest
+
+
 class Additive:
     """An additive model whose curves have to earn their keep."""
 
@@ -181,62 +237,44 @@ class Additive:
         offset: np.ndarray,
         family: Family,
     ) -> None:
-        self.parts = parts
-        self.curved = np.unique(parts.feature[parts.role != LINE])
-        self.margin = CURVE_MARGIN + math.log(max(len(self.curved), 1))
+        n_curved = len(parts.curved)
+        self.margin = CURVE_MARGIN + math.log(max(n_curved, 1))
         if family.name not in ESTIMATED_DISPERSION:
             self.margin += FIXED_DISPERSION_MARGIN
         self.weight = torch.as_tensor(weight)
+        y, share = torch.as_tensor(target), self.weight / self.weight.sum()
+        rows = Rows(y, torch.as_tensor(offset), share.unsqueeze(0), family)
+        if n_curved > MAX_CURVES:
+            parts, known = screen(parts, rows)
+            rows = replace(rows, offset=rows.offset + torch.as_tensor(known))
+        self.parts = parts
         self.problem = Problem.in_memory(
             terms=torch.as_tensor(parts.design),
             term_feature=torch.as_tensor(parts.part),
             inputs=torch.zeros(len(target), 0, dtype=torch.float64),
-            y=torch.as_tensor(target),
-            offset=torch.as_tensor(offset),
+            y=y,
+            offset=rows.offset,
             family=family,
             spec=make_spec([], len(parts.role), (1, 1), "none", True),
         )
-        self.state = self._start()
+        self.state = self._start(rows)
 
-    def _start(self) -> EvidenceState:
-        """Fit lines alone, then all lines and the most promising curves."""
-        problem, role = self.problem, self.parts.role
-        strength = torch.full((1,), START_RIDGE, dtype=torch.float64)
-        penalty = make_penalty("ridge", strength, problem.term_feature, len(role))
-        share = (self.weight / self.weight.sum()).unsqueeze(0)
-        rows = Rows(problem.y, problem.offset, share, problem.family)
-        straight = torch.as_tensor((role == LINE)[self.parts.part])
-        design = (problem.terms * straight).unsqueeze(0)
-        lines = solve_coefficients(design, rows, penalty).coefficients
-        eta = rows.eta(design, lines.coef, lines.intercept)
-        promise = self._promise(rows.score(eta)[0], rows.curvature(eta)[0])
-        allowed = torch.as_tensor((role == LINE) | promise)
+    def _start(self, rows: Rows) -> EvidenceState:
+        """Fit lines alone, then lines and curves."""
+        problem, straight = self.problem, self.parts.role == LINE
+        lines = fit_lines(self.parts.columns(straight), rows)
+        coef = lines.coef.new_zeros(1, problem.n_terms)
+        coef[:, torch.as_tensor(straight[self.parts.part])] = lines.coef
+        everything = torch.ones(len(straight), dtype=torch.bool)
         state = start_state(
             problem,
             self.weight,
             torch.zeros(problem.spec.n_params, dtype=torch.float64),
-            lines,
-            allowed,
-            torch.zeros_like(allowed),
+            replace(lines, coef=coef),
+            everything,
+            torch.zeros_like(everything),
         )
         return fit_evidence(problem, self.weight, state, EvidenceOptions())
-
-    def _promise(self, score: torch.Tensor, curvature: torch.Tensor) -> np.ndarray:
-        """Parts of the features whose curves explain most of what lines leave, (g,)."""
-        parts, curved = self.parts, self.curved
-        if len(curved) <= MAX_CURVES:
-            return np.ones(len(parts.role), dtype=bool)
-        gain = []
-        for feature in curved:
-            own = (parts.feature[parts.part] == feature) & (
-                parts.role[parts.part] != LINE
-            )
-            block = parts.design[:, own]
-            pull = score.numpy() @ block
-            gram = (block * curvature.numpy()[:, None]).T @ block
-            gain.append(pull @ np.linalg.lstsq(gram, pull, rcond=None)[0])
-        best = curved[np.argsort(gain, kind="stable")[-MAX_CURVES:]]
-        return np.isin(parts.feature, best)
 
     def needed_curves(self) -> list[int]:
         """Parts without which the evidence falls, wiggles before the bows below them.
