@@ -62,7 +62,8 @@ def render(results: Results) -> Page:
     figure = critical_differences(ranks, critical, len(known))
     p_value = float(stats.friedmanchisquare(*scores.T).pvalue)
     notes += (
-        f"Friedman test that all methods are alike over {len(known)} tables: "
+        f"Friedman test that all methods are alike over {len(known)} tables, on the "
+        "splits that all have in common: "
         f"p = {p_value:.2g}. Average ranks: "
         + ", ".join(
             f"{name_of(m)} {ranks[m]:.2f}" for m in sorted(ranks, key=ranks.get)
@@ -85,10 +86,18 @@ def unexplained(results: Results, dataset: str, method: str) -> dict[int, float]
 
 
 def matrix(results: Results, known: list[str]) -> tuple[list[str], np.ndarray]:
-    """Methods that have run on all tables, and their mean errors there, (N, k)."""
-    means = {m: [mean_of(unexplained(results, d, m)) for d in known] for m in METHODS}
-    ranked = [m for m in METHODS if np.isfinite(means[m]).all()]
-    return ranked, np.array([means[m] for m in ranked]).T
+    """Methods that have run on all tables, and their mean errors there, (N, k).
+
+    Means are over the splits that all of them have run on: splits differ more than
+    methods do.
+    """
+    found = {d: {m: unexplained(results, d, m) for m in METHODS} for d in known}
+    ranked = [m for m in METHODS if all(found[d][m] for d in known)]
+    scores = []
+    for errors in found.values():
+        shared = set.intersection(*(set(errors[m]) for m in ranked)) if ranked else ()
+        scores.append([np.mean([errors[m][s] for s in shared]) for m in ranked])
+    return ranked, np.array(scores)
 
 
 def verdicts(
@@ -104,7 +113,7 @@ def verdicts(
             "puma8NH cannot be fitted without a basis expansion, and can with one.",
             bool(plain > 1.05 * best >= 0.9 * ours) if ours == ours else None,
             f"NIMO {show(plain)}, sknimo {show(ours)}, "
-            + ", ".join(f"{name_of(m)} {show(v)}" for m, v in nets.items()),
+            + ", ".join(f"{name_of(m)} {show(v)}" for m, v in nets.items() if v == v),
         )
     ]
     if ranks is not None:
