@@ -12,7 +12,6 @@ Shapes: n rows, m rows held out, q terms, p features, P weights.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,38 +131,20 @@ def decide(
     ]
     if not pools:
         return None, None
-    rows = Scores(fit.runner.problem, fit.held_out)
-    options = min(pools, key=lambda options: rows.loss(options[0]))
+    problem, where = fit.runner.problem, fit.held_out
+
+    def loss(option: Option) -> float:
+        losses = eta_losses(problem, where.rows, option.eta)
+        return float(np.average(losses, weights=where.weight))
+
+    options = min(pools, key=lambda options: loss(options[0]))
     best = options[0]
     for other in options[1:]:
-        if rows.prefer(other, best):
+        against = judge(problem, where, other.eta, most, best.eta)
+        if against.gain > against.error:
             best = other
-    verdict = judge(fit.runner.problem, fit.held_out, best.eta, most)
+    verdict = judge(problem, where, best.eta, most)
     return (best.parts if verdict.keeps_network else None), verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Losses on held-out rows."""
-
-    problem: Problem
-    held_out: HeldOut
-
-    def losses(self, option: Option) -> np.ndarray:
-        """Of each row, (m,)."""
-        return eta_losses(self.problem, self.held_out.rows, option.eta)
-
-    def loss(self, option: Option) -> float:
-        """Mean over the rows."""
-        return float(np.average(self.losses(option), weights=self.held_out.weight))
-
-    def prefer(self, option: Option, other: Option) -> bool:
-        """Whether an option is better than another by more than a standard error."""
-        weight = self.held_out.weight
-        gains = self.losses(other) - self.losses(option)
-        gain = float(np.average(gains, weights=weight))
-        spread = float(np.average((gains - gain) ** 2, weights=weight))
-        return gain > math.sqrt(spread / float(weight.sum()))
 
 
 def make_options(

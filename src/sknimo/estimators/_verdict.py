@@ -127,15 +127,20 @@ def hold_out(
 
 
 def judge(
-    problem: Problem, held_out: HeldOut, eta: np.ndarray, most: np.ndarray
+    problem: Problem,
+    held_out: HeldOut,
+    eta: np.ndarray,
+    most: np.ndarray,
+    other: np.ndarray | None = None,
 ) -> Verdict:
-    """Compare a network that predicts `eta` (m,) with the GLM.
+    """Compare a network that predicts `eta` (m,) with the GLM, or with another.
 
     A row that several folds hold out counts with its mean gain, and with no more weight
     than it has, `most` (n,).
     """
     rows, weight = held_out.rows, held_out.weight
-    network, glm = (eta_losses(problem, rows, x) for x in (eta, held_out.glm))
+    rival = held_out.glm if other is None else other
+    network, glm = (eta_losses(problem, rows, x) for x in (eta, rival))
     saved = np.bincount(rows, weight * (glm - network), len(most))
     total = np.bincount(rows, weight, len(most))
     seen = total > 0
