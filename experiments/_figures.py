@@ -57,6 +57,11 @@ def panels(
     return figure
 
 
+def say(ax: Axes, words: str) -> None:
+    """Words in the middle of axes that would be empty."""
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center")
+
+
 def add_key(figure: Figure) -> None:
     """One legend below all panels, each label once."""
     labelled = {}

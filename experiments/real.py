@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments._figures import add_key, boxes, colour_of, dots, panels
+from experiments._figures import add_key, boxes, colour_of, dots, panels, say
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import (
     Page,
@@ -116,7 +116,7 @@ def first_layers(results: Results, known: list[str]) -> object:
         ax.set_title(f"{dataset}: share of the first layer's weight")
         if not total.any():
             ax.set_ylim(0, 1)
-            ax.text(0.5, 0.5, "no feature is read", transform=ax.transAxes, ha="center")
+            say(ax, "no feature is read")
     add_key(figure)
     return figure
 

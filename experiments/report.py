@@ -53,13 +53,16 @@ PMLB, OpenML, UCI and scikit-learn and checks their numbers against pinned hashe
 **Real tables.** Shuffled with the seed and split 60/20/20.
 
 **Same rows.** Every method is given training and validation rows; those that need no
-validation set are fitted on both. No choice was made on the seeds reported here:
-settings were tuned on seed 100 and beyond.
+validation set are fitted on both. Settings were tuned on seed 100 and beyond, never on
+the seeds reported here, though versions of sknimo were measured on these as they came.
 
 **Statistics.** Numbers in brackets count the seeds: slow methods have run with fewer.
 *Tied* means that a paired t-test over seeds does not reject equality at
-5 %. With one seed nothing is tested. Large tables (PMLB, superconductivity) were partly
-fitted on a GPU, so fit times are those of the others.
+5 %. With one seed nothing is tested.
+
+**Machines.** Cells come from several, so fit times are given in units of a fixed piece
+of work. Large tables (PMLB, superconductivity) were partly fitted on a GPU and are left
+out there.
 
 ## Methods
 
