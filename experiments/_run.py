@@ -243,12 +243,16 @@ class Outcome:
 def try_cell(cell: Cell, choice: Choice) -> Outcome:
     """Compute a cell; an error ends that cell alone."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)
     method = methods_of(cell.quick, choice.device)[cell.method]
     try:
         loaded = load(cell.dataset, cell.seed, choice.data, cell.quick)
-        return Outcome(cell, method.version, measure(loaded, method))
+        # joblib lets BLAS of each process use its share of the cores, and threads that
+        # wait count as processor time.
+        with threadpool_limits(1):
+            return Outcome(cell, method.version, measure(loaded, method))
     except Exception as error:
         return Outcome(cell, "", [], repr(error)[:300])
 
