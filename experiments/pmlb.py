@@ -14,6 +14,7 @@ from experiments._tables import (
     Verdict,
     average_ranks,
     critical_difference,
+    judge_first,
     mean_of,
     name_of,
     show,
@@ -128,6 +129,12 @@ def verdicts(
                     f"{show(ranks[first])}, critical difference {show(critical)}",
                 )
             )
+    by_table = {
+        d: {m: unexplained(results, d, m) for m in METHODS}
+        for d in results.datasets(PMLB)
+    }
+    claim = "sknimo is first or tied for first on every single table."
+    found.append(judge_first(claim, by_table, "sknimo"))
     return tuple(found)
 
 

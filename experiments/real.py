@@ -129,6 +129,11 @@ def verdicts(results: Results, order: tuple[str, ...]) -> tuple[Verdict, ...]:
     found = [
         compare(by_method, "diabetes", "nimo", "lasso", strictly=False),
         compare(by_method, "diabetes", "sknimo", "lasso", strictly=False),
+        judge_first(
+            "sknimo is first or tied for first on diabetes.",
+            {"diabetes": by_method["diabetes"]},
+            "sknimo",
+        ),
         compare(by_method, "boston", "nimo", "lasso", strictly=True),
         judge_first(
             "sknimo is first or tied for first on Boston.",
