@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import stats
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 # Methods that cannot be told apart at this level share a place.
 LEVEL = 0.05
+# Real tables: a fifth of the rows for testing.
+SPLIT_OVERLAP = 0.25
+PARTLY: Literal["partly"] = "partly"
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, whether it holds here (None: not run), and the figures."""
+    """A claim, whether it holds here (None: not run), and the figures.
+
+    `PARTLY` means that it holds on some data sets and is contradicted on none.
+    """
 
     claim: str
-    holds: bool | None
+    holds: bool | None | Literal["partly"]
     evidence: str = ""
+    source: Literal["paper", "sknimo"] = "paper"  # whose claim it is
 
     def markdown(self) -> str:
+        head = f"- {self.source.replace('paper', 'Paper')}: *{self.claim}*"
         if self.holds is None:
-            return f"- *{self.claim}* **Not run.**"
-        word = "Confirmed" if self.holds else "Not confirmed"
-        return f"- *{self.claim}* **{word}**: {self.evidence}."
+            return f"{head} **Not run.**"
+        if self.holds == PARTLY:
+            word = "Partly confirmed"
+        else:
+            word = "Confirmed" if self.holds else "Not confirmed"
+        return f"{head} **{word}**: {self.evidence}."
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,8 @@ class Page:
         if self.verdicts:
             blocks.append("\n".join(verdict.markdown() for verdict in self.verdicts))
         for place, caption in enumerate(self.figures):
-            blocks.append(f"![{caption}]({folder}/{figure_name(stem, place)})")
+            link = f"{folder}/{figure_name(stem, place)}"
+            blocks.append(f"![{caption}]({link})\n\n*{caption}.*")
         return "\n\n".join(blocks)
 
     def write(self, out: Path, stem: str) -> None:
@@ -94,25 +106,96 @@ def spread(values: Sequence[float]) -> str:
     if len(values) == 0:
         return ""
     if len(values) == 1:
-        return show(values[0])
+        return f"{show(values[0])} (1)"
     return f"{show(values.mean())} ± {show(values.std(ddof=1))} ({len(values)})"
 
 
-def paired(a: Mapping[int, float], b: Mapping[int, float]) -> np.ndarray:
-    """Values of two methods for the seeds that both have, (2, n)."""
+@dataclass(frozen=True)
+class Comparison:
+    """Means of two methods over the seeds that both have, and a paired t-test."""
+
+    ours: float
+    theirs: float
+    p_value: float  # two-sided; NaN with fewer than two seeds
+
+    @property
+    def gap(self) -> float:
+        return self.ours - self.theirs
+
+    def markdown(self) -> str:
+        return f"{show(self.ours)} against {show(self.theirs)}{self.p_text}"
+
+    @property
+    def p_text(self) -> str:
+        return f" (p = {self.p_value:.2g})" if np.isfinite(self.p_value) else ""
+
+
+def compare(
+    a: Mapping[int, float], b: Mapping[int, float], overlap: float = 0.0
+) -> Comparison:
+    """Two methods on the same seeds; NaN if there are none.
+
+    Splits of one table share rows. `overlap`, the number of test rows over that of the
+    rows fitted, widens the variance for it as Nadeau and Bengio propose; samples that
+    are drawn anew need none.
+    """
     seeds = sorted(set(a) & set(b))
-    return np.array([[a[s] for s in seeds], [b[s] for s in seeds]])
+    if not seeds:
+        return Comparison(np.nan, np.nan, np.nan)
+    first, second = (np.array([v[s] for s in seeds], dtype=float) for v in (a, b))
+    gap = first - second
+    if len(seeds) < 2:
+        p_value = np.nan
+    elif np.ptp(gap) <= 1e-9 * np.abs(gap).max():  # the same everywhere
+        p_value = float(gap[0] == 0)
+    else:
+        n = len(seeds)
+        t_value = gap.mean() / (gap.std(ddof=1) * np.sqrt(1 / n + overlap))
+        p_value = float(2 * stats.t.sf(abs(t_value), n - 1))
+    return Comparison(float(first.mean()), float(second.mean()), p_value)
 
 
-def difference(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, float]:
-    """Mean of a - b over common seeds and its two-sided p-value (paired t-test)."""
-    both = paired(a, b)
-    if both.shape[1] < 2:
-        return (float(both[0].mean() - both[1].mean()) if both.size else np.nan), np.nan
-    gap = both[0] - both[1]
-    if np.ptp(gap) <= 1e-9 * np.abs(gap).max():  # the same everywhere
-        return float(gap.mean()), float(gap[0] == 0)
-    return float(gap.mean()), float(stats.ttest_rel(*both).pvalue)
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm's correction for several tests of one claim; NaN stays."""
+    values = np.asarray(p_values, dtype=float)
+    adjusted, known = values.copy(), np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(values[known])]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1)
+    return adjusted
+
+
+def judge_pairs(
+    claim: str,
+    pairs: Mapping[str, tuple[Mapping[int, float], Mapping[int, float]]],
+    *,
+    larger_is_better: bool = False,
+    overlap: float = 0.0,
+    source: Literal["paper", "sknimo"] = "paper",
+) -> Verdict:
+    """Whether the first of each pair is better than the second, by data set.
+
+    It holds if the first is clearly better everywhere, partly if somewhere and worse
+    nowhere. Clearly means significantly, corrected for the number of data sets or, with
+    a single seed, by more than 5 %.
+    """
+    found = {name: compare(*pair, overlap) for name, pair in pairs.items()}
+    found = {name: c for name, c in found.items() if np.isfinite(c.gap)}
+    if not found:
+        return Verdict(claim, None, source=source)
+    adjusted = holm([c.p_value for c in found.values()])
+    sign, signs, parts = (-1 if larger_is_better else 1), [], []
+    for (name, c), p_value in zip(found.items(), adjusted, strict=True):
+        clear = p_value < LEVEL
+        if not np.isfinite(p_value):
+            clear = abs(c.gap) > 0.05 * abs(c.theirs)
+        signs.append(int(np.sign(sign * c.gap)) if clear else 0)
+        parts.append(f"{name} {replace(c, p_value=p_value).markdown()}")
+    n_better = signs.count(-1)
+    holds: bool | Literal["partly"] = n_better == len(signs)
+    if 0 < n_better < len(signs) and 1 not in signs:
+        holds = PARTLY
+    return Verdict(claim, holds, "; ".join(parts), source)
 
 
 def average_ranks(scores: np.ndarray) -> np.ndarray:
@@ -141,33 +224,40 @@ def judge_first(
     method: str,
     *,
     larger_is_better: bool = False,
+    strictly: bool = False,
+    overlap: float = 0.0,
+    source: Literal["paper", "sknimo"] = "sknimo",
 ) -> Verdict:
     """Whether a method is first, or tied with the first, on every data set.
 
-    `scores` go by data set, method and seed. A method is tied with a better one when a
-    paired t-test over seeds does not tell them apart; with one seed nothing is tied.
+    `scores` go by data set, method and seed. A method is compared with each other on
+    their common seeds. It is tied with a better one when a paired t-test does not tell
+    them apart; with one seed nothing is tied. `strictly` asks for clearly better.
     """
     sign = -1 if larger_is_better else 1
     parts, holds = [], []
     for dataset, by_method in scores.items():
         ours = by_method.get(method, {})
-        means = {
-            m: sign * mean_of(v) for m, v in by_method.items() if v and m != method
+        others = {
+            m: compare(ours, v, overlap) for m, v in by_method.items() if m != method
         }
-        if not ours or not means:
+        others = {m: c for m, c in others.items() if np.isfinite(c.gap)}
+        if not others:
             continue
-        best = min(means, key=means.__getitem__)
-        gap, p_value = difference(ours, by_method[best])
-        ahead = sign * gap <= 0
-        text = f"{dataset} {show(mean_of(ours))}, best other {show(sign * means[best])}"
-        text += f" ({name_of(best)}"
-        if np.isfinite(p_value) and not ahead:
-            text += f", p = {p_value:.2g}"
-        parts.append(text + ")")
-        holds.append(ahead or p_value > LEVEL)
+        for c in others.values():
+            ahead = sign * c.gap <= 0
+            if strictly:
+                holds.append(ahead and not c.p_value >= LEVEL)
+            else:
+                holds.append(ahead or c.p_value > LEVEL)
+        best = max(others, key=lambda m: sign * others[m].gap)
+        c = others[best]
+        p_text = f", p = {c.p_value:.2g}" if np.isfinite(c.p_value) else ""
+        text = f"{dataset} {show(c.ours)}, best other {show(c.theirs)}"
+        parts.append(f"{text} ({name_of(best)}{p_text})")
     if not parts:
-        return Verdict(claim, None)
-    return Verdict(claim, all(holds), "; ".join(parts))
+        return Verdict(claim, None, source=source)
+    return Verdict(claim, all(holds), "; ".join(parts), source)
 
 
 def mean_of(by_seed: Mapping[int, float]) -> float:
@@ -186,6 +276,7 @@ LABELS = {
     "lightgbm": "LightGBM",
     "lightgbm-stopped": "LightGBM, stopped",
     "nimo": "NIMO (paper)",
+    "nimo-joint": "NIMO by joint descent",
 }
 
 

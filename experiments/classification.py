@@ -26,6 +26,13 @@ PAPER = {
     "nimo": (0.92, 0.85, 0.84),
 }
 BAYES = (0.895, 0.988, 0.990)
+NOTES = (
+    "*Lasso* is logistic regression with an l1 penalty. The paper tests on 100 rows, "
+    "which leaves a standard error of 0.03 to 0.05, and its 0.92 on class1 lies above "
+    "the best possible. On class2 all methods stay behind its figures by more than "
+    "that, except Lasso; 300 rows of labels say little there, and the paper does not "
+    "say how its single sample was drawn.",
+)
 SHOWN = ("lasso", "nimo", "sknimo")
 N_SHOWN = 10
 
@@ -43,10 +50,12 @@ def render(results: Results) -> Page:
     linear = {d: {m: s[m] for m in ("lasso", "nimo")} for d, s in scores.items()}
     verdicts = (
         judge_first(
-            "NIMO in the paper's form beats logistic regression.",
+            "NIMO beats logistic regression.",
             linear,
             "nimo",
             larger_is_better=True,
+            strictly=True,
+            source="paper",
         ),
         judge_first(
             "sknimo is first or tied for first.",
@@ -55,6 +64,7 @@ def render(results: Results) -> Page:
             larger_is_better=True,
         ),
         sign_verdict(results),
+        support_verdict(results),
     )
     figure = panels(len(CLASSIFICATION))
     for ax, dataset in zip(figure.axes, CLASSIFICATION, strict=True):
@@ -71,8 +81,12 @@ def render(results: Results) -> Page:
     add_key(figure)
     return Page(
         (table, support_table(results)),
-        {"Coefficients divided by the largest": figure},
+        {
+            "Coefficients divided by the largest; dots are means and bars one sd over "
+            "seeds": figure
+        },
         verdicts,
+        NOTES,
     )
 
 
@@ -98,6 +112,22 @@ def support_table(results: Results) -> Table:
         ("method", *CLASSIFICATION),
         tuple(rows),
     )
+
+
+def support_verdict(results: Results) -> Verdict:
+    claim = "NIMO alone recovers which coefficients are zero."
+    found = {
+        m: [results.scalars(d, m, "coef_exact") for d in CLASSIFICATION] for m in SHOWN
+    }
+    if not any(found["nimo"]):
+        return Verdict(claim, None)
+    holds = all(mean_of(v) > 0.5 for v in found["nimo"] if v)
+    evidence = ", ".join(
+        f"{name_of(m)} {' '.join(share(v) for v in values)}"
+        for m, values in found.items()
+        if any(values)
+    )
+    return Verdict(claim, holds, f"seeds with exactly the true support {evidence}")
 
 
 def sign_verdict(results: Results) -> Verdict:

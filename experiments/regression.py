@@ -26,15 +26,17 @@ PAPER = {
     "nimo": (0.024, 0.197, 0.380),
 }
 NOTES = (
-    "Where a method stays behind its figure in the paper: the paper draws each setting "
-    "once and tests on 100 rows, so its figures have an error of their own that is not "
-    "reported. Its NN has NIMO's layers, hyperbolic tangent and sine, which suit "
-    "setting 2; scikit-learn's has neither the sine nor dropout. IMN was kept at its "
-    "defaults there; here decay and dropout are searched around them, which helps, and "
-    "no choice came near the paper's figures on settings 2 and 3. Of NIMO itself the "
-    "paper leaves width, length of training, noise and grid of penalties open; with "
-    "the l1 penalty that it describes, none of the choices tried reached its figure on "
-    "setting 3. LocalGLMnet has no sparsity and overfits 50 features.",
+    "The noise has a variance of 0.01: no method can do better.",
+    "Where a method stays behind its figure in the paper: the paper reports one number "
+    "without spread and tests on 100 rows, so its figures have an error of their own. "
+    "LassoNet on setting 1 lies within a standard deviation of it. The paper's NN has "
+    "NIMO's layers, with the sine, which suits setting 2, and strong dropout; "
+    "scikit-learn's has neither. IMN was kept at its defaults there; here decay and "
+    "dropout are searched around them, which helps, and no choice came near the "
+    "paper's figures on settings 2 and 3. Of NIMO itself the paper leaves width, "
+    "length of training, noise and grid of penalties open; with the l1 penalty that it "
+    "describes, none of the choices tried reached its figure on setting 3. "
+    "LocalGLMnet has no sparsity and overfits 50 features.",
 )
 SANE = 1.2  # a method may be worse than its figure in the paper by this factor
 
@@ -45,9 +47,11 @@ def render(results: Results) -> Page:
         dataset: {m: results.scalars(dataset, m, "mse") for m in METHODS}
         for dataset in REGRESSION
     }
-    rivals = {d: {m: s[m] for m in (*RIVALS, "nimo")} for d, s in scores.items()}
+    rivals = {d: {m: s[m] for m in PAPER} for d, s in scores.items()}
     verdicts = (
-        judge_first("NIMO in the paper's form beats every rival.", rivals, "nimo"),
+        judge_first(
+            "NIMO beats every rival.", rivals, "nimo", strictly=True, source="paper"
+        ),
         judge_first("sknimo is first or tied for first.", scores, "sknimo"),
         sanity(scores),
     )
@@ -74,7 +78,7 @@ def beside_paper(
         rows.append(tuple(row))
     counts = {len(results.scalars(d, m, figure)) for d in datasets for m in methods}
     title = f"{'Mean squared error' if figure == 'mse' else 'Accuracy'} on 1000 test "
-    title += f"rows, mean ± sd over {max(counts)} seed(s)"
+    title += f"rows, mean ± sd over seeds ({max(counts)})"
     return Table(title, tuple(head), tuple(rows))
 
 
@@ -90,8 +94,8 @@ def sanity(scores: dict[str, dict[str, dict[int, float]]]) -> Verdict:
                 worse.append(f"{where} {show(ours)}, paper {show(figure)}")
     claim = "Every method is as good here as in the paper, within 20 %."
     if not n_known:
-        return Verdict(claim, None)
-    return Verdict(claim, not worse, "; ".join(worse) or "all are")
+        return Verdict(claim, None, source="sknimo")
+    return Verdict(claim, not worse, "; ".join(worse) or "all are", "sknimo")
 
 
 ARTEFACT = Artefact(

@@ -14,14 +14,18 @@ from experiments._measure import measure, shap_values, slopes_at_mean
 from experiments._methods import make_methods
 from experiments._run import Artefact, Cell, Plan, parse_choice, parse_seeds, run
 from experiments._tables import (
+    PARTLY,
     Page,
     Table,
+    compare,
     critical_difference,
-    difference,
+    holm,
     judge_first,
+    judge_pairs,
 )
 from matplotlib.figure import Figure
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from experiments import __main__ as everything
 from experiments import _run as plumbing
@@ -223,11 +227,46 @@ def test_shap_values_are_those_of_shap():
 
 def test_differences_are_paired_by_seed():
     a, b = {0: 1.0, 1: 2.0, 2: 4.0}, {1: 1.5, 2: 3.1, 5: 9.0}
-    gap, p_value = difference(a, b)
-    assert gap == pytest.approx(0.7)
-    assert difference(a, {s: v - 1 for s, v in a.items()}) == (pytest.approx(1), 0)
-    assert difference(a, a) == (0, 1)
-    assert p_value == pytest.approx(stats.ttest_rel([2, 4], [1.5, 3.1]).pvalue)
+    found = compare(a, b)
+    assert found.gap == pytest.approx(0.7)
+    assert (found.ours, found.theirs) == (3, pytest.approx(2.3))
+    shifted = compare(a, {s: v - 1 for s, v in a.items()})
+    assert (shifted.gap, shifted.p_value) == (pytest.approx(1), 0)
+    assert (compare(a, a).gap, compare(a, a).p_value) == (0, 1)
+    oracle = stats.ttest_rel([2, 4], [1.5, 3.1]).pvalue
+    assert found.p_value == pytest.approx(oracle)
+
+
+def test_splits_that_share_rows_are_told_apart_less_easily():
+    rng = np.random.default_rng(0)
+    a = dict(enumerate(rng.normal(1.0, 1.0, 9)))
+    b = dict.fromkeys(a, 0.0)
+    # Nadeau and Bengio (2003): the variance of the mean is that of one split times
+    # 1/n + n_test/n_train in place of 1/n.
+    values = np.array(list(a.values()))
+    t_value = values.mean() / np.sqrt(values.var(ddof=1) * (1 / 9 + 0.25))
+    oracle = 2 * stats.t.sf(t_value, 8)
+    assert compare(a, b, overlap=0.25).p_value == pytest.approx(oracle)
+    assert compare(a, b).p_value < oracle
+
+
+def test_several_tests_of_a_claim_are_corrected_after_holm():
+    p_values = [0.01, 0.04, 0.03, 0.005]
+    oracle = multipletests(p_values, method="holm")[1]
+    assert holm(p_values) == pytest.approx(oracle)
+    assert holm([0.02, np.nan, 0.9]) == pytest.approx([0.04, np.nan, 0.9], nan_ok=True)
+
+
+def test_a_claim_holds_everywhere_somewhere_or_nowhere():
+    low = {seed: 1 + 0.01 * seed for seed in range(5)}
+    high = {seed: value + 1 for seed, value in low.items()}
+    better, same, worse = (low, high), (low, dict(low)), (high, low)
+    assert judge_pairs("", {"a": better, "b": better}).holds is True
+    assert judge_pairs("", {"a": better, "b": same}).holds == PARTLY
+    assert judge_pairs("", {"a": better, "b": worse}).holds is False
+    assert judge_pairs("", {"a": same}).holds is False
+    assert judge_pairs("", {"a": worse}, larger_is_better=True).holds is True
+    assert judge_pairs("", {"a": ({0: 1.0}, {1: 1.0})}).holds is None
 
 
 def test_a_method_is_first_only_if_no_other_is_clearly_better():
@@ -240,6 +279,10 @@ def test_a_method_is_first_only_if_no_other_is_clearly_better():
     assert judge_first("", {"d": {"us": {}, "them": good}}, "us").holds is None
     scores = {"d": {"us": bad, "them": good}}
     assert judge_first("", scores, "us", larger_is_better=True).holds
+    tied = {"d": {"us": near, "them": good}}
+    assert not judge_first("", tied, "us", strictly=True).holds
+    clear = {"d": {"us": good, "them": bad}}
+    assert judge_first("", clear, "us", strictly=True).holds
 
 
 def test_the_critical_difference_is_the_published_one():
