@@ -274,7 +274,7 @@ LABELS = {
     "lassonet-deep": "LassoNet",
     "ebm": "EBM",
     "lightgbm": "LightGBM",
-    "lightgbm-stopped": "LightGBM, stopped",
+    "lightgbm-stopped": "LightGBM (stopped)",
     "nimo": "NIMO (paper)",
     "nimo-joint": "NIMO by joint descent",
 }

@@ -152,7 +152,7 @@ ERROR_CLAIMS = (
 def verdicts(results: Results) -> tuple[Verdict, ...]:
     def pairs(better: str, worse: str, quantity: str) -> dict:
         return {
-            d: tuple(by_seed(results, d, m, quantity) for m in (better, worse))
+            d: tuple(results.scalars(d, m, quantity) for m in (better, worse))
             for d in REGRESSION
         }
 

@@ -69,13 +69,13 @@ def render(results: Results) -> Page:
 
 
 def notes(results: Results) -> tuple[str, ...]:
-    n_bent = results.scalars("diabetes", "sknimo", "n_members")
+    names = results.names("diabetes", "input_norm")
+    read = results.table("diabetes", "sknimo", "input_norm", names)
     linear = ""
-    if n_bent:
-        n_linear = sum(value == 0 for value in n_bent.values())
+    if len(read):
         linear = (
-            f" On diabetes sknimo returned the plain linear model in {n_linear} of "
-            f"{len(n_bent)} splits."
+            " On diabetes sknimo returned the plain linear model in "
+            f"{int((read == 0).all(axis=1).sum())} of {len(read)} splits."
         )
     return (
         "The paper shows these results as box plots without numbers. `superconduct` is "
@@ -83,10 +83,26 @@ def notes(results: Results) -> tuple[str, ...]:
         "batches or a network per feature, and LightGBM without early stopping were "
         "not run on it. Of NIMO in the paper's form tables of more than 20,000 numbers "
         "see two pairs of penalties, small ones nine." + linear,
-        "On superconductivity with its 81 features, many of them nearly collinear, no "
-        "coefficient of sknimo should be read: all features are kept, effects at the "
-        "mean are many times larger than the target's spread, and their signs change "
-        "from split to split.",
+        *collinear_note(results),
+    )
+
+
+def collinear_note(results: Results) -> tuple[str, ...]:
+    """Coefficients of superconduct, whose features are nearly collinear."""
+    names = results.names("superconduct", "scaled_effect")
+    effects = results.table("superconduct", "sknimo", "scaled_effect", names)
+    if len(effects) < 2:
+        return ()
+    variance = mean_of(results.scalars("superconduct", "sknimo", "variance"))
+    signs = np.sign(effects)
+    n_turning = int(((signs > 0).any(axis=0) & (signs < 0).any(axis=0)).sum())
+    largest = float(np.abs(effects).max(axis=1).mean() / np.sqrt(variance))
+    return (
+        "Many of the features of `superconduct` are nearly collinear, and coefficients "
+        "of sknimo there are not to be read: of "
+        f"{len(names)} features {show(float((effects != 0).sum(axis=1).mean()))} are "
+        f"kept, the largest effect per sd is {show(largest)} times the standard "
+        f"deviation of the target, and {n_turning} change sign between splits.",
     )
 
 
