@@ -30,8 +30,8 @@ NOTES = (
     "*Lasso* is logistic regression with an l1 penalty. The paper tests on 100 rows, "
     "which leaves a standard error of 0.03 to 0.05, and its 0.92 on class1 lies above "
     "the best possible. On class2 all methods stay behind its figures by more than "
-    "that, except Lasso; 300 rows of labels say little there, and the paper does not "
-    "say how its single sample was drawn.",
+    "that, except Lasso; 300 labels say little there, and the paper reports one number "
+    "without spread.",
 )
 SHOWN = ("lasso", "nimo", "sknimo")
 N_SHOWN = 10
