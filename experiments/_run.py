@@ -123,6 +123,12 @@ class Results:
         found = self.items(dataset, method, quantity)
         return {seed: by_item[""] for seed, by_item in sorted(found.items())}
 
+    def relative_cpu(self, dataset: str, method: str) -> dict[int, float]:
+        """Processor times in units of a fixed piece of work, by seed."""
+        cpu = self.scalars(dataset, method, "cpu")
+        unit = self.scalars(dataset, method, "yardstick")
+        return {seed: cpu[seed] / unit[seed] for seed in cpu}
+
     def table(
         self, dataset: str, method: str, quantity: str, names: Sequence[str]
     ) -> np.ndarray:

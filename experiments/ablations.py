@@ -17,6 +17,7 @@ from experiments._tables import (
     Table,
     Verdict,
     judge_pairs,
+    show,
     spread,
 )
 from experiments.first_layer import shares_by_seed
@@ -69,7 +70,25 @@ def render(results: Results) -> Page:
         figures["First layer on setting 1, seed 0; colours scaled within a panel"] = (
             draw_layers(results)
         )
-    return Page((table,), figures, verdicts(results))
+    return Page((table,), figures, verdicts(results), notes(results))
+
+
+def notes(results: Results) -> tuple[str, ...]:
+    words = (
+        "The paper removes the group penalty on setting 1 alone, where its claims "
+        "about it are judged. Verdicts are on all seeds that two variants share.",
+    )
+    ratios = []
+    for dataset in REGRESSION:
+        joint = results.relative_cpu(dataset, "nimo-joint")
+        ours = results.relative_cpu(dataset, "nimo")
+        ratios += [joint[seed] / ours[seed] for seed in joint.keys() & ours.keys()]
+    if ratios:
+        words += (
+            f"Joint gradient descent took {show(float(np.median(ratios)))} times the "
+            f"processor time of elimination (median over {len(ratios)} pairs of fits).",
+        )
+    return words
 
 
 def by_seed(
@@ -125,7 +144,11 @@ PAPER_CLAIMS = (
         "nimo",
         "nimo-no-group",
     ),
-    ("Sub-l1 shrinks the coefficients less than l1.", "nimo-sub-l1", "nimo"),
+    (
+        "Coefficients under sub-l1 are nearer to the truth than under l1.",
+        "nimo-sub-l1",
+        "nimo",
+    ),
 )
 ERROR_CLAIMS = (
     (
@@ -134,14 +157,19 @@ ERROR_CLAIMS = (
         "nimo-no-group",
         "paper",
     ),
-    ("Elimination beats joint gradient descent.", "nimo", "nimo-joint", "paper"),
+    (
+        "Elimination has a smaller error than joint gradient descent.",
+        "nimo",
+        "nimo-joint",
+        "paper",
+    ),
     ("The position code lowers the error.", "nimo", "nimo-no-code", "sknimo"),
     ("Noise lowers the error.", "nimo", "nimo-no-noise", "sknimo"),
     ("The relaxed refit lowers the error.", "sknimo", "sknimo-no-relax", "sknimo"),
     ("Averaging restarts lowers the error.", "sknimo", "sknimo-one-member", "sknimo"),
     ("sknimo beats the paper's form.", "sknimo", "nimo", "sknimo"),
     (
-        "sknimo beats the paper's form on the training rows of the latter.",
+        "sknimo on the 200 training rows alone beats the paper's form.",
         "sknimo-train",
         "nimo",
         "sknimo",
@@ -151,9 +179,11 @@ ERROR_CLAIMS = (
 
 def verdicts(results: Results) -> tuple[Verdict, ...]:
     def pairs(better: str, worse: str, quantity: str) -> dict:
+        # The paper removes the group penalty on setting 1 alone.
+        datasets = REGRESSION[:1] if worse == "nimo-no-group" else REGRESSION
         return {
             d: tuple(results.scalars(d, m, quantity) for m in (better, worse))
-            for d in REGRESSION
+            for d in datasets
         }
 
     found = [
@@ -163,7 +193,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     found.append(
         judge_pairs(
             "Without masking the first layer is less distinct (share of its weight on "
-            "features that truly bend others).",
+            "features of the formula).",
             {
                 d: tuple(true_shares(results, d, m) for m in ("nimo", "nimo-no-mask"))
                 for d in REGRESSION
@@ -178,7 +208,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
 
 
 def true_shares(results: Results, dataset: str, method: str) -> dict[int, float]:
-    """Share of the first layer's weight on features that truly bend others, by seed."""
+    """Share of the first layer's weight on features of the formula, by seed."""
     return shares_by_seed(results, dataset, method, range(SEEDS["nimo"]))
 
 

@@ -28,10 +28,10 @@ PAPER = {
 BAYES = (0.895, 0.988, 0.990)
 NOTES = (
     "*Lasso* is logistic regression with an l1 penalty. The paper tests on 100 rows, "
-    "which leaves a standard error of 0.03 to 0.05, and its 0.92 on class1 lies above "
-    "the best possible. On class2 all methods stay behind its figures by more than "
-    "that, except Lasso; 300 labels say little there, and the paper reports one number "
-    "without spread.",
+    "which leaves a standard error of 0.03 to 0.05; its 0.92 on class1 lies above the "
+    "best possible, as chance allows. On class2 every method that has a figure in the "
+    "paper, except Lasso, stays behind it by more than that; 300 labels say little "
+    "there, and the paper reports one number without spread.",
 )
 SHOWN = ("lasso", "nimo", "sknimo")
 N_SHOWN = 10

@@ -29,7 +29,8 @@ def render(results: Results) -> Page:
         rows.append(tuple(row))
     table = Table(
         "Seeds in which the network reads exactly the features that bend others, share "
-        "of the first layer's weight on these, and share of these that is read",
+        "of the first layer's weight on features of the formula, and share of those "
+        "that bend others which is read",
         ("method", *DATASETS),
         tuple(rows),
     )
@@ -51,13 +52,18 @@ def render(results: Results) -> Page:
 def shares_by_seed(
     results: Results, dataset: str, method: str, seeds: Iterable[int] | None = None
 ) -> dict[int, float]:
-    """Weight on the features that truly bend another, as a share of all."""
+    """Weight on the features of the formula, as a share of all.
+
+    Not only of those that bend another there, since a product can be written
+    otherwise.
+    """
     truth = simulate(dataset, 0)
+    named = {*truth.modulating, *truth.active}
     found = {}
     for seed, norms in results.items(dataset, method, "input_norm").items():
         total = sum(norms.values())
         if total > 0 and (seeds is None or seed in seeds):
-            on_true = sum(norms[truth.names[j]] for j in truth.modulating)
+            on_true = sum(norms[truth.names[j]] for j in named)
             found[seed] = on_true / total
     return found
 
@@ -120,9 +126,9 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
             Verdict(
                 claim,
                 all(fine) or (PARTLY if any(fine) else False),
-                "share of the weight on true modifiers, and share of these that is "
-                f"read: {text}; exactly those in {int(sum(exact))} of {len(exact)} "
-                "fits",
+                "share of the weight on features of the formula, and share of those "
+                f"that bend others which is read: {text}; exactly the latter in "
+                f"{int(sum(exact))} of {len(exact)} fits",
                 source,
             )
         )

@@ -32,10 +32,11 @@ def render(results: Results) -> Page:
         tuple(rows),
     )
     note = (
-        "The data do not determine how a product is split between the coefficients of "
-        "its features; the paper's measure depends on the split, `bend` does not. An "
-        "l1 penalty on bare coefficients adds to it: coefficients shrink and `1 + g` "
-        "grows in return."
+        "`bend` is the share of a feature's effect that varies from row to row. The "
+        "data do not determine how a product is split between the coefficients of its "
+        "features; the paper's measure depends on the split, `bend` does not. An l1 "
+        "penalty on bare coefficients inflates the paper's measure: coefficients "
+        "shrink and `1 + g` grows in return."
     )
     return Page(
         (table,),

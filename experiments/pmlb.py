@@ -9,6 +9,7 @@ from experiments._data import PMLB
 from experiments._figures import critical_differences
 from experiments._run import Artefact, Plan, Results
 from experiments._tables import (
+    PARTLY,
     Page,
     Table,
     Verdict,
@@ -51,7 +52,8 @@ def render(results: Results) -> Page:
     notes = (
         "The paper counts ten tables, two of which are copies of others, and shows its "
         "errors as a figure without numbers. cpu_small is cpu_act with fewer columns. "
-        "Quick runs cut every table to 500 rows.",
+        "NIMO in the paper's form chooses among two pairs of penalties on all tables "
+        "but pollen, which has nine. Quick runs cut every table to 500 rows.",
     )
     ranked, scores = matrix(results, known)
     left_out = [name_of(m) for m in METHODS if m not in ranked]
@@ -125,14 +127,16 @@ def verdicts(
     )
     found = [Verdict(claim, None)]
     if {"nimo", "sknimo", "mlp"} <= set(known):
-        holds = known["nimo"] > 1.05 * known["mlp"] >= 0.9 * known["sknimo"]
+        misfit = known["nimo"] > 1.05 * known["mlp"]
+        as_good = known["sknimo"] <= 1.05 * known["mlp"]
+        holds = PARTLY if misfit and as_good else False
         evidence = ", ".join(
             f"{name_of(m)} {show(known[m])}"
             for m in ("nimo", "sknimo", "mlp", "lassonet-deep")
             if m in known
         )
-        evidence += "; sknimo, which chooses curves itself, stands for the expansion"
-        found = [Verdict(claim, bool(holds), evidence)]
+        evidence += "; NIMO was not run with an expansion, sknimo chooses its curves"
+        found = [Verdict(claim, holds, evidence)]
     if ranks is not None and "sknimo" in ranks:
         first = min(ranks, key=ranks.get)
         gaps = {m: rank - ranks["sknimo"] for m, rank in ranks.items() if m != "sknimo"}

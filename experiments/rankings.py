@@ -63,9 +63,9 @@ def render(results: Results) -> Page:
         (
             "Ranks are of the mean over splits of the absolute effect per standard "
             "deviation, by central differences at the mean where a model has no such "
-            "parameter. SHAP values are interventional, by 48 permutations with a "
-            "training row as background each. Features with equal values share the "
-            "mean of their ranks.",
+            "parameter. SHAP values are interventional, by 24 random orders and their "
+            "reverses, each pair with one training or validation row as background. "
+            "Features with equal values share the mean of their ranks.",
             *notes,
         ),
     )

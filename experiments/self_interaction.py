@@ -94,7 +94,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
         ),
         Verdict(
             "A basis inside the library removes the limitation.",
-            min(ours.values()) < 1.1 if ours else None,
+            max(ours.values()) < 1.1 if ours else None,
             listed(ours),
             "sknimo",
         ),
