@@ -37,9 +37,7 @@ STEPS = {
     "sknimo-train": "sknimo on the 200 training rows",
     "sknimo": "sknimo",
 }
-OURS = tuple(method for method in STEPS if method.startswith("sknimo"))
-THEIRS = tuple(method for method in STEPS if method not in OURS)
-SEEDS = {"nimo": 5, "sknimo": 10}
+METHODS = tuple(STEPS)
 PICTURED = ("nimo", "nimo-no-mask", "nimo-no-mask-no-code", "nimo-no-group")
 
 
@@ -52,7 +50,7 @@ def render(results: Results) -> Page:
         row = [label]
         for dataset in REGRESSION:
             for quantity in ("mse", "coef_rmse"):
-                values = by_seed(results, dataset, method, quantity)
+                values = results.scalars(dataset, method, quantity)
                 row.append(spread(list(values.values())))
         rows.append(tuple(row))
     table = Table(
@@ -76,7 +74,7 @@ def render(results: Results) -> Page:
 def notes(results: Results) -> tuple[str, ...]:
     words = (
         "The paper removes the group penalty on setting 1 alone, where its claims "
-        "about it are judged. Verdicts are on all seeds that two variants share.",
+        "about it are judged.",
     )
     ratios = []
     for dataset in REGRESSION:
@@ -91,20 +89,11 @@ def notes(results: Results) -> tuple[str, ...]:
     return words
 
 
-def by_seed(
-    results: Results, dataset: str, method: str, quantity: str
-) -> dict[int, float]:
-    """Values of the seeds that all variants have; other artefacts ran more of some."""
-    values = results.scalars(dataset, method, quantity)
-    n_seeds = SEEDS[method.split("-")[0]]
-    return {seed: value for seed, value in values.items() if seed < n_seeds}
-
-
 def draw_errors(results: Results) -> object:
     figure = panels(len(REGRESSION), width=4.6, height=4.2)
     for k, (ax, dataset) in enumerate(zip(figure.axes, REGRESSION, strict=True)):
         for place, method in enumerate(STEPS):
-            values = list(by_seed(results, dataset, method, "mse").values())
+            values = list(results.scalars(dataset, method, "mse").values())
             if values:
                 colour = colour_of(method)
                 ax.plot(
@@ -195,7 +184,9 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
             "Without masking the first layer is less distinct (share of its weight on "
             "features of the formula).",
             {
-                d: tuple(true_shares(results, d, m) for m in ("nimo", "nimo-no-mask"))
+                d: tuple(
+                    shares_by_seed(results, d, m) for m in ("nimo", "nimo-no-mask")
+                )
                 for d in REGRESSION
             },
             larger_is_better=True,
@@ -207,17 +198,12 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     return tuple(found)
 
 
-def true_shares(results: Results, dataset: str, method: str) -> dict[int, float]:
-    """Share of the first layer's weight on features of the formula, by seed."""
-    return shares_by_seed(results, dataset, method, range(SEEDS["nimo"]))
-
-
 def redundant_inputs(results: Results) -> Verdict:
     claim = "Without the group penalty the network uses x4 and x5 on setting 1."
     parts = {}
     for method in ("nimo", "nimo-no-group"):
         names = results.names("setting1", "input_norm")
-        norms = results.table("setting1", method, "input_norm", names)[: SEEDS["nimo"]]
+        norms = results.table("setting1", method, "input_norm", names)
         if not len(norms):
             return Verdict(claim, None)
         idle = [names.index(name) for name in ("x4", "x5")]
@@ -231,10 +217,7 @@ ARTEFACT = Artefact(
     8,
     "ablations",
     "Ablations",
-    (
-        Plan(REGRESSION, THEIRS, seeds=SEEDS["nimo"], quick_seeds=1),
-        Plan(REGRESSION, OURS, seeds=SEEDS["sknimo"], quick_seeds=1),
-    ),
+    (Plan(REGRESSION, METHODS, seeds=10, quick_seeds=1),),
     render,
 )
 

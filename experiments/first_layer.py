@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from experiments._data import CLASSIFICATION, REGRESSION, simulate
@@ -49,9 +47,7 @@ def render(results: Results) -> Page:
     return Page((table,), figures, verdicts(results), (note,))
 
 
-def shares_by_seed(
-    results: Results, dataset: str, method: str, seeds: Iterable[int] | None = None
-) -> dict[int, float]:
+def shares_by_seed(results: Results, dataset: str, method: str) -> dict[int, float]:
     """Weight on the features of the formula, as a share of all.
 
     Not only of those that bend another there, since a product can be written
@@ -62,7 +58,7 @@ def shares_by_seed(
     found = {}
     for seed, norms in results.items(dataset, method, "input_norm").items():
         total = sum(norms.values())
-        if total > 0 and (seeds is None or seed in seeds):
+        if total > 0:
             on_true = sum(norms[truth.names[j]] for j in named)
             found[seed] = on_true / total
     return found
