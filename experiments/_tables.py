@@ -18,6 +18,7 @@ LEVEL = 0.05
 # Test rows over rows fitted, 20/80; 20/60 for methods that only validate on the rest.
 SPLIT_OVERLAP = 0.25
 PARTLY: Literal["partly"] = "partly"
+Source = Literal["paper", "sknimo"]  # whose claim is judged
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Verdict:
     claim: str
     holds: bool | None | Literal["partly"]
     evidence: str = ""
-    source: Literal["paper", "sknimo"] = "paper"  # whose claim it is
+    source: Source = "paper"
 
     def markdown(self) -> str:
         head = f"- {self.source.replace('paper', 'Paper')}: *{self.claim}*"
@@ -171,7 +172,7 @@ def judge_pairs(
     *,
     larger_is_better: bool = False,
     overlap: float = 0.0,
-    source: Literal["paper", "sknimo"] = "paper",
+    source: Source = "paper",
 ) -> Verdict:
     """Whether the first of each pair is better than the second, by data set.
 
@@ -226,7 +227,7 @@ def judge_first(
     larger_is_better: bool = False,
     strictly: bool = False,
     overlap: float = 0.0,
-    source: Literal["paper", "sknimo"] = "sknimo",
+    source: Source = "sknimo",
 ) -> Verdict:
     """Whether a method is first, or tied with the first, on every data set.
 
@@ -278,6 +279,11 @@ LABELS = {
     "nimo": "NIMO (paper)",
     "nimo-joint": "NIMO by joint descent",
 }
+
+
+def source_of(method: str) -> Source:
+    """Whose claim it is that this form of NIMO does well."""
+    return "sknimo" if method.startswith("sknimo") else "paper"
 
 
 def name_of(method: str) -> str:

@@ -20,7 +20,7 @@ from experiments._tables import (
     show,
     spread,
 )
-from experiments.first_layer import shares_by_seed
+from experiments.first_layer import mean_shares, shares_by_seed
 
 STEPS = {
     "nimo": "NIMO (paper)",
@@ -207,7 +207,7 @@ def redundant_inputs(results: Results) -> Verdict:
         if not len(norms):
             return Verdict(claim, None)
         idle = [names.index(name) for name in ("x4", "x5")]
-        parts[method] = float(np.mean(norms[:, idle].sum(axis=1) / norms.sum(axis=1)))
+        parts[method] = float(mean_shares(norms)[idle].sum())
     holds = parts["nimo-no-group"] > 0.1 > parts["nimo"]
     evidence = ", ".join(f"{STEPS[m]} {value:.0%}" for m, value in parts.items())
     return Verdict(claim, holds, f"their share of the first layer: {evidence}")

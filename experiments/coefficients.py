@@ -13,6 +13,7 @@ from experiments._tables import (
     mean_of,
     name_of,
     show,
+    source_of,
     spread,
 )
 
@@ -77,7 +78,8 @@ def share(by_seed: dict[int, float]) -> str:
 
 def verdicts(results: Results) -> tuple[Verdict, ...]:
     found = []
-    for method, source in (("nimo", "paper"), ("sknimo", "sknimo")):
+    for method in ("nimo", "sknimo"):
+        source = source_of(method)
         linear = results.scalars("setting4", method, "coef_rmse")
         found.append(
             Verdict(

@@ -7,7 +7,15 @@ import numpy as np
 from experiments._data import CLASSIFICATION, REGRESSION, simulate
 from experiments._figures import heat, panels
 from experiments._run import Artefact, Plan, Results
-from experiments._tables import PARTLY, Page, Table, Verdict, mean_of, name_of
+from experiments._tables import (
+    PARTLY,
+    Page,
+    Table,
+    Verdict,
+    mean_of,
+    name_of,
+    source_of,
+)
 from experiments.coefficients import share
 
 DATASETS = (*REGRESSION, *CLASSIFICATION)
@@ -68,6 +76,12 @@ def true_share(results: Results, dataset: str, method: str) -> float:
     return mean_of(shares_by_seed(results, dataset, method))
 
 
+def mean_shares(norms: np.ndarray) -> np.ndarray:
+    """Shares of each row's sum, mean over rows; a row of zeros counts 0, (p,)."""
+    total = norms.sum(axis=1, keepdims=True)
+    return (norms / np.where(total > 0, total, 1.0)).mean(axis=0)
+
+
 def recall(results: Results, dataset: str, method: str) -> float:
     """How many of the features that truly bend another are read."""
     truth = simulate(dataset, 0)
@@ -102,7 +116,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     for method in METHODS:
         known = [d for d in DATASETS if results.items(d, method, "input_norm")]
         claim = f"The features that {name_of(method)} reads are those that matter."
-        source = "paper" if method == "nimo" else "sknimo"
+        source = source_of(method)
         if not known:
             found.append(Verdict(claim, None, source=source))
             continue

@@ -6,7 +6,15 @@ import numpy as np
 
 from experiments._figures import colour_of, panels, scatter
 from experiments._run import Artefact, Plan, Results
-from experiments._tables import Page, Table, Verdict, name_of, show, spread
+from experiments._tables import (
+    Page,
+    Table,
+    Verdict,
+    name_of,
+    show,
+    source_of,
+    spread,
+)
 
 METHODS = ("nimo", "sknimo")
 ACTIVE = ("x1", "x2", "x3")
@@ -71,7 +79,7 @@ def draw(results: Results, dataset: str, method: str, other: str) -> object:
 def verdicts(results: Results) -> tuple[Verdict, ...]:
     found = []
     for method in METHODS:
-        source = "paper" if method == "nimo" else "sknimo"
+        source = source_of(method)
         values = results.table("setting1", method, "agreement", ACTIVE)
         if len(values):
             worst = np.nanmean(values, axis=0).min()

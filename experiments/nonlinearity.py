@@ -6,7 +6,15 @@ import numpy as np
 
 from experiments._figures import add_key, colour_of, panels, say
 from experiments._run import Artefact, Plan, Results
-from experiments._tables import Page, Table, Verdict, name_of, show, spread
+from experiments._tables import (
+    Page,
+    Table,
+    Verdict,
+    name_of,
+    show,
+    source_of,
+    spread,
+)
 from experiments.real import SMALL
 
 METHODS = ("nimo", "sknimo")
@@ -116,7 +124,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
                 f"{name_of(method)} is bent more on Boston than on diabetes.",
                 all(holds) if holds else None,
                 "; ".join(parts),
-                "paper" if method == "nimo" else "sknimo",
+                source_of(method),
             )
         )
     return tuple(found)

@@ -20,7 +20,8 @@ from experiments._tables import (
     show,
     spread,
 )
-from experiments.regression import RIVALS
+from experiments.first_layer import mean_shares
+from experiments.regression import PAPER, RIVALS
 
 SMALL = ("diabetes", "boston")
 DATASETS = (*SMALL, "superconduct")
@@ -43,7 +44,6 @@ BIG_METHODS = (
     "sknimo",
     "sknimo-lines",
 )
-PAPER_RIVALS = ("lasso", "mlp", "nam", "imn", "lassonet-deep")
 SHOWN = ("lasso", "nimo", "sknimo")
 N_SHOWN = 20  # features of superconduct
 
@@ -63,8 +63,8 @@ def render(results: Results) -> Page:
     title = f"Test mean squared error, mean ± sd over splits ({counts})"
     return Page(
         (Table(title, ("method", *DATASETS), tuple(rows)),),
-        figures(results, METHODS),
-        verdicts(results, METHODS),
+        figures(results),
+        verdicts(results),
         notes(results),
     )
 
@@ -111,13 +111,13 @@ def scores(results: Results, dataset: str, method: str) -> dict[int, float]:
     return results.scalars(dataset, method, "mse")
 
 
-def figures(results: Results, order: tuple[str, ...]) -> dict[str, object]:
+def figures(results: Results) -> dict[str, object]:
     known = results.datasets(DATASETS)
     if not known:
         return {}
     errors = panels(len(known), width=4.8, height=4.0)
     for ax, dataset in zip(errors.axes, known, strict=True):
-        values = {m: list(scores(results, dataset, m).values()) for m in order}
+        values = {m: list(scores(results, dataset, m).values()) for m in METHODS}
         boxes(ax, {m: v for m, v in values.items() if v})
         ax.set_title(dataset)
         ax.set_xlabel("test mean squared error")
@@ -170,22 +170,13 @@ def first_layers(results: Results, known: list[str]) -> object:
     return figure
 
 
-def mean_shares(norms: np.ndarray) -> np.ndarray:
-    """Shares of the first layer, mean over splits; one that reads nothing counts 0."""
-    total = norms.sum(axis=1, keepdims=True)
-    return (norms / np.where(total > 0, total, 1.0)).mean(axis=0)
-
-
-def verdicts(results: Results, order: tuple[str, ...]) -> tuple[Verdict, ...]:
+def verdicts(results: Results) -> tuple[Verdict, ...]:
     by_method = {
-        d: {m: scores(results, d, m) for m in order if m != "sknimo-lines"}
+        d: {m: scores(results, d, m) for m in METHODS if m != "sknimo-lines"}
         for d in DATASETS
     }
-    # The rivals of the paper, to judge its claims.
-    theirs = {
-        d: {m: found[m] for m in (*PAPER_RIVALS, "nimo")}
-        for d, found in by_method.items()
-    }
+    # The methods of the paper, to judge its claims.
+    theirs = {d: {m: found[m] for m in PAPER} for d, found in by_method.items()}
 
     def first(dataset: str) -> Verdict:
         claim = f"sknimo is first or tied for first on {dataset}."
@@ -268,11 +259,8 @@ def feature_b(results: Results) -> tuple[Verdict, ...]:
         for quantity, shares in (("scaled_effect", size), ("input_norm", weight)):
             names = results.names("boston", quantity)
             values = np.abs(results.table("boston", method, quantity, names))
-            values = values[values.sum(axis=1) > 0]
-            if len(values):
-                shares[method] = float(
-                    (values[:, names.index("B")] / values.sum(axis=1)).mean()
-                )
+            if values.any():
+                shares[method] = float(mean_shares(values)[names.index("B")])
     if not {"lasso", "nimo"} <= set(size):
         return tuple(Verdict(claim, None) for claim in claims)
 

@@ -7,7 +7,16 @@ import numpy as np
 from experiments._data import simulate
 from experiments._figures import add_key, colour_of, dots, panels
 from experiments._run import Artefact, Plan, Results
-from experiments._tables import Page, Table, Verdict, mean_of, name_of, show, spread
+from experiments._tables import (
+    Page,
+    Table,
+    Verdict,
+    mean_of,
+    name_of,
+    show,
+    source_of,
+    spread,
+)
 from experiments.coefficients import share
 
 METHODS = ("lasso", "nimo", "sknimo")
@@ -115,7 +124,7 @@ def curve_of(results: Results, method: str, quantity: str, prefix: str) -> np.nd
 def verdicts(results: Results) -> tuple[Verdict, ...]:
     found = []
     for method in NIMO:
-        source = "paper" if method == "nimo" else "sknimo"
+        source = source_of(method)
         exact = results.scalars("setting0", method, "coef_exact")
         inputs = results.scalars("setting0", method, "inputs_exact")
         norms = results.table("setting0", method, "input_norm", NAMES)
