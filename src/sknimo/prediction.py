@@ -31,8 +31,8 @@ import torch
 from torch import Tensor
 
 from sknimo.features import Basis, FeatureMap, Linear
+from sknimo.machine import run_alone
 from sknimo.network import NetworkSpec, Weights, unpack
-from sknimo.workers import run_alone
 
 # Activations of one layer in a tile; two layers take half a megabyte.
 TILE_SIZE = 2**15

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 
 import sknimo
-import sknimo.estimators._batches as batches
+import sknimo.search._batches as batches
 from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sknimo import NIMORegressorCV
-from sknimo.estimators._blend import (
+from sknimo.search._blend import (
     Fit,
     Part,
     average,
@@ -21,7 +21,7 @@ from sknimo.estimators._blend import (
     straight_columns,
     without_curves,
 )
-from sknimo.estimators._verdict import HeldOut, judge
+from sknimo.search._verdict import HeldOut, judge
 from sknimo.solver import Coefficients
 
 N_ROWS = 60

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-import sknimo.estimators._models
+import sknimo.estimators._plain
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.datasets import make_nimo_regression
 
@@ -132,7 +132,7 @@ class TestInterruption:
         def stop(*args, **kwargs):
             raise KeyboardInterrupt
 
-        return lambda: monkeypatch.setattr(sknimo.estimators._models, "solve", stop)
+        return lambda: monkeypatch.setattr(sknimo.estimators._plain, "solve", stop)
 
     @pytest.mark.parametrize("family", ["gaussian", "binomial"])
     def test_an_interrupted_fit_leaves_the_previous_one(self, family, interrupt):

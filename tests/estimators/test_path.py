@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from sknimo.estimators._folds import Fold
-from sknimo.estimators._path import fit_path, glm_path, largest_alpha, path_loss
+from sknimo.training._folds import Fold
+from sknimo.search._path import fit_path, glm_path, largest_alpha, path_loss
 from sknimo.families import FAMILIES
 
 SAME_ATOL = 1e-8  # blocks change the order of sums alone

@@ -6,7 +6,7 @@ import torch
 
 from sknimo import NIMOClassifierCV, NIMORegressorCV
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._reference import movable_features
+from sknimo.search._reference import movable_features
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.network import init_params, make_spec

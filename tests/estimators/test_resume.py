@@ -25,11 +25,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit
 
-import sknimo.estimators._batches as batches
+import sknimo.search._batches as batches
 from sknimo import CheckpointError, NIMOClassifierCV, NIMORegressorCV
 from sknimo.checkpoint import Checkpoint, pack_record, unpack_record
-from sknimo.estimators._path import GlmPath
-from sknimo.estimators._resume import TaskStore
+from sknimo.search._path import GlmPath
+from sknimo.training._stores import TaskStore
 from sknimo.solver import Coefficients, EvidenceState
 from sknimo.solver._evidence import _Member
 

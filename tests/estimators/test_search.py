@@ -38,16 +38,16 @@ from sklearn.model_selection import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-import sknimo.estimators._blend as blend_module
-import sknimo.estimators._path as path_module
-import sknimo.estimators._restarts as restarts_module
-import sknimo.estimators._runner as runner_module
-import sknimo.estimators._verdict as verdict_module
+import sknimo.search._blend as blend_module
+import sknimo.search._path as path_module
+import sknimo.search._restarts as restarts_module
+import sknimo.search._runner as runner_module
+import sknimo.search._verdict as verdict_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV, SeparationWarning
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._folds import Fold, _random_folds, make_folds
-from sknimo.estimators._path import RELAXATION, fit_path, largest_alpha
-from sknimo.estimators._restarts import (
+from sknimo.training._folds import Fold, _random_folds, make_folds
+from sknimo.search._path import RELAXATION, fit_path, largest_alpha
+from sknimo.search._restarts import (
     EVIDENCE_MARGIN,
     MEMBER_SHARE,
     SearchResult,
@@ -55,8 +55,8 @@ from sknimo.estimators._restarts import (
     keep_stable,
     loose_members,
 )
-from sknimo.estimators._runner import Runner, Task
-from sknimo.estimators._verdict import (
+from sknimo.search._runner import Runner, Task
+from sknimo.search._verdict import (
     TINY_GAIN,
     Verdict,
     eta_losses,

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 from sknimo.estimators import _batches, _folds, _search, _streams
-from sknimo.estimators._folds import number_folds
+from sknimo.training._folds import number_folds
 from sknimo.exceptions import CheckpointError
 
 # Blocks change the order of sums alone, but the network is one of single precision.

@@ -761,8 +761,8 @@ class TestAuto:
 
     @pytest.mark.parametrize("max_lines", [4, 100])
     def test_many_features_compete_for_curves(self, max_lines, monkeypatch):
-        monkeypatch.setattr("sknimo.estimators._curves.MAX_CURVES", 3)
-        monkeypatch.setattr("sknimo.estimators._curves.MAX_LINES", max_lines)
+        monkeypatch.setattr("sknimo.training._curves.MAX_CURVES", 3)
+        monkeypatch.setattr("sknimo.training._curves.MAX_LINES", max_lines)
         X, y = self.curved()
         rng = np.random.default_rng(3)
         wide = np.column_stack([rng.normal(size=(len(X), 6)), X])

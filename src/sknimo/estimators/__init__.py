@@ -1,8 +1,8 @@
 """The scikit-learn surface."""
 
 from sknimo.estimators._load import load
-from sknimo.estimators._models import NIMOClassifier, NIMORegressor
-from sknimo.estimators._search_models import NIMOClassifierCV, NIMORegressorCV
+from sknimo.estimators._plain import NIMOClassifier, NIMORegressor
+from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV
 from sknimo.rows import RowBlocks
 
 __all__ = [

@@ -7,33 +7,21 @@ interrupted or failed fit leaves the previous one in place.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sknimo.estimators._curves import choose_curves
-from sknimo.estimators._data import (
-    Target,
-    TrainingSet,
-    certain,
-    check_domain,
-    check_option,
-    merge_rows,
-    read_offset,
-    read_weight,
-)
+from sknimo.estimators._explaining import Explainable
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
-from sknimo.estimators._streams import StreamOptions, TargetReader
-from sknimo.estimators._threads import torch_threads
-from sknimo.explain import Explainable, describe_training
+from sknimo.explain import describe_training
 from sknimo.families import Family
 from sknimo.features import (
     FeatureMap,
@@ -48,11 +36,31 @@ from sknimo.features import (
     has_columns,
     read_table,
 )
+from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
-from sknimo.network import NetworkSpec, make_spec
+from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
-
-DeviceName = Literal["auto", "cpu", "cuda"]
+from sknimo.training import (
+    StreamedSet,
+    StreamOptions,
+    Target,
+    TargetReader,
+    TaskStore,
+    TrainingSet,
+    check_domain,
+    check_option,
+    choose_curves,
+    describe_stream,
+    is_separated,
+    judge_rows,
+    merge_rows,
+    open_store,
+    read_offset,
+    read_stream,
+    read_weight,
+    state_network,
+    state_problem,
+)
 
 MIN_SAMPLES = 3
 # Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
@@ -63,26 +71,28 @@ GPU_SHARE = 0.5
 class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
+    basis: Any
+    categorical: Any
+    reference: Any
+    missing: str
+    handle_unknown: str
+    input_scaling: str
+    clip_inputs: bool
+    position_code: str
+    max_iter: int
+    device: str
+    batch_size: Any
+    memory_budget: Any
+    checkpoint: Any
+    verbose: bool
+    random_state: Any
     model_: FittedModel
 
-    def __init__(
-        self,
-        *,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "standard",
-        clip_inputs: bool = False,
-    ) -> None:
-        self.basis = basis
-        self.categorical = categorical
-        self.reference = reference
-        self.missing = missing
-        self.handle_unknown = handle_unknown
-        self.input_scaling = input_scaling
-        self.clip_inputs = clip_inputs
+    def _take_params(self, given: Mapping[str, Any]) -> None:
+        """Keep what a constructor was given, as it was given."""
+        for name, value in given.items():
+            if name != "self":
+                setattr(self, name, value)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -129,6 +139,37 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     @abstractmethod
     def _target_reader(self) -> TargetReader:
         """The same for targets that come in blocks."""
+
+    @contextmanager
+    def _read_rows(
+        self, rows: RowBlocks | None, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> Iterator[TrainingSet | StreamedSet]:
+        """Validated rows of a table in memory, or of blocks, which are put on disk."""
+        family = self._family()
+        if rows is None:
+            yield self._read_training_set(X, y, sample_weight, offset, family)
+            return
+        how = self._stream_options()
+        with read_stream(rows, self._target_reader(), family, how) as (data, schema):
+            self._learn_names(schema)
+            yield data
+
+    def _state_problem(
+        self, data: TrainingSet | StreamedSet, hidden: Any, mask: bool = True
+    ) -> Problem:
+        """The rows as tensors, with the network that will see them."""
+        widths = int(hidden[0]), int(hidden[1])
+        spec = state_network(data.features, widths, self.position_code, mask)
+        return state_problem(data, self._family(), spec, choose_device(self.device))
+
+    def _open_store(
+        self, data: TrainingSet | StreamedSet, problem: Problem
+    ) -> tuple[TaskStore, np.random.RandomState]:
+        """Where the fit keeps its states, and the source of its seeds."""
+        params = self.get_params(deep=False)
+        store = open_store(self.checkpoint, data, problem, params)
+        given = self.random_state
+        return store, store.random(check_random_state(given), given is not None)
 
     def _read_training_set(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, family: Family
@@ -206,7 +247,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
         )
 
-    def _stream_options(self, memory_budget: float, checkpoint: Any) -> StreamOptions:
+    def _stream_options(self) -> StreamOptions:
         """How blocks of rows are to be read."""
         check_option("missing", self.missing, ("error", "indicator"))
         check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
@@ -216,8 +257,8 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             self.missing == "indicator",
             self._apply_formula,
             self._check_n_samples,
-            memory_budget,
-            checkpoint is not None,
+            self._budget(),
+            self.checkpoint is not None,
         )
 
     def _learn_names(self, schema: TableSchema) -> None:
@@ -256,7 +297,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         check_finite(table, self._names(table.shape[1]), missing)
         return Table(table, read.levels)
 
-    def _read_table(self, X: Any, reset: bool = False) -> np.ndarray:
+    def _read_table(self, X: Any) -> np.ndarray:
         """Read new rows as the training rows were read."""
         X = self._apply_formula(X)
         features, values = self.model_.features, X
@@ -272,23 +313,38 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             values, dtype=np.float64, ensure_all_finite=False, estimator=self
         )
 
-    def _keep_model(self, model: FittedModel, data: TrainingSet) -> None:
-        """Write the attributes that every fitted estimator has."""
+    def _keep_model(
+        self,
+        model: FittedModel,
+        data: TrainingSet | StreamedSet,
+        problem: Problem,
+        room: float,
+    ) -> bool:
+        """Write the attributes that every fitted estimator has.
+
+        Returns whether the classes are separated. What the summary says of the training
+        rows is kept as facts: the rows themselves are not. Blocks of rows take at most
+        `room` bytes.
+        """
         if data.classes is not None:
             self.classes_ = data.classes
         self._show_model(model)
-        # What the summary says of the training rows, which are not kept themselves.
+        if isinstance(data, StreamedSet):
+            judged = judge_rows(model, data)
+            self._facts = describe_stream(model, data, problem, room, judged)
+            return judged.is_separated(model.family)
         # In units beyond 1e150 squares overflow: infinite there, but no failed fit.
         quiet = np.errstate(over="ignore", invalid="ignore")
-        with torch_threads(len(data.table)), quiet:
+        with torch_threads(data.n_total), quiet:
             self._facts = describe_training(
                 self._explained(),
                 data.table,
                 data.y * data.y_scale + data.y_mean,
                 data.weight,
                 data.offset * data.y_scale,
-                n_samples=len(data.place),
+                n_samples=data.n_samples,
             )
+        return is_separated(model, data)
 
     def _show_model(self, model: FittedModel) -> None:
         """Keep a model and write the attributes that follow from it alone."""
@@ -301,13 +357,13 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self)
-        table = self._read_table(X, reset=False)
-        device = prediction_device(getattr(self, "device", "auto"))
+        table = self._read_table(X)
+        device = prediction_device(self.device)
         return self.model_.eta(table, read_offset(offset, len(table)), device)
 
     def _explained(self) -> FittedModel:
         """The model on the device that predictions are made on."""
-        device = prediction_device(getattr(self, "device", "auto"))
+        device = prediction_device(self.device)
         return self.model_.to(device)
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
@@ -331,7 +387,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
 
     def _budget(self) -> float:
         """Bytes that a fit may take; most of what is free on a GPU."""
-        budget = getattr(self, "memory_budget", "auto")
+        budget = self.memory_budget
         if not isinstance(budget, str):
             return float(budget)
         device = choose_device(self.device)
@@ -356,66 +412,3 @@ def unchanged_on_failure(estimator: BaseNIMO) -> Iterator[None]:
     except BaseException:
         estimator.__dict__ = before
         raise
-
-
-def choose_device(name: str) -> torch.device:
-    """Device by name; "auto" takes a GPU when there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            'device="cuda" but no GPU is available. Use device="auto" to fall back to '
-            "the CPU."
-        )
-    return torch.device(name)
-
-
-def prediction_device(name: str) -> torch.device:
-    """Where to predict: on a GPU only if asked for, and only where there is one.
-
-    With "auto" it would depend on the machine, to the last bits, what a row gets; and a
-    model that was fitted on a GPU is served where there is none.
-    """
-    there = name == "cuda" and torch.cuda.is_available()
-    return torch.device("cuda" if there else "cpu")
-
-
-def state_problem(
-    data: TrainingSet,
-    family: Family,
-    *,
-    hidden: tuple[int, int],
-    position_code: str,
-    mask: bool,
-    device: torch.device,
-) -> Problem:
-    """Tensors of a training set and the network that will see them."""
-    features = data.features
-    spec = state_network(features, hidden, position_code, mask)
-    return Problem.in_memory(
-        terms=torch.as_tensor(features.terms(data.table)),
-        term_feature=torch.as_tensor(features.term_feature),
-        term_group=torch.as_tensor(features.term_group),
-        inputs=torch.as_tensor(features.inputs(data.table)),
-        y=torch.as_tensor(data.y),
-        offset=torch.as_tensor(data.offset),
-        family=family,
-        spec=spec,
-    ).to(device)
-
-
-def state_network(
-    features: FeatureMap, hidden: tuple[int, int], position_code: str, mask: bool
-) -> NetworkSpec:
-    """The network that sees these features."""
-    owner = features.input_feature.tolist()
-    return make_spec(owner, features.n_features, hidden, position_code, mask)
-
-
-def is_separated(model: FittedModel, data: TrainingSet) -> bool:
-    """Whether a binary fit predicts every row with certainty."""
-    if model.family.name != "binomial":
-        return False
-    eta = model.eta(data.table, data.offset)
-    loss = model.family.loss(torch.as_tensor(data.y), torch.as_tensor(eta)).numpy()
-    return certain(float(np.abs(eta).max()), float(loss.max()))

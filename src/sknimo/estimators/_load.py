@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import numpy as np
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.estimators._models import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
 from sknimo.estimators._saving import (
     CERTIFICATE,
     FIXED_ATTRIBUTES,
@@ -19,8 +20,11 @@ from sknimo.estimators._saving import (
     read_param,
     write_facts,
 )
-from sknimo.estimators._search import EvidenceSearch
-from sknimo.estimators._search_models import NIMOClassifierCV, NIMORegressorCV
+from sknimo.estimators._searching import (
+    NIMOClassifierCV,
+    NIMORegressorCV,
+    Searching,
+)
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
 from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
@@ -156,13 +160,15 @@ def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, 
 
 def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None:
     """Small fitted attributes, which differ between plain and searching classes."""
-    searching = isinstance(est, EvidenceSearch)
-    names = SEARCH_ATTRIBUTES if searching else FIXED_ATTRIBUTES
+    names = SEARCH_ATTRIBUTES if isinstance(est, Searching) else FIXED_ATTRIBUTES
     for name, node in zip(names, attributes.fields(*names), strict=True):
         setattr(est, name, READERS[name](node))
-    if searching:
+    if isinstance(est, Searching):
         if certificate.value is not None:
             raise certificate.refuse("null for a search")
+        est.input_precision_ = math.nan
+        if not math.isnan(est.log_evidence_):  # see `_write_attribute`
+            est.input_precision_, est.network_alpha_ = est.network_alpha_, math.nan
         return
     *numbers, status = certificate.fields(*CERTIFICATE, "status")
     values = [number.real() for number in numbers]

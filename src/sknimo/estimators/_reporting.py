@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sknimo.estimators._data import read_labels, read_offset, read_weight
 from sknimo.explain import Summary, TrainingFacts
 from sknimo.model import FittedModel
+from sknimo.training import read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
     from sknimo.report import Fit, Report, Sample
@@ -30,7 +30,7 @@ class Reportable:
 
         def _check_fitted(self) -> None: ...
 
-        def _read_table(self, X: Any, reset: bool = False) -> np.ndarray: ...
+        def _read_table(self, X: Any) -> np.ndarray: ...
 
         def _read_target(self, y: Any) -> Any: ...
 
@@ -83,7 +83,7 @@ class Reportable:
         Report
             Shows itself in notebooks; `save(path)` writes it.
         """
-        from sknimo.estimators._threads import torch_threads
+        from sknimo.machine import torch_threads
         from sknimo.report import render_report
 
         self._check_fitted()

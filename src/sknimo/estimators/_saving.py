@@ -40,7 +40,7 @@ from sknimo.io import (
 from sknimo.model import FittedModel
 
 # Traces of the training, which files leave out.
-LEFT_OUT = ("cv_results_", "history_", "path_", "verdict_")
+LEFT_OUT = ("history_", "path_", "trials_", "verdict_")
 # Small fitted attributes of the plain and of the searching estimators.
 FIXED_ATTRIBUTES = ("n_iter_", "converged_")
 SEARCH_ATTRIBUTES = (
@@ -92,7 +92,7 @@ class Saveable:
 
         The file is replaced as a whole or not at all. It holds neither training rows
         nor code, and anyone's file can be loaded without harm. `history_`,
-        `cv_results_` and `path_` are left out, and parameters that are objects, such
+        `trials_` and `path_` are left out, and parameters that are objects, such
         as a splitter, become their defaults.
 
         Parameters
@@ -158,7 +158,7 @@ def describe_estimator(est: Any) -> Archive:
         "omitted": omitted,
         "named": hasattr(est, "feature_names_in_"),
         "classes": None if classes is None else write_classes(classes),
-        "attributes": {name: _write_scalar(getattr(est, name)) for name in names},
+        "attributes": {name: _write_attribute(est, name) for name in names},
         "certificate": None
         if certificate is None
         else {
@@ -171,7 +171,11 @@ def describe_estimator(est: Any) -> Archive:
     return Archive(content, model.tensors | tensors)
 
 
-def _write_scalar(value: Any) -> Any:
+def _write_attribute(est: Any, name: str) -> Any:
+    """A small number; the first layer's figure is the one that the search has."""
+    value = getattr(est, name)
+    if name == "network_alpha_" and math.isnan(value):
+        value = est.input_precision_
     if isinstance(value, bool | np.bool_):
         return bool(value)
     return int(value) if isinstance(value, Integral) else write_real(value)

@@ -12,7 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.estimators._data import (
+from sknimo.families import Family, get_family
+from sknimo.training import (
+    LabelReader,
+    NumberReader,
     Target,
     check_classes,
     check_option,
@@ -20,8 +23,6 @@ from sknimo.estimators._data import (
     read_numeric_target,
     read_weight,
 )
-from sknimo.estimators._streams import LabelReader, NumberReader
-from sknimo.families import Family, get_family
 
 REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
 

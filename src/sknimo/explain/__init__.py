@@ -1,7 +1,7 @@
 """Explain a fitted model: effects, contributions, interactions, summary.
 
 Everything here is a function of a `FittedModel` and a numeric table, and returns a
-frozen record; `Explainable` offers the same as methods of an estimator. What a number
+frozen record; estimators offer the same as methods. What a number
 means, and which numbers belong to the fitted function alone, is said in
 `docs/explanations.md`.
 """
@@ -22,7 +22,6 @@ from sknimo.explain._local import (
     local_coefficients,
     local_values,
 )
-from sknimo.explain._mixin import Explainable
 from sknimo.explain._price import (
     Price,
     TrainingFacts,
@@ -47,7 +46,6 @@ __all__ = [
     "CorrectionCurve",
     "EffectCurve",
     "Effects",
-    "Explainable",
     "Explanation",
     "FirstLayer",
     "Interactions",

@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
-from sknimo.estimators._base import (
-    BaseNIMO,
-    DeviceName,
-    choose_device,
-    is_separated,
-    state_network,
-    state_problem,
-)
-from sknimo.estimators._data import (
-    TrainingSet,
+from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._docs import document
+from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.exceptions import SeparationWarning
+from sknimo.machine import DeviceName
+from sknimo.model import FittedModel
+from sknimo.network import CodeName
+from sknimo.penalties import PenaltyName, make_penalty
+from sknimo.solver import Members, Options, Problem, Solution, Status, solve
+from sknimo.training import (
+    assemble,
     check_batch_size,
     check_budget,
+    check_folder,
     check_number,
     check_option,
     check_widths,
     choose_batch_size,
-)
-from sknimo.estimators._docs import document
-from sknimo.estimators._passes import (
-    CACHE_BYTES,
-    describe_stream,
+    find_rows,
     fit_budget,
     hold_out,
-    judge_rows,
-    open_stream_store,
-    state_stream,
+    state_members,
 )
-from sknimo.estimators._resume import TaskStore, check_folder, open_store
-from sknimo.estimators._streams import StreamedSet, find_rows, read_stream
-from sknimo.estimators._tasks import ClassificationTask, RegressionTask
-from sknimo.exceptions import SeparationWarning
-from sknimo.model import FittedModel
-from sknimo.network import CodeName
-from sknimo.penalties import PenaltyName, make_penalty
-from sknimo.ranks import ALONE, Ranks
-from sknimo.rows import RowBlocks
-from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 
 DtypeName = Literal["float32", "float64"]
 
@@ -79,156 +66,46 @@ class Certificate:
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """What is drawn before a fit to streamed rows."""
-
-    network: int
-    noise: int
-    order: int
-
-
 class FixedPenalties(BaseNIMO):
-    """Parameters and fit of the plain estimators."""
+    """What the plain estimators share: rows in, one solve, attributes out."""
 
-    def __init__(
-        self,
-        *,
-        penalty: str = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool = False,
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "standard",
-        clip_inputs: bool = False,
-    ) -> None:
-        super().__init__(
-            basis=basis,
-            categorical=categorical,
-            reference=reference,
-            missing=missing,
-            handle_unknown=handle_unknown,
-            input_scaling=input_scaling,
-            clip_inputs=clip_inputs,
-        )
-        self.penalty = penalty
-        self.alpha = alpha
-        self.delta = delta
-        self.scale_contributions = scale_contributions
-        self.network_alpha = network_alpha
-        self.hidden = hidden
-        self.noise = noise
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.tol = tol
-        self.patience = patience
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.mask = mask
-        self.position_code = position_code
-        self.warm_start = warm_start
-        self.device = device
-        self.dtype = dtype
-        self.batch_size = batch_size
-        self.memory_budget = memory_budget
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-        self.random_state = random_state
+    penalty: PenaltyName
+    alpha: float
+    delta: float
+    scale_contributions: bool
+    network_alpha: float
+    hidden: tuple[int, int]
+    noise: float
+    learning_rate: float
+    weight_decay: float
+    tol: float
+    patience: int
+    early_stopping: bool
+    validation_fraction: float
+    mask: bool
+    warm_start: bool
+    dtype: DtypeName
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
         self._check_params()
         rows = find_rows(X, y, sample_weight, offset)
-        if rows is not None:
-            return self._fit_rows(rows)
-        family, device = self._family(), choose_device(self.device)
-        data = self._read_training_set(X, y, sample_weight, offset, family)
-        problem = state_problem(
-            data,
-            family,
-            hidden=(int(self.hidden[0]), int(self.hidden[1])),
-            position_code=self.position_code,
-            mask=self.mask,
-            device=device,
-        )
-        params = self.get_params(deep=False)
-        store = open_store(self.checkpoint, problem, data.weight, params)
-        random = store.random(self.random_state)
-        seeds = tuple(random.randint(2**31 - 1, size=1).tolist())
-        options = self._options(int(random.randint(2**31 - 1)), problem.n_rows)
-        if device.type == "cpu":
-            budget = min(options.memory_budget, CACHE_BYTES)
-            options = replace(options, memory_budget=int(budget))
-        held_out = self._hold_out(data, random) if self.early_stopping else None
-        members = self._members(problem, data.weight, held_out, seeds)
-        start = self._warm_network(problem)
-        solution = solve(problem, members, options, start, store.checkpoint)
-        model = assemble_model(data, problem, solution)
-        separated = is_separated(model, data)
-        self._keep_model(model, data)
-        self._keep(solution, separated)
-        return self
-
-    def _fit_rows(self, rows: RowBlocks) -> Self:
-        """The same for rows that come in blocks."""
-        family, device = self._family(), choose_device(self.device)
-        how = self._stream_options(self._budget(), self.checkpoint)
-        with read_stream(rows, self._target_reader(), family, how) as (data, schema):
-            self._learn_names(schema)
-            hidden = (int(self.hidden[0]), int(self.hidden[1]))
-            spec = state_network(data.features, hidden, self.position_code, self.mask)
-            problem = state_stream(data, family, spec, device)
-            params = self.get_params(deep=False)
-            store = open_stream_store(self.checkpoint, data, params, device)
-            draws = self._draw_seeds(store)
-            options = self._options(draws.noise, data.n_total)
-            options = fit_budget(data, problem, options, how.memory_budget)
+        with self._read_rows(rows, X, y, sample_weight, offset) as data:
+            problem = self._state_problem(data, self.hidden, self.mask)
+            store, random = self._open_store(data, problem)
+            seed, noise_seed = (int(random.randint(2**31 - 1)) for _ in range(2))
+            options = self._options(noise_seed, data.n_total)
+            options = fit_budget(data, problem, options, self._budget())
             held_out = None
             if self.early_stopping:
-                held_out = hold_out(data, self.validation_fraction, draws.order)
-            members = self._members(
-                problem, data.weight, held_out, (draws.network,), data.ranks
-            )
+                held_out = hold_out(data, self.validation_fraction, random)
+            members = self._members(problem, data.weight, held_out, seed)
             start = self._warm_network(problem)
             solution = solve(problem, members, options, start, store.checkpoint)
-            model = assemble_model(data, problem, solution)
-            judged = judge_rows(model, data)
-            if data.classes is not None:
-                self.classes_ = data.classes
-            self._show_model(model)
+            model = assemble(data, problem, solution)
             room = options.memory_budget
-            self._facts = describe_stream(model, data, problem, room, judged)
-            self._keep(solution, judged.is_separated(family))
+            separated = self._keep_model(model, data, problem, room)
+            self._keep(solution, separated)
         return self
-
-    def _draw_seeds(self, store: TaskStore) -> Seeds:
-        """Seeds of the first rank: the network's and the noise's as in memory."""
-        random = store.random(self.random_state)
-        return Seeds(*(int(random.randint(2**31 - 1)) for _ in range(3)))
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
@@ -279,41 +156,29 @@ class FixedPenalties(BaseNIMO):
         problem: Problem,
         weight: np.ndarray,
         held_out: np.ndarray | None,
-        seeds: tuple[int, ...],
-        ranks: Ranks = ALONE,
+        seed: int,
     ) -> Members:
-        def share(part: np.ndarray) -> np.ndarray:
-            return part / sum(ranks.gather(part.sum()))
+        """One member; rows held out judge early stopping and train nothing."""
+        device, p = problem.device, problem.spec.n_features
+
+        def share(part: np.ndarray) -> Tensor:
+            total = sum(problem.ranks.gather(part.sum()))
+            return torch.as_tensor(part / total, device=device).unsqueeze(0)
+
+        def one(value: float) -> Tensor:
+            return torch.full((1,), float(value), dtype=torch.float64, device=device)
 
         validation = None
         if held_out is not None:
             validation = share(np.where(held_out, weight, 0.0))
             weight = np.where(held_out, 0.0, weight)
-        weight = share(weight)
+        penalty = make_penalty(
+            self.penalty, one(self.alpha), problem.term_feature, p, float(self.delta)
+        )
+        network_alpha = one(self.network_alpha)
         return state_members(
-            problem,
-            seeds,
-            weight,
-            validation,
-            penalty=self.penalty,
-            alpha=float(self.alpha),
-            delta=float(self.delta),
-            network_alpha=float(self.network_alpha),
+            problem, penalty, network_alpha, (seed,), share(weight), validation
         )
-
-    def _hold_out(self, data: TrainingSet, random: np.random.RandomState) -> np.ndarray:
-        """Rows that judge early stopping, a random share; training keeps each class."""
-        n_rows = len(data.table)
-        order, n_kept = random.permutation(n_rows), 1
-        if data.classes is not None:
-            last = [np.flatnonzero(data.y[order] == label)[-1] for label in (0, 1)]
-            order, n_kept = np.append(np.delete(order, last), order[last]), 2
-        n_held_out = int(
-            np.clip(round(self.validation_fraction * n_rows), 1, n_rows - n_kept)
-        )
-        held_out = np.zeros(n_rows, dtype=bool)
-        held_out[order[:n_held_out]] = True
-        return held_out
 
     def _warm_network(self, problem: Problem) -> torch.Tensor | None:
         """Network of the previous fit, when asked for and still of the right shape."""
@@ -358,52 +223,6 @@ class FixedPenalties(BaseNIMO):
                 else "Lower learning_rate or raise network_alpha."
             )
             warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
-
-
-def state_members(
-    problem: Problem,
-    seeds: tuple[int, ...],
-    weight: np.ndarray,
-    validation: np.ndarray | None,
-    *,
-    penalty: str,
-    alpha: float,
-    delta: float,
-    network_alpha: float,
-) -> Members:
-    """Members that share weights and penalties and differ in their start."""
-    n_models, p = len(seeds), problem.spec.n_features
-    device = problem.device
-    strength = torch.full((n_models,), alpha, dtype=torch.float64, device=device)
-
-    def repeat(row: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor(row, device=device).repeat(n_models, 1)
-
-    allowed = torch.ones(n_models, p, dtype=torch.bool, device=device)
-    return Members(
-        penalty=make_penalty(penalty, strength, problem.term_feature, p, delta),
-        network_alpha=torch.full_like(strength, network_alpha),
-        seeds=seeds,
-        weight=repeat(weight),
-        validation=None if validation is None else repeat(validation),
-        support=allowed,
-        input_support=allowed.clone(),
-    )
-
-
-def assemble_model(
-    data: TrainingSet | StreamedSet, problem: Problem, solution: Solution
-) -> FittedModel:
-    """Fold the target's scaling into the coefficients and move to the CPU."""
-    return FittedModel(
-        features=data.features,
-        family=problem.family,
-        spec=problem.spec,
-        coef=solution.coef.cpu() * data.y_scale,
-        intercept=solution.intercept.cpu() * data.y_scale + data.y_mean,
-        params=solution.params.detach().cpu(),
-        modulated=solution.modulated.cpu(),
-    )
 
 
 _SHARED = {
@@ -568,40 +387,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         input_scaling: str = "standard",
         clip_inputs: bool = False,
     ) -> None:
-        super().__init__(
-            penalty=penalty,
-            alpha=alpha,
-            delta=delta,
-            scale_contributions=scale_contributions,
-            network_alpha=network_alpha,
-            hidden=hidden,
-            noise=noise,
-            max_iter=max_iter,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            tol=tol,
-            patience=patience,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            mask=mask,
-            position_code=position_code,
-            warm_start=warm_start,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            memory_budget=memory_budget,
-            checkpoint=checkpoint,
-            verbose=verbose,
-            random_state=random_state,
-            basis=basis,
-            categorical=categorical,
-            reference=reference,
-            missing=missing,
-            handle_unknown=handle_unknown,
-            input_scaling=input_scaling,
-            clip_inputs=clip_inputs,
-        )
-        self.family = family
+        self._take_params(locals())
 
 
 @document(_SHARED)
@@ -634,3 +420,40 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     >>> est.predict_proba(data.X).shape
     (200, 2)
     """
+
+    def __init__(
+        self,
+        *,
+        penalty: str = "lasso",
+        alpha: float = 0.01,
+        delta: float = 0.5,
+        scale_contributions: bool = True,
+        network_alpha: float = 1.0,
+        hidden: tuple[int, int] = (16, 16),
+        noise: float = 0.0,
+        max_iter: int = 500,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        mask: bool = True,
+        position_code: str = "binary",
+        warm_start: bool = False,
+        device: str = "auto",
+        dtype: str = "float64",
+        batch_size: Any = "auto",
+        memory_budget: Any = "auto",
+        checkpoint: Any = None,
+        verbose: bool = False,
+        random_state: Any = None,
+        basis: Any = "linear",
+        categorical: Any = None,
+        reference: Any = "mean",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
+    ) -> None:
+        self._take_params(locals())

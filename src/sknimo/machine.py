@@ -1,9 +1,11 @@
-"""Threads that take tasks, with torch on one thread in each.
+"""Where work runs: on which device, and on how many threads.
 
-torch spreads a single operation over a team of threads. For operations as small as the
-blocks of a prediction a team waits more than it works, and where other programs hold
-the cores it waits a hundred times as long. Here every task runs on one thread and the
-tasks run side by side: torch lets go of the interpreter while it computes.
+Small problems run faster on one thread (`torch_threads`), and many small tasks run
+faster side by side, with torch on one thread in each (`run_alone`). torch spreads a
+single operation over a team of threads. For operations as small as the blocks of a
+prediction a team waits more than it works, and where other programs hold the cores it
+waits a hundred times as long. Alone, every task runs on one thread and the tasks run
+side by side: torch lets go of the interpreter while it computes.
 """
 
 from __future__ import annotations
@@ -11,15 +13,55 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+# Below this many rows threads cost more than they bring.
+ONE_THREAD_ROWS = 20_000
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
+
+
+def choose_device(name: str) -> torch.device:
+    """Device by name; "auto" takes a GPU when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            'device="cuda" but no GPU is available. Use device="auto" to fall back to '
+            "the CPU."
+        )
+    return torch.device(name)
+
+
+def prediction_device(name: str) -> torch.device:
+    """Where to predict: on a GPU only if asked for, and only where there is one.
+
+    With "auto" it would depend on the machine, to the last bits, what a row gets; and a
+    model that was fitted on a GPU is served where there is none.
+    """
+    there = name == "cuda" and torch.cuda.is_available()
+    return torch.device("cuda" if there else "cpu")
+
+
+@contextmanager
+def torch_threads(n_rows: int) -> Iterator[None]:
+    """Keep small problems on one thread; the number of threads is restored."""
+    before = torch.get_num_threads()
+    if n_rows < ONE_THREAD_ROWS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run_alone(work: Callable[[Any], None], tasks: Iterable[Any]) -> None:

@@ -8,23 +8,17 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.checkpoint import Checkpoint, fingerprint
-from sknimo.estimators._data import certain
-from sknimo.estimators._resume import FREE_PARAMETERS, TaskStore
-from sknimo.estimators._streams import StreamedSet, choose_sample_size
 from sknimo.explain import TrainingFacts, describe_sample
 from sknimo.families import Family
 from sknimo.model import FittedModel
-from sknimo.network import NetworkSpec
 from sknimo.penalties import make_penalty
-from sknimo.rows import StoredColumns, show_bytes, together
+from sknimo.ranks import ALONE
+from sknimo.rows import show_bytes
 from sknimo.solver import (
     Design,
     Options,
@@ -33,6 +27,8 @@ from sknimo.solver import (
     pool_bytes,
     solve_coefficients,
 )
+from sknimo.training._data import TrainingSet, certain
+from sknimo.training._streams import StreamedSet, choose_sample_size
 
 # Cells of the table that are predicted at a time.
 BLOCK_CELLS = 1 << 18
@@ -50,59 +46,30 @@ GRAM_MATRICES = 12
 MIN_BLOCK_ROWS = 64
 
 
-def state_stream(
-    data: StreamedSet, family: Family, spec: NetworkSpec, device: torch.device
-) -> Problem:
-    """The problem whose columns are read from the store."""
-    features = data.features
-    return Problem(
-        columns=StoredColumns(data.table, features, device),
-        term_feature=torch.as_tensor(features.term_feature),
-        term_group=torch.as_tensor(features.term_group),
-        y=torch.as_tensor(data.y),
-        offset=torch.as_tensor(data.offset),
-        family=family,
-        spec=spec,
-        ranks=data.ranks,
-    ).to(device)
-
-
-def hold_out(data: StreamedSet, fraction: float, seed: int) -> np.ndarray:
+def hold_out(
+    data: TrainingSet | StreamedSet, fraction: float, random: np.random.RandomState
+) -> np.ndarray:
     """Rows of this rank that judge early stopping, (n,); training keeps each class.
 
     Every row has a random place among all. The first ones are held out, but for one row
     of each class: the last, which is put behind all others.
     """
-    end = data.first_row + len(data.y)
-    place = np.random.RandomState(seed).permutation(data.n_total)[data.first_row : end]
+    first_row, ranks = 0, ALONE
+    if isinstance(data, StreamedSet):  # ranks draw the same places
+        first_row, ranks = data.first_row, data.ranks
+        random = np.random.RandomState(int(random.randint(2**31 - 1)))
+        place = random.permutation(data.n_total)
+    else:
+        place = np.argsort(random.permutation(data.n_total))
+    place = place[first_row : first_row + len(data.y)]
     spared: list[int] = []
     if data.classes is not None:
         own = [int(place[data.y == k].max(initial=-1)) for k in (0, 1)]
-        spared = [max(last) for last in zip(*data.ranks.gather(own), strict=True)]
+        spared = [max(last) for last in zip(*ranks.gather(own), strict=True)]
     n_held_out = round(fraction * data.n_total)
     n_held_out = int(np.clip(n_held_out, 1, data.n_total - max(len(spared), 1)))
     moved = place - sum((place > last).astype(int) for last in spared)
     return np.asarray((moved < n_held_out) & ~np.isin(place, spared))
-
-
-def open_stream_store(
-    path: Any, data: StreamedSet, params: dict[str, Any], device: torch.device
-) -> TaskStore:
-    """Checkpoint of one fit to these rows; none without a path."""
-    if path is None:
-        return TaskStore(ranks=data.ranks)
-    random_state = params["random_state"]
-    if isinstance(random_state, np.random.RandomState):
-        random_state = random_state.get_state()
-    work = fingerprint(
-        version("sknimo"),
-        data.digest,
-        device.type,
-        random_state,
-        {key: params[key] for key in sorted(params) if key not in FREE_PARAMETERS},
-    )
-    checkpoint = together(data.ranks, lambda: Checkpoint.open(path, work))
-    return TaskStore(checkpoint, device, ranks=data.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +115,19 @@ def estimate_needs(
 
 
 def fit_budget(
-    data: StreamedSet, problem: Problem, options: Options, memory_budget: float
+    data: TrainingSet | StreamedSet,
+    problem: Problem,
+    options: Options,
+    memory_budget: float,
 ) -> Options:
-    """Options whose blocks leave room for everything else, or a refusal."""
+    """Options whose blocks leave room for everything else, or a refusal.
+
+    The budget does not count a table that is in memory anyway.
+    """
+    on_cpu = problem.device.type == "cpu"
+    if not isinstance(data, StreamedSet):
+        room = min(memory_budget, CACHE_BYTES) if on_cpu else memory_budget
+        return replace(options, memory_budget=int(room))
     n_rows = max(data.ranks.gather(len(data.y)))  # all ranks refuse, or none
     needs = estimate_needs(n_rows, problem, options, memory_budget)
     if needs.least > memory_budget:
@@ -161,7 +138,7 @@ def fit_budget(
             "smaller, or share the rows out to more processes."
         )
     room = memory_budget - needs.vectors
-    if problem.device.type == "cpu":
+    if on_cpu:
         n_inputs = len(problem.spec.input_feature)
         size = options.batch_size
         pool = pool_bytes(problem.columns, n_inputs, size, options.dtype) if size else 0

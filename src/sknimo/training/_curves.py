@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sknimo.estimators._data import count_weights
 from sknimo.families import Family
 from sknimo.features import (
     Basis,
@@ -42,6 +41,7 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
+from sknimo.training._data import count_weights
 
 AUTO = "auto"
 # Curves show on this many rows or not at all.

@@ -1,12 +1,12 @@
-"""Validated training data: weights, offsets, targets and canonical rows.
+"""Checks of what users pass: options, weights, offsets and targets.
 
-Every refusal names the row (or the column) and a remedy.
+Every refusal names the row (or the parameter) and a remedy.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,114 +16,11 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar, column_or_1d
 
 from sknimo.families import Family
-from sknimo.features import FeatureMap, is_missing, read_vector
+from sknimo.features import is_missing, read_vector
 
-# Tables up to this size are sorted and repeated rows merged.
-MERGE_CELLS = 2_000_000
 # Tables up to this many rows are trained on whole.
 FULL_BATCH_ROWS = 20_000
 BATCH_ROWS = 1024
-# Linear predictors beyond this, with hardly any deviance left, mean separation.
-SEPARATION_ETA = 30.0
-SEPARATION_LOSS = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSet:
-    """Validated training data.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n, p)
-    y, weight, offset : ndarray of shape (n,)
-        Rows of zero weight have been dropped; the target is centred and scaled where
-        the family allows it.
-    features : FeatureMap
-    y_mean, y_scale : float
-        What was subtracted from and divided out of the target.
-    classes : ndarray of shape (2,) or None
-        Labels of a classification target.
-    place : ndarray of shape (n_samples,)
-        Where each row of the user went, -1 for rows of zero weight.
-    given_weight : ndarray of shape (n_samples,)
-        Weights of those rows.
-    """
-
-    table: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
-    features: FeatureMap
-    y_mean: float
-    y_scale: float
-    classes: np.ndarray | None
-    place: np.ndarray
-    given_weight: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A target as numbers, with the labels they stand for if any."""
-
-    values: np.ndarray
-    classes: np.ndarray | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedRows:
-    """Distinct rows with their total weights.
-
-    `place` says where each row of the user went, -1 for rows of zero weight.
-    """
-
-    table: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
-    place: np.ndarray
-
-
-def merge_rows(
-    table: np.ndarray, target: np.ndarray, weight: np.ndarray, offset: np.ndarray
-) -> WeightedRows:
-    """Drop rows of zero weight, sort the rest and merge repeated ones.
-
-    The objective depends on the rows only through their weighted distribution. In this
-    canonical form so does every rounding error: integer weights equal repetition and
-    the order of rows does not matter, to the last bit. Beyond `MERGE_CELLS` cells
-    sorting is no longer free, and sums are long enough not to care.
-    """
-    keep = weight > 0
-    table, target = table[keep], target[keep]
-    weight, offset = weight[keep], offset[keep]
-    place = np.full(len(keep), -1)
-    if table.size > MERGE_CELLS or len(table) == 0:
-        place[keep] = np.arange(len(table))
-        return WeightedRows(table, target, weight, offset, place)
-    keys = np.column_stack([offset, target, table])
-    order = np.lexsort(keys.T[::-1])
-    keys, weight = keys[order], weight[order]
-    first = np.ones(len(keys), dtype=bool)
-    absent = np.isnan(keys)  # a missing value equals a missing value
-    differ = (keys[1:] != keys[:-1]) & ~(absent[1:] & absent[:-1])
-    first[1:] = differ.any(axis=1)
-    total = np.add.reduceat(weight, np.flatnonzero(first))
-    merged = np.empty(len(order), dtype=int)
-    merged[order] = np.cumsum(first) - 1
-    place[keep] = merged
-    keys = keys[first]
-    return WeightedRows(
-        np.ascontiguousarray(keys[:, 2:]),
-        keys[:, 1].copy(),
-        total,
-        keys[:, 0].copy(),
-        place,
-    )
-
-
-def certain(largest_eta: float, largest_loss: float) -> bool:
-    """Whether all of some rows are predicted with certainty: separated classes."""
-    return largest_eta > SEPARATION_ETA and largest_loss < SEPARATION_LOSS
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
@@ -285,8 +182,9 @@ def check_domain(
         )
 
 
-def count_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights that count rows: integers as they are, others scaled to mean one."""
-    if np.array_equal(weight, np.round(weight)):
-        return weight
-    return weight * (len(weight) / weight.sum())
+def check_folder(path: Any) -> None:
+    """Refuse what names no folder, before anything is computed."""
+    if not (path is None or isinstance(path, str | os.PathLike)):
+        raise TypeError(
+            f"checkpoint must be the path of a folder or None, got {path!r}."
+        )

@@ -9,7 +9,6 @@ several ranks that compute together the first one reads and writes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,14 +16,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 
 from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
-from sknimo.estimators._folds import AnyFold
 from sknimo.exceptions import CheckpointError
 from sknimo.ranks import ALONE, Ranks
 from sknimo.rows import together
 from sknimo.solver import EvidenceOptions, Problem
+from sknimo.training._data import TrainingSet
+from sknimo.training._folds import AnyFold
+from sknimo.training._streams import StreamedSet
 
 Result = TypeVar("Result")
 
@@ -42,7 +42,7 @@ class TaskStore:
     checkpoint : Checkpoint or None
     device : torch.device
         Where tensors are put.
-    place : tuple
+    view : tuple
         How the table is looked at: around which point, with or without curves.
     ranks : Ranks
         The processes that compute every task together.
@@ -50,7 +50,7 @@ class TaskStore:
 
     checkpoint: Checkpoint | None = None
     device: torch.device = torch.device("cpu")
-    place: tuple[Any, ...] = ()
+    view: tuple[Any, ...] = ()
     ranks: Ranks = ALONE
 
     def call(
@@ -80,7 +80,7 @@ class TaskStore:
         """Name of a task's state."""
         if self.checkpoint is None:
             return stage
-        digest = fingerprint(self.place, *_what_matters(args))
+        digest = fingerprint(self.view, *_what_matters(args))
         return f"{stage.replace(' ', '-')}-{digest[:DIGEST_LENGTH]}"
 
     def load(self, kind: type[Result], name: str) -> Result | None:
@@ -113,10 +113,11 @@ class TaskStore:
         if checkpoint is not None and self.ranks.first:
             checkpoint.save(name, state.tensors, state.facts)
 
-    def random(self, random_state: Any) -> np.random.RandomState:
-        """Source of folds and seeds; a seed that nobody gave is drawn once."""
-        source = check_random_state(random_state)
-        if self.checkpoint is not None and random_state is None:
+    def random(
+        self, source: np.random.RandomState, given: bool
+    ) -> np.random.RandomState:
+        """Source of folds and seeds; one that nobody gave is drawn once."""
+        if self.checkpoint is not None and not given:
             seed = self.remember("seed", int(source.randint(2**31 - 1)))
             source = np.random.RandomState(seed)
         shared: np.random.RandomState = self.ranks.share(source)
@@ -135,43 +136,41 @@ class TaskStore:
             )
 
 
-def check_folder(path: Any) -> None:
-    """Refuse what names no folder, before anything is computed."""
-    if not (path is None or isinstance(path, str | os.PathLike)):
-        raise TypeError(
-            f"checkpoint must be the path of a folder or None, got {path!r}."
-        )
-
-
 def open_store(
-    path: Any, problem: Problem, weight: np.ndarray, params: dict[str, Any]
+    path: Any,
+    data: TrainingSet | StreamedSet,
+    problem: Problem,
+    params: dict[str, Any],
 ) -> TaskStore:
-    """Store in a folder that belongs to one search on one table.
+    """Store in a folder that belongs to one fit to these rows; none without a path.
 
     `params` are those of the estimator; how many processes work, and for how long, may
     change from run to run.
     """
+    ranks = problem.ranks
     if path is None:
-        return TaskStore()
+        return TaskStore(ranks=ranks)
     random_state = params["random_state"]
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.get_state()
+    table: tuple[Any, ...]
+    if isinstance(data, StreamedSet):
+        table = (data.digest,)
+    else:
+        table = (problem.terms, problem.inputs, problem.y, problem.offset, data.weight)
     work = fingerprint(
         version("sknimo"),
-        problem.terms,
-        problem.inputs,
-        problem.y,
-        problem.offset,
+        *table,
         problem.term_feature,
         problem.term_group,
         problem.family.name,
         problem.spec,
         problem.device.type,
-        weight,
         random_state,
         {key: params[key] for key in sorted(params) if key not in FREE_PARAMETERS},
     )
-    return TaskStore(Checkpoint.open(path, work), problem.device)
+    checkpoint = together(ranks, lambda: Checkpoint.open(path, work))
+    return TaskStore(checkpoint, problem.device, ranks=ranks)
 
 
 def _what_matters(args: Sequence[Any]) -> list[Any]:

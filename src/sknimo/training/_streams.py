@@ -19,18 +19,6 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from sknimo.checkpoint import fingerprint
-from sknimo.estimators._curves import choose_curves
-from sknimo.estimators._data import (
-    MERGE_CELLS,
-    Target,
-    check_classes,
-    check_domain,
-    read_labels,
-    read_numeric_target,
-    read_offset,
-    read_weight,
-)
-from sknimo.estimators._threads import torch_threads
 from sknimo.families import Family
 from sknimo.features import (
     BlockReader,
@@ -41,6 +29,7 @@ from sknimo.features import (
     fit_summaries,
     merge_readings,
 )
+from sknimo.machine import torch_threads
 from sknimo.ranks import Ranks
 from sknimo.rows import (
     SAMPLE_ROWS,
@@ -62,6 +51,16 @@ from sknimo.rows import (
     summarise_columns,
     together,
 )
+from sknimo.training._checks import (
+    check_classes,
+    check_domain,
+    read_labels,
+    read_numeric_target,
+    read_offset,
+    read_weight,
+)
+from sknimo.training._curves import choose_curves
+from sknimo.training._data import MERGE_CELLS, Target
 
 # Rows of a vector that are worked on at a time.
 VECTOR_ROWS = 1 << 18

@@ -6,6 +6,7 @@ rows as the user gave them. This module translates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol
@@ -14,8 +15,9 @@ import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils import column_or_1d
 
-from sknimo.estimators._data import TrainingSet
 from sknimo.rows import scatter
+from sknimo.training._data import TrainingSet, count_weights
+from sknimo.training._streams import StreamedSet
 
 # Beyond this many observations rows of a whole weight stay together.
 MAX_OBSERVATIONS = 10_000_000
@@ -84,6 +86,22 @@ class NumberedFold:
     def held_out(self) -> np.ndarray:
         """Weights of the rows of this fold, (n,)."""
         return np.where(self.number == self.which, self.weight, 0.0)
+
+
+def count_folds(
+    data: TrainingSet | StreamedSet,
+    cv: Any,
+    groups: np.ndarray | None,
+    random: np.random.RandomState,
+) -> tuple[np.ndarray, Sequence[AnyFold]]:
+    """Weights that count rows, (n,), and folds in their units."""
+    if isinstance(data, StreamedSet):
+        return data.weight, number_folds(
+            data.weight, data.first_row, data.n_total, int(cv), random
+        )
+    counts = count_weights(data.weight)
+    unit = float(counts.sum() / data.weight.sum())
+    return counts, [fold.times(unit) for fold in make_folds(data, cv, groups, random)]
 
 
 def number_folds(

@@ -1,8 +1,8 @@
 """Search on large tables: mini-batches and held-out rows instead of evidence.
 
 Gauss-Newton steps and the evidence cost `n m**2` for n rows and m parameters. Beyond
-`MAX_WORK` the search turns to the first-order solver, and to validation, which many
-rows make precise:
+`Settings.max_work` the search turns to the first-order solver, and to validation, which
+many rows make precise:
 
 1. *Choose.* All pairs of coefficient and first-layer penalty are trained on the first
    fold, as one batch of models: briefly first, then the best of them for longer.
@@ -33,12 +33,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.estimators._data import BATCH_ROWS
-from sknimo.estimators._folds import AnyFold
-from sknimo.estimators._path import GlmPath, standard_error
-from sknimo.estimators._resume import TaskStore
-from sknimo.estimators._verdict import Verdict
 from sknimo.penalties import make_penalty
+from sknimo.search._path import GlmPath, standard_error
+from sknimo.search._settings import Settings
+from sknimo.search._verdict import Verdict
 from sknimo.solver import (
     History,
     Members,
@@ -49,26 +47,15 @@ from sknimo.solver import (
     pool_bytes,
     solve,
 )
+from sknimo.training import AnyFold, TaskStore, state_members
 
-# Multiplications in one Gauss-Newton step beyond which batches take over.
-MAX_WORK = 1e9
-# Candidate penalties: shares of the smallest alpha that empties the model, and rates of
-# the first layer's group shrinkage.
-ALPHA_SHARES = (3e-5, 1e-4, 4e-4, 1.5e-3, 5e-3, 2e-2)
-NETWORK_ALPHAS = (0.0, 0.03, 0.1, 0.3)
-# The pair that goes ahead where time is short: moderate in both.
-FIRST_PAIR = (2, 1)
-# Rounds of choosing: share of the passes that candidates are trained for, and how many
-# of the best go on.
-ROUNDS = ((0.08, 6), (0.25, 1))
-LEARNING_RATE = 1e-2
-# Progress is checked twice in a pass; a member may stand still for this share of them.
-PATIENCE_SHARE = 0.3
 # Rounding is far below what a batch leaves open; solves stay float64.
 DTYPE = torch.float32
 # Numbers per row that a member in training takes: weights, `eta`, derivatives, trials.
 MEMBER_VECTORS = 12
 HISTORY_FIGURES = ("objective", "validation", "n_features", "n_inputs")
+# The same of target, offset, weights and folds that are not a member's own.
+SET_VECTORS = 5
 # Blocks of this size stay in the cache of a processor.
 CACHE_BYTES = 64e6
 
@@ -100,7 +87,7 @@ class BatchSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Candidate:
     """A member to train: its rows, penalties and start."""
 
     fold: AnyFold
@@ -109,124 +96,105 @@ class Plan:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """How hard to try.
-
-    Attributes
-    ----------
-    n_passes : int
-        Passes over the rows for the members that are returned.
-    batch_size : int
-    n_members : int
-        Folds to train on at most.
-    memory_budget : int
-        Half of it is for blocks of rows, half for numbers per row and member.
-    deadline : float
-        On the monotonic clock.
-    progress : bool
-    """
-
-    n_passes: int
-    batch_size: int = BATCH_ROWS
-    n_members: int = 5
-    memory_budget: int = 2**30
-    deadline: float = math.inf
-    progress: bool = False
-
-
-def is_large(problem: Problem) -> bool:
-    """Whether a Gauss-Newton step would take too long."""
-    return takes_long(problem.n_rows, problem.n_terms + problem.spec.n_params)
-
-
-def takes_long(n_rows: int, n_parameters: int) -> bool:
-    """Whether a Gauss-Newton step of that size would."""
-    return float(n_rows) * min(n_parameters, n_rows) ** 2 > MAX_WORK
+def takes_long(n_rows: int, n_parameters: int, settings: Settings) -> bool:
+    """Whether a Gauss-Newton step of that size would take too long."""
+    return float(n_rows) * min(n_parameters, n_rows) ** 2 > settings.max_work
 
 
 def search_batches(
     problem: Problem,
     path: GlmPath,
     folds: Sequence[AnyFold],
-    options: BatchOptions,
+    settings: Settings,
     random: np.random.RandomState,
     store: TaskStore,
 ) -> BatchSearch:
     """Choose penalties on the first fold, then train one member per fold."""
-    folds = folds[: options.n_members]
+    folds = folds[: settings.n_members]
     seed = int(random.randint(2**31 - 1))
-    plans, trials = _try_all(problem, path, folds[0], options, seed, store)
     table = _Table()
-    best: list[tuple[Plan, Solution]] = []
-    for number, (share, n_kept) in enumerate(ROUNDS):
-        if number:
-            if _is_late(problem, options):
-                break
-            n_passes = _n_passes(options, share)
-            stage = f"round-{number}"
-            trials = _train(store, stage, problem, plans, options, n_passes, seed)
-        table.add(f"round {number + 1}", plans, [0] * len(plans), trials)
-        order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
-        best.append((plans[order[0]], _take(trials, [int(order[0])])))
-        plans = [plans[k] for k in order[:n_kept]]
+    best = _choose(problem, path, folds[0], settings, seed, store, table)
     seeds = [int(s) for s in random.randint(2**31 - 1, size=len(folds))]
     chosen, final = best[-1]
-    plans = [chosen]
-    if not _is_late(problem, options):
-        plans = [
+    members = [chosen]
+    if not _is_late(problem, settings):
+        members = [
             replace(chosen, fold=fold, seed=seed)
             for fold, seed in zip(folds, seeds, strict=True)
         ]
-        final = _train(
-            store, "members", problem, plans, options, options.n_passes, seeds[0]
-        )
+        n_passes = settings.max_iter
+        final = _train(store, "members", problem, members, settings, n_passes, seeds[0])
     if Status.OUT_OF_TIME in final.status:
         # What was cut short counts only where it had the time to become better.
-        plan, trial = min(best, key=lambda one: float(one[1].validation_loss))
+        candidate, trial = min(best, key=lambda one: float(one[1].validation_loss))
         if float(trial.validation_loss) < float(final.validation_loss[0]):
-            chosen, plans, final = plan, [plan], trial
+            chosen, members, final = candidate, [candidate], trial
     network_loss = final.validation_loss.cpu().numpy()
-    n_final, n_tried = len(plans), len(table.rows["stage"])
-    table.add("member", plans, list(range(n_final)), final)
+    n_final, n_tried = len(members), len(table.rows["stage"])
+    table.add("member", members, list(range(n_final)), final)
+    glm_loss = path.fold_loss[:n_final]
     return BatchSearch(
         solution=final,
         alpha=chosen.alpha,
         network_alpha=chosen.network_alpha,
         table=table.rows,
         best_index=n_tried + int(np.nanargmin(network_loss)),
-        verdict=_compare(network_loss, path.fold_loss[:n_final]),
+        verdict=_compare(network_loss, glm_loss, settings.tiny_gain),
     )
+
+
+def _choose(
+    problem: Problem,
+    path: GlmPath,
+    fold: AnyFold,
+    settings: Settings,
+    seed: int,
+    store: TaskStore,
+    table: _Table,
+) -> list[tuple[Candidate, Solution]]:
+    """The best candidate of every round, until one is left or time is up."""
+    candidates, trials = _try_all(problem, path, fold, settings, seed, store)
+    best: list[tuple[Candidate, Solution]] = []
+    for number, (share, n_kept) in enumerate(settings.rounds):
+        if number:
+            if _is_late(problem, settings):
+                break
+            n_passes, stage = _n_passes(settings, share), f"round-{number}"
+            trials = _train(store, stage, problem, candidates, settings, n_passes, seed)
+        table.add(f"round {number + 1}", candidates, [0] * len(candidates), trials)
+        order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
+        best.append((candidates[order[0]], _take(trials, [int(order[0])])))
+        candidates = [candidates[k] for k in order[:n_kept]]
+    return best
 
 
 def _try_all(
     problem: Problem,
     path: GlmPath,
     fold: AnyFold,
-    options: BatchOptions,
+    settings: Settings,
     seed: int,
     store: TaskStore,
-) -> tuple[list[Plan], Solution]:
+) -> tuple[list[Candidate], Solution]:
     """First round: all pairs of penalties, or as many as there is time for.
 
     With a deadline one pair goes ahead and shows what a pair costs; on a GPU many cost
     little more than one. The others follow, those next to it first.
     """
     largest = float(path.alphas[0])
-    grid = list(product(range(len(ALPHA_SHARES)), range(len(NETWORK_ALPHAS))))
-    plans = [
-        Plan(fold, ALPHA_SHARES[i] * largest, NETWORK_ALPHAS[k], seed) for i, k in grid
-    ]
-    n_passes = _n_passes(options, ROUNDS[0][0])
+    shares, rates = settings.alpha_shares, settings.network_alphas
+    grid = list(product(range(len(shares)), range(len(rates))))
+    candidates = [Candidate(fold, shares[i] * largest, rates[k], seed) for i, k in grid]
+    n_passes = _n_passes(settings, settings.rounds[0][0])
 
     def train(some: list[int]) -> Solution:
-        group = [plans[at] for at in some]
-        return _train(store, "round-0", problem, group, options, n_passes, seed)
+        group = [candidates[at] for at in some]
+        return _train(store, "round-0", problem, group, settings, n_passes, seed)
 
-    everything = list(range(len(plans)))
-    if math.isinf(options.deadline) or problem.device.type != "cpu":
-        return plans, train(everything)
-    i, k = FIRST_PAIR
+    everything = list(range(len(candidates)))
+    if math.isinf(settings.deadline) or problem.device.type != "cpu":
+        return candidates, train(everything)
+    i, k = settings.first_pair
     near = sorted(
         everything, key=lambda at: abs(grid[at][0] - i) + abs(grid[at][1] - k)
     )
@@ -234,20 +202,20 @@ def _try_all(
     first = train(near[:1])
     now = time.monotonic()
     cost = max(now - begin, 1e-9)
-    n_more = problem.ranks.share(int((options.deadline - now) / cost))
+    n_more = problem.ranks.share(int((settings.deadline - now) / cost))
     chosen = near[: 1 + max(0, n_more)]
     parts = [first] if len(chosen) == 1 else [first, train(chosen[1:])]
     order = sorted(range(len(chosen)), key=lambda at: chosen[at])
-    return [plans[chosen[at]] for at in order], _take(_join(parts), order)
+    return [candidates[chosen[at]] for at in order], _take(_join(parts), order)
 
 
-def _n_passes(options: BatchOptions, share: float) -> int:
-    return max(1, round(share * options.n_passes))
+def _n_passes(settings: Settings, share: float) -> int:
+    return max(1, round(share * settings.max_iter))
 
 
-def _is_late(problem: Problem, options: BatchOptions) -> bool:
+def _is_late(problem: Problem, settings: Settings) -> bool:
     """Whether time is up by the clock of the first rank."""
-    return bool(problem.ranks.share(time.monotonic() > options.deadline))
+    return bool(problem.ranks.share(time.monotonic() > settings.deadline))
 
 
 class _Table:
@@ -257,14 +225,18 @@ class _Table:
         self.rows: dict[str, list[Any]] = {}
 
     def add(
-        self, stage: str, plans: Sequence[Plan], folds: list[int], trained: Solution
+        self,
+        stage: str,
+        candidates: Sequence[Candidate],
+        folds: list[int],
+        trained: Solution,
     ) -> None:
         columns: dict[str, list[Any]] = {
-            "stage": [stage] * len(plans),
-            "alpha": [plan.alpha for plan in plans],
-            "network_alpha": [plan.network_alpha for plan in plans],
+            "stage": [stage] * len(candidates),
+            "alpha": [each.alpha for each in candidates],
+            "network_alpha": [each.network_alpha for each in candidates],
             "fold": folds,
-            "seed": [plan.seed for plan in plans],
+            "seed": [each.seed for each in candidates],
             "loss": trained.validation_loss.tolist(),
             "n_features": (trained.coef != 0).sum(-1).tolist(),
             "n_iter": trained.n_iter.tolist(),
@@ -273,7 +245,7 @@ class _Table:
             self.rows.setdefault(name, []).extend(values)
 
 
-def _members(problem: Problem, plans: Sequence[Plan]) -> Members:
+def _members(problem: Problem, candidates: Sequence[Candidate]) -> Members:
     device, p = problem.device, problem.spec.n_features
 
     def column(values: list[float]) -> Tensor:
@@ -283,16 +255,14 @@ def _members(problem: Problem, plans: Sequence[Plan]) -> Members:
         parts = [problem.share(torch.as_tensor(row, device=device)) for row in rows]
         return torch.cat(parts)
 
-    alpha = column([plan.alpha for plan in plans])
-    everything = torch.ones(len(plans), p, dtype=torch.bool, device=device)
-    return Members(
-        penalty=make_penalty("lasso", alpha, problem.term_feature, p),
-        network_alpha=column([plan.network_alpha for plan in plans]),
-        seeds=tuple(plan.seed for plan in plans),
-        weight=shares([plan.fold.train for plan in plans]),
-        validation=shares([plan.fold.held_out for plan in plans]),
-        support=everything,
-        input_support=everything.clone(),
+    alpha = column([each.alpha for each in candidates])
+    return state_members(
+        problem,
+        make_penalty("lasso", alpha, problem.term_feature, p),
+        column([each.network_alpha for each in candidates]),
+        tuple(each.seed for each in candidates),
+        shares([each.fold.train for each in candidates]),
+        shares([each.fold.held_out for each in candidates]),
     )
 
 
@@ -300,39 +270,48 @@ def _train(
     store: TaskStore,
     stage: str,
     problem: Problem,
-    plans: Sequence[Plan],
-    options: BatchOptions,
+    candidates: Sequence[Candidate],
+    settings: Settings,
     n_passes: int,
     noise_seed: int,
 ) -> Solution:
     """Train members together, as many at a time as there is memory for."""
     sizes = problem.ranks.gather(problem.n_rows)
-    batch = min(options.batch_size, sum(sizes))
+    batch = min(settings.batch_size or settings.batch_rows, sum(sizes))
     per_pass = max(1, sum(sizes) // batch)
-    half = options.memory_budget // 2
+    half = int(_room(problem, settings)) // 2
     group = max(1, half // (8 * MEMBER_VECTORS * max(sizes)))
     how = Options(
         max_iter=n_passes * per_pass,
-        learning_rate=LEARNING_RATE,
+        learning_rate=settings.learning_rate,
         noise_seed=noise_seed,
         tol=0.0,
-        patience=max(10, round(PATIENCE_SHARE * 2 * n_passes)),
+        patience=max(10, round(settings.patience_share * 2 * n_passes)),
         check_every=max(1, per_pass // 2),
         scale_contributions=True,
         dtype=DTYPE,
         batch_size=batch,
         memory_budget=_block_bytes(problem, batch, half),
-        deadline=options.deadline,
-        progress=options.progress,
+        deadline=settings.deadline,
+        progress=settings.progress,
     )
     parts = []
-    for begin in range(0, len(plans), group):
-        members = _members(problem, plans[begin : begin + group])
+    for begin in range(0, len(candidates), group):
+        members = _members(problem, candidates[begin : begin + group])
         name = store.name(stage, (members, n_passes, noise_seed))
         parts.append(
             solve(problem, members, how, checkpoint=store.checkpoint, name=name)
         )
     return _join(parts)
+
+
+def _room(problem: Problem, settings: Settings) -> float:
+    """Bytes beside target, offset, weights and folds of rows that are not in memory."""
+    budget = settings.memory_budget
+    if problem.in_one_place:
+        return budget
+    n_rows = max(problem.ranks.gather(problem.n_rows))
+    return max(budget - 8.0 * SET_VECTORS * n_rows, budget / 2)
 
 
 def _block_bytes(problem: Problem, batch: int, most: int) -> int:
@@ -373,11 +352,12 @@ def _join_histories(parts: list[History]) -> History:
     return History(longest, *(figures(name) for name in HISTORY_FIGURES))
 
 
-def _compare(network_loss: np.ndarray, glm_loss: np.ndarray) -> Verdict:
+def _compare(
+    network_loss: np.ndarray, glm_loss: np.ndarray, tiny_gain: float
+) -> Verdict:
     gain = glm_loss - network_loss
-    return Verdict(
-        network_loss, glm_loss, float(gain.mean()), float(standard_error(gain))
-    )
+    error = float(standard_error(gain))
+    return Verdict(network_loss, glm_loss, float(gain.mean()), error, tiny_gain)
 
 
 def _take(solution: Solution, members: list[int]) -> Solution:

@@ -3,7 +3,7 @@
 The table is read by blocks of rows, and sums are those of all ranks. A Gaussian path
 costs one pass: its Gram matrix says all there is to know of the rows.
 
-Shapes: n rows, q terms, T penalties, F folds.
+Shapes: n rows, q terms, T penalties, R relaxations, F folds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.estimators._folds import AnyFold
 from sknimo.penalties import CoefPenalty, make_penalty
 from sknimo.ranks import ALONE
+from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     Design,
@@ -33,11 +33,8 @@ from sknimo.solver import (
     solve_coefficients,
     start_coefficients,
 )
+from sknimo.training import AnyFold
 
-PATH_LENGTH = 30
-PATH_RATIO = 1e-3
-# How far each support is relaxed.
-RELAXATION = (0.0, 0.5, 1.0)
 RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
 # Blocks of rows that are read stay in the cache of a processor.
@@ -80,58 +77,62 @@ class GlmPath:
 
 
 def glm_path(
-    problem: Problem,
-    weight: Tensor,
-    alphas: Any,
-    folds: Sequence[AnyFold],
-    rule: str,
-    n_bytes: float = PATH_BYTES,
+    problem: Problem, weight: Tensor, folds: Sequence[AnyFold], settings: Settings
 ) -> GlmPath:
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
 
     All penalties are one batch of solves, cut only to bound memory. The folds start
     from the solutions of all rows, which are near.
     """
+    n_bytes, relaxation = settings.memory_budget / 4, settings.relaxation
     share = problem.share(weight)
-    if alphas is None:
+    if settings.alphas is None:
         largest = problem.ranks.share(largest_alpha(problem, share, n_bytes))
-        grid = largest * np.geomspace(1, PATH_RATIO, PATH_LENGTH)
+        grid = largest * np.geomspace(1, settings.path_ratio, settings.path_length)
     else:
-        grid = np.sort(np.atleast_1d(np.asarray(alphas, dtype=float)))[::-1].copy()
+        given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
+        grid = np.sort(given)[::-1].copy()
     full = fit_path(problem, share, grid, n_bytes)
-    loss = np.empty((len(RELAXATION), len(grid), len(folds)))
+    loss = np.empty((len(relaxation), len(grid), len(folds)))
     held_out = np.empty(len(folds))
     for f, fold in enumerate(folds):
         inside = problem.share(torch.as_tensor(fold.train).to(weight))
         fitted = fit_path(problem, inside, grid, n_bytes, full)
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(problem.ranks.total(outside.sum()))
-        every = _concatenate([fitted.blend(relaxation) for relaxation in RELAXATION])
+        every = _concatenate([fitted.blend(each) for each in relaxation])
         found = path_loss(problem, problem.share(outside), every, n_bytes)
-        loss[:, :, f] = found.cpu().numpy().reshape(len(RELAXATION), -1)
+        loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
     mean = np.average(loss, axis=2, weights=held_out)
     error = standard_error(loss)
-    r, t = 0, int(np.nanargmin(mean[0]))
-    for other in range(1, len(RELAXATION)):
-        best = int(np.nanargmin(mean[other]))
-        gain = loss[r, t] - loss[other, best]
-        # Relaxing must win by more than the folds disagree.
-        if gain.mean() > standard_error(gain):
-            r, t = other, best
-    if rule == "1se":  # the strongest penalty that is as good within its error
+    r, t = choose_point(loss, mean)
+    if settings.rule == "1se":  # the strongest penalty as good within its error
         t = int(np.flatnonzero(mean[r] <= mean[r, t] + error[r, t])[0])
-    at = full.blend(RELAXATION[r])
-    index = torch.tensor([int(t)], device=problem.device)
+    index = torch.tensor([t], device=problem.device)
     return GlmPath(
         alphas=grid,
         coef=full.lasso.coef.cpu().numpy(),
-        relaxation=RELAXATION[r],
-        index=int(t),
+        relaxation=relaxation[r],
+        index=t,
         cv_loss=mean[r],
         cv_error=error[r],
         fold_loss=loss[r, t],
-        chosen=at.take(index),
+        chosen=full.blend(relaxation[r]).take(index),
     )
+
+
+def choose_point(loss: np.ndarray, mean: np.ndarray) -> tuple[int, int]:
+    """Relaxation and penalty of the least loss, (R, T, F) and its mean over folds.
+
+    Relaxing must win by more than the folds disagree.
+    """
+    r, t = 0, int(np.nanargmin(mean[0]))
+    for other in range(1, len(loss)):
+        best = int(np.nanargmin(mean[other]))
+        gain = loss[r, t] - loss[other, best]
+        if gain.mean() > standard_error(gain):
+            r, t = other, best
+    return r, t
 
 
 def standard_error(values: np.ndarray) -> Any:

@@ -16,10 +16,10 @@ from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sknimo.estimators._reference import Reference
-from sknimo.estimators._resume import TaskStore
-from sknimo.estimators._threads import torch_threads
+from sknimo.machine import torch_threads
 from sknimo.network import init_params, unpack
+from sknimo.search._reference import View
+from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
@@ -29,83 +29,91 @@ from sknimo.solver import (
     restrict,
     start_state,
 )
+from sknimo.training import TaskStore
 
 Result = TypeVar("Result")
 
-OUTPUT_SCALE = 0.1
-
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One restart: where it starts and what it may use."""
+class Start:
+    """Where a restart begins and what it may use.
+
+    Attributes
+    ----------
+    stage : str
+    seed : int
+    optimism : float
+        Share of the GLM's dispersion that it begins with.
+    output_scale : float
+        Of the output layer's random weights.
+    support, input_support : Tensor of shape (p,), bool
+    """
 
     stage: str
     seed: int
     optimism: float
+    output_scale: float
     support: Tensor
     input_support: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A finished restart: where it began, where it ended, and seen from where."""
+
+    start: Start
+    state: EvidenceState
+    view: View
+
+    @property
+    def log_evidence(self) -> float:
+        """Minus infinity where the restart came to nothing."""
+        return self.state.log_evidence
 
 
 class Runner:
     """Runs restarts, in this process or in several, until time is up."""
 
     def __init__(
-        self,
-        problem: Problem,
-        weight: Tensor,
-        options: EvidenceOptions,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        store: TaskStore | None = None,
-        reference: Reference | None = None,
+        self, weight: Tensor, settings: Settings, options: EvidenceOptions, store: Any
     ) -> None:
-        self.problem, self.weight, self.options = problem, weight, options
-        self.n_jobs, self.progress = n_jobs, progress
-        self.store = store or TaskStore()
+        self.weight, self.settings, self.options = weight, settings, options
+        self.store: TaskStore = store
         self.out_of_time = False
-        self.reference = reference
-        self.shift = torch.zeros(problem.spec.n_features, dtype=torch.float64)
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the reference is no longer the sample's mean."""
-        return bool((self.shift != 0).any())
-
-    def move(self, shift: Tensor) -> None:
-        """Look at the problem from a reference `shift` (p,) away from the mean."""
-        if self.reference is None or torch.equal(shift, self.shift):
-            return
-        self.problem = self.reference.restate(self.reference.features_at(shift))
-        self.store = replace(self.store, place=tuple(shift.tolist()))
-        self.shift = shift
 
     def run(
-        self, tasks: Sequence[Task], start: Coefficients
-    ) -> list[tuple[Task, EvidenceState]]:
-        """Fit every task; tasks that cannot start in time are left out."""
+        self, view: View, starts: Sequence[Start], at: Coefficients
+    ) -> list[Restart]:
+        """Fit every restart; those that cannot start in time or fail are left out."""
         done = self.map(
             EvidenceState,
-            tasks[0].stage if tasks else "",
-            run_task,
-            [(self.problem, self.weight, task, start, self.options) for task in tasks],
+            view,
+            starts[0].stage if starts else "",
+            run_start,
+            [(view.problem, self.weight, start, at, self.options) for start in starts],
         )
         return [
-            (task, state)
-            for task, state in zip(tasks, done, strict=True)
-            if state is not None
+            Restart(start, state, view)
+            for start, state in zip(starts, done, strict=True)
+            if state is not None and state.log_evidence > -math.inf
         ]
 
     def call(
-        self, stage: str, function: Callable[..., EvidenceState], *args: Any
+        self,
+        view: View,
+        stage: str,
+        function: Callable[..., EvidenceState],
+        *args: Any,
     ) -> EvidenceState:
         """One task on all rows, in this process."""
-        return self.store.call(
-            EvidenceState, stage, function, self.problem, self.weight, *args
+        return self._store(view).call(
+            EvidenceState, stage, function, view.problem, self.weight, *args
         )
 
     def map(
         self,
         kind: type[Result],
+        view: View,
         stage: str,
         function: Callable[..., Result | None],
         calls: Sequence[tuple[Any, ...]],
@@ -114,18 +122,18 @@ class Runner:
 
         They are records of the given kind; those that a checkpoint holds are loaded.
         """
-        store = self.store
+        store = self._store(view)
         names = [store.name(stage, args) for args in calls]
         done = [store.load(kind, name) for name in names]
         left = [k for k, result in enumerate(done) if result is None]
         bar = tqdm(
-            _parallel(self.n_jobs)(
+            _parallel(self.settings.n_jobs)(
                 delayed(store.run)(names[k], function, calls[k]) for k in left
             ),
             total=len(calls),
             initial=len(calls) - len(left),
             desc=f"sknimo {stage}",
-            disable=None if self.progress else True,
+            disable=None if self.settings.progress else True,
             delay=2,
             leave=False,
         )
@@ -133,6 +141,9 @@ class Runner:
             done[k] = result
         self.out_of_time = self.out_of_time or self.options.out_of_time
         return done
+
+    def _store(self, view: View) -> TaskStore:
+        return replace(self.store, view=view.name)
 
 
 def _parallel(n_jobs: int | None) -> Parallel:
@@ -142,11 +153,11 @@ def _parallel(n_jobs: int | None) -> Parallel:
         return Parallel(n_jobs=n_jobs)
 
 
-def run_task(
+def run_start(
     problem: Problem,
     weight: Tensor,
-    task: Task,
-    start: Coefficients,
+    start: Start,
+    at: Coefficients,
     options: EvidenceOptions,
 ) -> EvidenceState | None:
     """One restart, on one thread unless the table is large; None without time."""
@@ -156,22 +167,20 @@ def run_task(
         state = start_state(
             problem,
             weight,
-            random_network(problem, task.seed),
-            start,
-            task.support,
-            task.input_support,
-            task.optimism,
+            random_network(problem, start),
+            at,
+            start.support,
+            start.input_support,
+            start.optimism,
         )
-        state = restrict(state, problem, task.input_support, task.support)
+        state = restrict(state, problem, start.input_support, start.support)
         return fit_evidence(problem, weight, state, options)
 
 
-def random_network(problem: Problem, seed: int) -> Tensor:
+def random_network(problem: Problem, start: Start) -> Tensor:
     """A random network with a small output layer, (P,)."""
-    params = init_params(problem.spec, [seed])
-    generator = torch.Generator().manual_seed(seed)
-    out = unpack(problem.spec, params).out
-    out.normal_(
-        0, OUTPUT_SCALE / math.sqrt(problem.spec.hidden[1]), generator=generator
-    )
+    params = init_params(problem.spec, [start.seed])
+    generator = torch.Generator().manual_seed(start.seed)
+    scale = start.output_scale / math.sqrt(problem.spec.hidden[1])
+    unpack(problem.spec, params).out.normal_(0, scale, generator=generator)
     return params[0].to(problem.device)

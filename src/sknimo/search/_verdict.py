@@ -23,13 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.estimators._folds import Fold
-from sknimo.estimators._path import GlmPath, fit_path
-from sknimo.estimators._restarts import (
-    SearchResult,
-    fit_linear_evidence,
-)
-from sknimo.estimators._runner import Runner, Task, run_task
+from sknimo.search._path import GlmPath, fit_path
+from sknimo.search._reference import View
+from sknimo.search._restarts import Selection, fit_linear_evidence
+from sknimo.search._runner import Runner, Start, run_start
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
@@ -37,16 +34,7 @@ from sknimo.solver import (
     Problem,
     linear_predictor,
 )
-
-# More folds than this are held out together, up to one part in as many of the rows.
-MAX_FOLDS = 5
-# Restarts to try on a fold, and Gauss-Newton steps of each. A restart has succeeded
-# with this share of the evidence that as many of all rows would bring.
-MAX_TRIES = 3
-MAX_STEPS = 40
-SUCCESS_SHARE = 0.5
-# Within one standard error the network must save this share of the GLM's loss.
-TINY_GAIN = 0.1
+from sknimo.training import Fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +50,20 @@ class Verdict:
         Loss per row that the network saves, over all folds.
     error : float
         Standard error of `gain` over the rows.
+    tiny_gain : float
+        Within one standard error, share of the GLM's loss that must be saved.
     """
 
     network_loss: np.ndarray
     glm_loss: np.ndarray
     gain: float
     error: float
+    tiny_gain: float = 0.1
 
     @property
     def keeps_network(self) -> bool:
         """Whether the network saves more than chance would."""
-        tiny = TINY_GAIN * float(np.mean(self.glm_loss))
+        tiny = self.tiny_gain * float(np.mean(self.glm_loss))
         return self.gain > min(self.error, tiny) and self.gain > 0
 
 
@@ -100,23 +91,27 @@ class HeldOut:
 
 def hold_out(
     runner: Runner,
-    search: SearchResult,
+    view: View,
+    found: Selection,
     path: GlmPath,
     folds: list[Fold],
-    agreed: list[Task],
-    loose: list[Task],
+    agreed: list[Start],
+    loose: list[Start],
 ) -> HeldOut | None:
     """Fit restarts and the chosen GLM on every fold; None without time."""
-    options = replace(runner.options, max_iter=min(MAX_STEPS, runner.options.max_iter))
-    gain = search.best.log_evidence - search.linear.log_evidence
-    goal = SUCCESS_SHARE * gain / float(runner.weight.sum())
+    settings = runner.settings
+    n_steps = min(settings.verdict_steps, runner.options.max_iter)
+    options = replace(runner.options, max_iter=n_steps)
+    gain = found.best.log_evidence - found.linear.log_evidence
+    goal = settings.success_share * gain / float(runner.weight.sum())
     parts = runner.map(
         HeldOut,
+        view,
         "held-out rows",
         _hold_out_fold,
         [
-            (runner.problem, fold, k, agreed, loose, goal, path, options)
-            for k, fold in enumerate(merge_folds(folds))
+            (view.problem, fold, k, agreed, loose, goal, path, options)
+            for k, fold in enumerate(merge_folds(folds, settings.max_folds))
         ],
     )
     done = [part for part in parts if part is not None]
@@ -132,6 +127,7 @@ def judge(
     eta: np.ndarray,
     most: np.ndarray,
     other: np.ndarray | None = None,
+    tiny_gain: float = 0.1,
 ) -> Verdict:
     """Compare a network that predicts `eta` (m,) with the GLM, or with another.
 
@@ -153,14 +149,14 @@ def judge(
         for x in (network, glm)
     )
     error = math.sqrt(spread / float(counts.sum()))
-    return Verdict(network_loss, glm_loss, gain, error)
+    return Verdict(network_loss, glm_loss, gain, error, tiny_gain)
 
 
-def merge_folds(folds: list[Fold]) -> list[Fold]:
-    """At most `MAX_FOLDS` folds; small ones are held out together."""
-    if len(folds) <= MAX_FOLDS:
+def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
+    """At most `n_folds` of them; small ones are held out together."""
+    if len(folds) <= n_folds:
         return folds
-    most = math.ceil(len(folds[0].train) / MAX_FOLDS)
+    most = math.ceil(len(folds[0].train) / n_folds)
     merged = folds[:1]
     for fold in folds[1:]:
         both = merged[-1].merge(fold)
@@ -168,15 +164,15 @@ def merge_folds(folds: list[Fold]) -> list[Fold]:
             merged[-1] = both
         else:
             merged.append(fold)
-    return merged[:: math.ceil(len(merged) / MAX_FOLDS)]
+    return merged[:: math.ceil(len(merged) / n_folds)]
 
 
 def _hold_out_fold(
     problem: Problem,
     fold: Fold,
     number: int,
-    agreed: list[Task],
-    loose: list[Task],
+    agreed: list[Start],
+    loose: list[Start],
     goal: float,
     path: GlmPath,
     options: EvidenceOptions,
@@ -199,7 +195,7 @@ def _hold_out_fold(
             return None
         eta["agreed"] = linear_predictor(held_out, best, options)
     if loose:
-        states = [run_task(trained, train, task, glm, options) for task in loose]
+        states = [run_start(trained, train, start, glm, options) for start in loose]
         found = [
             linear_predictor(held_out, state, options)
             for state in states
@@ -217,17 +213,17 @@ def _hold_out_fold(
 def _first_success(
     problem: Problem,
     weight: Tensor,
-    tasks: list[Task],
+    starts: list[Start],
     goal: float,
-    start: Coefficients,
+    at: Coefficients,
     options: EvidenceOptions,
 ) -> EvidenceState | None:
     """The first restart that gains `goal` log evidence per row, or the best of all."""
-    linear = fit_linear_evidence(problem, weight, start, options)
+    linear = fit_linear_evidence(problem, weight, at, options)
     enough = linear.log_evidence + goal * float(weight.sum())
     best: EvidenceState | None = None
-    for task in tasks:
-        state = run_task(problem, weight, task, start, options)
+    for start in starts:
+        state = run_start(problem, weight, start, at, options)
         if state is None:
             break
         if best is None or state.log_evidence > best.log_evidence:

@@ -53,7 +53,7 @@ class Explainable:
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _read_table(self, X: Any, reset: bool) -> np.ndarray: ...
+        def _read_table(self, X: Any) -> np.ndarray: ...
 
         def _read_target(self, y: Any) -> Any: ...
 
@@ -63,7 +63,7 @@ class Explainable:
 
     def _table(self, X: Any) -> np.ndarray:
         self._check_fitted()
-        return self._read_table(X, reset=False)
+        return self._read_table(X)
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""

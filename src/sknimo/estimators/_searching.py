@@ -1,0 +1,486 @@
+"""Estimators that search: `search/` finds the model, this module reads and keeps."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from sknimo.estimators._base import BaseNIMO, unchanged_on_failure
+from sknimo.estimators._docs import document
+from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.exceptions import SeparationWarning
+from sknimo.families import Family
+from sknimo.machine import DeviceName, torch_threads
+from sknimo.network import make_spec
+from sknimo.rows import RowBlocks
+from sknimo.search import (
+    MovableReference,
+    Outcome,
+    RuleName,
+    Settings,
+    movable_reference,
+    search,
+    takes_long,
+)
+from sknimo.solver import ESTIMATED_DISPERSION, Options
+from sknimo.training import (
+    StreamedSet,
+    TrainingSet,
+    assemble,
+    check_batch_size,
+    check_budget,
+    check_folder,
+    check_number,
+    check_option,
+    check_widths,
+    count_folds,
+    find_rows,
+    fit_budget,
+    read_groups,
+)
+
+HIDDEN = (16, 16)
+
+
+class Searching(BaseNIMO):
+    """What the searching estimators share: rows in, a search, attributes out."""
+
+    alphas: Any
+    cv: Any
+    rule: RuleName
+    n_starts: int
+    n_members: int
+    relax: bool
+    hidden: tuple[int, int] | None
+    max_time: float | None
+    n_jobs: int | None
+    # Numbers that decide and that no parameter sets; an ablation replaces them.
+    _settings: ClassVar[Settings] = Settings()
+
+    def _check_params(self) -> None:
+        check_option("rule", self.rule, get_args(RuleName))
+        check_option("device", self.device, get_args(DeviceName))
+        for name in ("n_starts", "n_members", "max_iter"):
+            check_number(name, getattr(self, name), Integral, 1)
+        if self.hidden is not None:
+            check_widths(self.hidden)
+        check_batch_size(self.batch_size)
+        if isinstance(self.cv, Integral) and int(self.cv) < 2:
+            raise ValueError(
+                f"cv must be 2 folds or more, or a splitter; got {self.cv}."
+            )
+        if self.alphas is not None:
+            alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
+            if not (alphas.size and np.isfinite(alphas).all() and (alphas > 0).all()):
+                raise ValueError(
+                    f"alphas must be positive numbers, got {self.alphas!r}."
+                )
+        if self.max_time is not None:
+            check_number("max_time", self.max_time, Real, 0)
+        check_budget(self.memory_budget)
+        check_folder(self.checkpoint)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        groups: Any = None,
+    ) -> Self:
+        """Search and fit.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features), or RowBlocks
+            Numeric columns are standardised inside; text, categorical and enum columns
+            of a data frame are categories. Blocks of rows and large memory-mapped
+            arrays are read piece by piece, and searched by batches.
+        y : array of shape (n_samples,)
+            Target; part of the blocks if there are any.
+        sample_weight : array of shape (n_samples,), optional
+            Row weights. Integer weights equal repetition, zero weights deletion.
+        offset : array of shape (n_samples,), optional
+            Known part of the linear predictor, for example a log exposure.
+        groups : array of shape (n_samples,), optional
+            Rows of one group are held out together: labels for a group splitter such
+            as `GroupKFold`. A whole number `cv` makes folds of whole groups. Not for
+            blocks of rows.
+
+        Returns
+        -------
+        self
+        """
+        with unchanged_on_failure(self):
+            return self._fit(X, y, sample_weight, offset, groups)
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
+    ) -> Self:
+        self._check_params()
+        rows = self._find_rows(X, y, sample_weight, offset, groups)
+        started = time.monotonic()
+        with self._read_rows(rows, X, y, sample_weight, offset) as data:
+            if rows is None:  # reading a table in memory is not part of the search
+                started = time.monotonic()
+            labels = read_groups(groups, data.n_samples)
+            settings = self._search_settings(started, rows is not None)
+            hidden = self.hidden or HIDDEN
+            if isinstance(data, StreamedSet):
+                hidden = settings.batch_hidden
+            problem = self._state_problem(data, hidden)
+            batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
+            blocks = Options(dtype=torch.float32, batch_size=batch_size)
+            blocks = fit_budget(data, problem, blocks, settings.memory_budget)
+            store, random = self._open_store(data, problem)
+            with torch_threads(data.n_total):
+                counts, folds = count_folds(data, self.cv, labels, random)
+                store.check_folds(folds)
+                outcome = search(
+                    problem,
+                    folds,
+                    settings,
+                    weight=torch.as_tensor(counts).to(problem.y),
+                    random=random,
+                    store=store,
+                    reference=self._movable_reference(data, problem.family),
+                )
+                if outcome.features is not None:
+                    data = replace(data, features=outcome.features)
+                model = assemble(data, outcome.problem, outcome.members)
+                room = blocks.memory_budget
+                separated = self._keep_model(model, data, outcome.problem, room)
+            self._keep(outcome, separated)
+        return self
+
+    def _find_rows(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
+    ) -> RowBlocks | None:
+        """Rows to be searched as they come, None for a table to be held.
+
+        A memory-mapped table is held where that is feasible and has more to offer.
+        """
+        rows = find_rows(X, y, sample_weight, offset)
+        reason = None
+        if groups is not None:
+            reason = "groups refers to the rows of a table"
+        elif not isinstance(self.cv, Integral):
+            reason = "a splitter refers to the rows of a table (give cv a whole number)"
+        elif self.batch_size == 0:
+            reason = "batch_size=0 asks for the evidence of a table"
+        if isinstance(X, RowBlocks):
+            if reason is not None:
+                raise ValueError(f"Rows in blocks are not in memory, but {reason}.")
+            return rows
+        if rows is None or reason is not None:
+            return None
+        if isinstance(self.batch_size, str):
+            p, hidden = X.shape[1], self.hidden or HIDDEN
+            spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
+            if not takes_long(len(X), p + spec.n_params, self._settings):
+                return None
+        return rows
+
+    def _movable_reference(
+        self, data: TrainingSet | StreamedSet, family: Family
+    ) -> MovableReference | None:
+        """How the reference may move; not for families of known dispersion.
+
+        There a perfect fit to a part of the rows would pull it anywhere.
+        """
+        known = family.name not in ESTIMATED_DISPERSION
+        if self.reference != "auto" or known or isinstance(data, StreamedSet):
+            return None
+        return movable_reference(data.features, data.table)
+
+    def _search_settings(self, started: float, streamed: bool) -> Settings:
+        """What the parameters ask of the search."""
+        size: int | None = None if isinstance(self.batch_size, str) else self.batch_size
+        if streamed:  # evidence needs the table
+            size = size or self._settings.batch_rows
+        deadline = math.inf if self.max_time is None else started + self.max_time
+        return replace(
+            self._settings,
+            n_starts=int(self.n_starts),
+            n_members=int(self.n_members),
+            max_iter=int(self.max_iter),
+            relax=bool(self.relax),
+            rule=self.rule,
+            alphas=self.alphas,
+            batch_size=None if size is None else int(size),
+            batch_hidden=self.hidden or self._settings.batch_hidden,
+            n_jobs=self.n_jobs,
+            memory_budget=self._budget(),
+            deadline=deadline,
+            progress=bool(self.verbose),
+        )
+
+    def _keep(self, outcome: Outcome, separated: bool) -> None:
+        """Write what is known of the search, and warn where there is cause."""
+        self.n_members_ = outcome.n_members
+        self.alpha_ = outcome.alpha
+        self.network_alpha_ = outcome.network_alpha
+        self.input_precision_ = outcome.input_precision
+        self.verdict_ = outcome.verdict
+        self.path_ = outcome.path
+        self.trials_ = outcome.trials
+        self.best_index_ = outcome.best_index
+        self.log_evidence_ = outcome.log_evidence
+        self.glm_log_evidence_ = outcome.glm_log_evidence
+        self.n_iter_ = max(1, sum(outcome.trials["n_iter"]))
+        self._judge_convergence(separated, outcome.out_of_time)
+
+    def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
+        self.converged_ = not out_of_time and not separated
+        if separated:
+            warnings.warn(
+                "The classes are separated perfectly: the fit is finite only because "
+                "of its priors, and the size of its coefficients is arbitrary.",
+                SeparationWarning,
+                stacklevel=6,
+            )
+        if out_of_time:
+            warnings.warn(
+                f"max_time={self.max_time} s was reached after "
+                f"{len(self.trials_['seed'])} restarts; the best so far was kept.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+
+_SHARED = {
+    "basis": """basis : {"auto", "linear", "poly2", "spline"} or dict, default="auto"
+        How numeric features enter: as a line, a parabola, a natural cubic spline, or
+        whichever of the three the evidence prefers. A dictionary chooses by name or
+        position; features that it does not name are lines. Where there are curves, a
+        second search does without them, and the two are averaged if held-out rows have
+        nothing against it.""",
+    "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
+default="auto"
+        The point that coefficients refer to. "auto" is the mean; where the rows are
+        explained much better around another point it is that point, at most three
+        standard errors of the mean away. Columns of two values and categories stand at
+        their most frequent value, unless a dictionary says otherwise.""",
+    "parameters": """alphas : array of float, optional
+        Penalties of the nested GLM's lasso path; by default from the smallest one that
+        empties the model down to a thousandth of it.
+    cv : int, splitter or iterable, default=5
+        Folds that choose on this path, and that judge the network at the end. Rows
+        that come in blocks need a whole number.
+    rule : {"min", "1se", "stability"}, default="min"
+        "1se" takes the strongest penalty of the path that is as good as the best within
+        one standard error; "stability" keeps only features and inputs that four in five
+        of the successful restarts keep. A search on batches has no restarts to ask.
+    n_starts : int, default=8
+        Restarts in each of the two stages, selection and relaxed refit.
+    n_members : int, default=10
+        Largest number of restarts to average; 1 keeps the best alone.
+    relax : bool, default=True
+        Whether to restart within the selected supports.
+    hidden : tuple of two int, optional
+        Units of the network's two layers; (16, 16) by default, (32, 32) with batches.
+    position_code : {"binary", "none"}, default="binary"
+        How the shared network is told which feature it modulates.
+    max_iter : int, default=100
+        Gauss-Newton steps of one restart; passes over the rows with batches.
+    batch_size : int or "auto", default="auto"
+        Whether to train on batches of that many rows and choose by held-out rows: 0
+        never does, "auto" does on tables for which Gauss-Newton steps take too long.
+    max_time : float, optional
+        Seconds after which no further step of the search begins; the best so far is
+        kept.
+    n_jobs : int, optional
+        Processes (joblib); the answer does not depend on it.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit; "auto" takes a GPU when there is one. Predictions and explanations
+        are made on the CPU unless this is "cuda".
+    memory_budget : float or "auto", default="auto"
+        Bytes that each process may take beside the table. Rows are cut into blocks.
+        "auto" is 1e9, or half of what is free on a GPU. Of
+        rows that come in blocks it covers all that the fit holds.
+    checkpoint : str or path, optional
+        Folder that keeps every finished task of the search. A fit that was interrupted
+        resumes there when it is run again, with the same result to the last bit; a
+        folder of another fit is refused. What `max_time` cut short is not kept: its
+        clock starts anew with every run. The folder stays until you remove it.
+    verbose : bool, default=False
+        Show a progress bar when the output is a terminal.
+    random_state : int, RandomState instance or None, default=None
+        Governs folds and restarts.
+    <feature parameters>""",
+    "attributes": """<feature attributes>
+    model_ : FittedModel
+        What predictions are made from.
+    n_members_ : int
+        Averaged restarts; 0 when the GLM was kept.
+    log_evidence_ : float
+        Log evidence of the best restart; NaN after a search on batches.
+    glm_log_evidence_ : float
+        Log evidence of the linear fit.
+    alpha_ : float
+        Penalty chosen for the nested GLM, or for the members of a search on batches.
+    network_alpha_ : float
+        Group shrinkage of the first layer that a search on batches chose, NaN after a
+        search by evidence; infinite when the GLM was kept.
+    input_precision_ : float
+        Median learned precision of the first-layer weights, over the inputs that the
+        best member reads; NaN after a search on batches, infinite when the GLM was
+        kept.
+    verdict_ : Verdict or None
+        Held-out losses of the network and of the nested GLM on the folds, the gain of
+        the network and its standard error. None when there was no network to judge, or
+        no time.
+    path_ : GlmPath
+        Its lasso path, held-out loss and chosen point.
+    trials_ : dict of list
+        One entry per model that was trained: stage, seed, evidence or held-out loss,
+        features kept. Ready for a data frame.
+    best_index_ : int
+        Position of the best one there, -1 when there is none.
+    n_iter_ : int
+        Gauss-Newton steps of all restarts.
+    converged_ : bool
+        False when time ran out or the classes are separated.
+    n_features_in_ : int
+        Number of columns seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, when `X` had any.""",
+}
+
+
+@document(_SHARED)
+class NIMORegressorCV(RegressionTask, Searching):
+    """Regression that finds its own sparsity, smoothness and size.
+
+    The same model as `NIMORegressor`; penalties are learned from the data, supports
+    are selected, the network is refitted within them and the best restarts are
+    averaged. When the network does not earn its keep, the nested GLM is returned.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "gamma"}, default="gaussian"
+        Distribution of the target.
+    <parameters>
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Effect of each feature at the reference, per unit of its column, on the scale
+        of the linear predictor. Zeros are exact.
+    intercept_ : float
+        Linear predictor at the reference.
+    <attributes>
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressorCV
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
+    >>> est.coef_.nonzero()[0].tolist()
+    [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        alphas: Any = None,
+        cv: Any = 5,
+        rule: str = "min",
+        n_starts: int = 8,
+        n_members: int = 10,
+        relax: bool = True,
+        hidden: tuple[int, int] | None = None,
+        position_code: str = "binary",
+        max_iter: int = 100,
+        batch_size: Any = "auto",
+        max_time: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        memory_budget: Any = "auto",
+        checkpoint: Any = None,
+        verbose: bool = False,
+        random_state: Any = None,
+        basis: Any = "auto",
+        categorical: Any = None,
+        reference: Any = "auto",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
+    ) -> None:
+        self._take_params(locals())
+
+
+@document(_SHARED)
+class NIMOClassifierCV(ClassificationTask, Searching):
+    """Binary classification that finds its own sparsity, smoothness and size.
+
+    The same model as `NIMOClassifier`; penalties are learned from the data, supports
+    are selected, the network is refitted within them and the best restarts are
+    averaged. When the network does not earn its keep, the nested logistic regression
+    is returned.
+
+    Parameters
+    ----------
+    <parameters>
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two labels; the model predicts the log-odds of the second.
+    coef_ : ndarray of shape (n_features,)
+        Effect of each feature on the log-odds at the reference, per unit of its column.
+    intercept_ : float
+        Log-odds at the reference.
+    <attributes>
+
+    Examples
+    --------
+    >>> from sknimo import NIMOClassifierCV
+    >>> from sknimo.datasets import make_nimo_classification
+    >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
+    >>> est = NIMOClassifierCV(n_starts=3, random_state=0).fit(data.X, data.y)
+    >>> est.predict_proba(data.X).shape
+    (200, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = None,
+        cv: Any = 5,
+        rule: str = "min",
+        n_starts: int = 8,
+        n_members: int = 10,
+        relax: bool = True,
+        hidden: tuple[int, int] | None = None,
+        position_code: str = "binary",
+        max_iter: int = 100,
+        batch_size: Any = "auto",
+        max_time: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        memory_budget: Any = "auto",
+        checkpoint: Any = None,
+        verbose: bool = False,
+        random_state: Any = None,
+        basis: Any = "auto",
+        categorical: Any = None,
+        reference: Any = "auto",
+        missing: str = "error",
+        handle_unknown: str = "error",
+        input_scaling: str = "standard",
+        clip_inputs: bool = False,
+    ) -> None:
+        self._take_params(locals())

@@ -1,0 +1,23 @@
+"""Which model: from a problem and its folds to the members that are returned.
+
+`search` is a function of tensors; nothing here knows scikit-learn.
+"""
+
+from sknimo.search._batches import takes_long
+from sknimo.search._engine import Outcome, search
+from sknimo.search._path import GlmPath
+from sknimo.search._reference import MovableReference, movable_reference
+from sknimo.search._settings import RuleName, Settings
+from sknimo.search._verdict import Verdict
+
+__all__ = [
+    "GlmPath",
+    "MovableReference",
+    "Outcome",
+    "RuleName",
+    "Settings",
+    "Verdict",
+    "movable_reference",
+    "search",
+    "takes_long",
+]

@@ -1,0 +1,331 @@
+"""Search, relax, average: the best model of the class without tuning.
+
+The search compares models by their log evidence (see `solver/_evidence.py`), so that
+all rows are used for fitting, and asks held-out rows at the end:
+
+1. *Nested GLM.* A linear fit with learned precisions gives the evidence to beat; a
+   relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
+   the network does not earn its keep.
+2. *Select.* Restarts from few to many parameters: wide ones see every feature, narrow
+   ones only the strongest features of the GLM. What the data do not need is switched
+   off exactly. The best restart, simplified, decides the supports.
+3. *Relax.* Fresh restarts with the supports frozen.
+4. *Average* the restarts that explain almost as much as the best.
+5. *Verdict.* Held-out rows must agree that the network is worth having.
+
+Tables too large for this, and rows that come in blocks, go another way, see
+`_batches.py`. Both ways begin with the same path and end with the same record.
+
+Shapes: n rows, p features.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.features import FeatureMap
+from sknimo.search._batches import search_batches, takes_long
+from sknimo.search._blend import (
+    Exploration,
+    decide,
+    glm_member,
+    join_tables,
+    straight_columns,
+    without_curves,
+)
+from sknimo.search._path import GlmPath, glm_path
+from sknimo.search._reference import MovableReference, View
+from sknimo.search._restarts import (
+    Selection,
+    choose_members,
+    linear_model,
+    loose_members,
+    select,
+)
+from sknimo.search._runner import Runner
+from sknimo.search._settings import Settings
+from sknimo.search._verdict import Verdict, hold_out
+from sknimo.solver import (
+    ESTIMATED_DISPERSION,
+    Coefficients,
+    EvidenceOptions,
+    EvidenceState,
+    Problem,
+    Solution,
+    needed_bytes,
+)
+from sknimo.training import AnyFold, Ensemble, Fold, TaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found.
+
+    Attributes
+    ----------
+    members : Ensemble or Solution
+        What to average; a single member with a silent network where the GLM won.
+    problem : Problem
+        What they were fitted to; a search on batches has a wider network.
+    features : FeatureMap or None
+        Around the reference that was chosen, None where that is the data's.
+    path : GlmPath
+    verdict : Verdict or None
+        None when there was no network to judge, or no time.
+    alpha : float
+        Penalty of the nested GLM, or of the members of a search on batches.
+    network_alpha : float
+        Group shrinkage of the first layer chosen by a search on batches.
+    input_precision : float
+        Median precision of the inputs that the best member reads, learned by evidence.
+    log_evidence, glm_log_evidence : float
+        Of the best restart and of the linear fit, NaN after a search on batches.
+    trials : dict of list
+        One row per model that was trained.
+    best_index : int
+        Row of the best one there, -1 when there is none.
+    out_of_time : bool
+    """
+
+    members: Ensemble | Solution
+    problem: Problem
+    features: FeatureMap | None
+    path: GlmPath
+    verdict: Verdict | None
+    alpha: float
+    network_alpha: float
+    input_precision: float
+    log_evidence: float
+    glm_log_evidence: float
+    trials: dict[str, list[Any]]
+    best_index: int
+    out_of_time: bool
+
+    @property
+    def n_members(self) -> int:
+        """Members with a network, 0 where the GLM was kept."""
+        return int(self.members.modulated.any(-1).sum())
+
+
+def search(
+    problem: Problem,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    *,
+    weight: Tensor,
+    random: np.random.RandomState,
+    store: TaskStore | None = None,
+    reference: MovableReference | None = None,
+) -> Outcome:
+    """Find the model that predicts new rows best.
+
+    Parameters
+    ----------
+    problem : Problem
+        In memory, or read from a store on one rank or several.
+    folds : sequence of AnyFold
+        Rows that choose the GLM and judge the network, in units of `weight`.
+    settings : Settings
+    weight : Tensor of shape (n,)
+        Counts rows: it sums to the number of observations.
+    random : RandomState
+        Source of seeds.
+    store : TaskStore, optional
+        Keeps finished tasks, so that an interrupted search can be resumed.
+    reference : MovableReference, optional
+        How the reference may move; without it, it stays where it is.
+
+    Returns
+    -------
+    Outcome
+    """
+    store = store or TaskStore()
+    if _is_for_batches(problem, settings):
+        spec = replace(problem.spec, hidden=settings.batch_hidden)
+        problem = replace(problem, spec=spec)
+        path = _path(problem, weight, folds, settings, store)
+        return _by_batches(problem, path, folds, settings, random, store)
+    check_memory(problem, settings.memory_budget)
+    path = _path(problem, weight, folds, settings, store)
+    own = [fold for fold in folds if isinstance(fold, Fold)]
+    options = evidence_options(problem, settings)
+    runner = Runner(weight, settings, options, store)
+    return _by_evidence(runner, View(problem, reference), path, own, random)
+
+
+def _is_for_batches(problem: Problem, settings: Settings) -> bool:
+    if settings.batch_size is not None:
+        return settings.batch_size > 0
+    n_parameters = problem.n_terms + problem.spec.n_params
+    return takes_long(problem.n_rows, n_parameters, settings)
+
+
+def _path(
+    problem: Problem,
+    weight: Tensor,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    store: TaskStore,
+) -> GlmPath:
+    # What does not change the answer must not change the name of the task.
+    how = replace(settings, deadline=math.inf, n_jobs=None, progress=False)
+    return store.call(GlmPath, "path", glm_path, problem, weight, list(folds), how)
+
+
+def _by_batches(
+    problem: Problem,
+    path: GlmPath,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    random: np.random.RandomState,
+    store: TaskStore,
+) -> Outcome:
+    """Validation instead of evidence."""
+    found = search_batches(problem, path, folds, settings, random, store)
+    keeps = found.verdict.keeps_network
+    return Outcome(
+        members=found.solution if keeps else glm_member(problem, path.chosen),
+        problem=problem,
+        features=None,
+        path=path,
+        verdict=found.verdict,
+        alpha=found.alpha if keeps else float(path.alphas[path.index]),
+        network_alpha=found.network_alpha if keeps else math.inf,
+        input_precision=math.nan,
+        log_evidence=math.nan,
+        glm_log_evidence=math.nan,
+        trials=found.table,
+        best_index=found.best_index,
+        out_of_time=bool(problem.ranks.share(time.monotonic() > settings.deadline)),
+    )
+
+
+def _by_evidence(
+    runner: Runner,
+    view: View,
+    path: GlmPath,
+    folds: list[Fold],
+    random: np.random.RandomState,
+) -> Outcome:
+    """Curves and lines side by side where there are curves; one search otherwise."""
+    has_curves = not bool(straight_columns(view.problem).all())
+    curved = explore(runner, view, path, folds, random, compare=has_curves)
+    straight = None
+    if has_curves and not runner.out_of_time:
+        lines = without_curves(curved.view)
+        settings, store = runner.settings, replace(runner.store, view=lines.name)
+        line_path = _path(lines.problem, runner.weight, folds, settings, store)
+        straight = explore(runner, lines, line_path, folds, random, compare=True)
+    most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
+    members, verdict = decide(curved, straight, runner.settings, most)
+    features = curved.view.features
+    if members is None:
+        features, glm = None, curved.glm
+        if curved.has_network:
+            glm = choose_glm(runner, view, curved.selection, path)
+        members = glm_member(view.problem, glm)
+    both = [curved] if straight is None else [curved, straight]
+    bent = bool(members.modulated.any())
+    return Outcome(
+        members=members,
+        problem=view.problem,
+        features=features,
+        path=path,
+        verdict=verdict,
+        alpha=float(path.alphas[path.index]),
+        network_alpha=math.nan,
+        input_precision=input_precision([s for e in both for s in e.agreed if bent]),
+        log_evidence=curved.selection.best.log_evidence,
+        glm_log_evidence=curved.selection.linear.log_evidence,
+        trials=join_tables(curved, straight),
+        best_index=curved.selection.best_index,
+        out_of_time=runner.out_of_time,
+    )
+
+
+def explore(
+    runner: Runner,
+    view: View,
+    path: GlmPath,
+    folds: list[Fold],
+    random: np.random.RandomState,
+    compare: bool,
+) -> Exploration:
+    """Restarts, members, and what they predict of rows held out.
+
+    `compare` asks for all that `decide` can make use of: restarts within their own
+    supports, and held-out rows even where there is no network.
+    """
+    max_tries = runner.settings.max_tries
+    found = select(runner, view, path.chosen, random)
+    agreed = choose_members(runner, found)
+    loose = loose_members(runner, found) if compare else []
+    # Without a network nothing speaks for another point than the mean.
+    there = found.view if agreed or loose else view
+    held_out = None
+    if (agreed or compare) and not runner.out_of_time:
+        again = found.best_starts(max_tries) if agreed else []
+        others = found.loose_starts(min(max_tries, len(loose)))
+        held_out = hold_out(runner, there, found, path, folds, again, others)
+    glm = path.chosen
+    if not (agreed or loose):
+        glm = choose_glm(runner, view, found, path)
+    return Exploration(there, path, found, agreed, loose, glm, held_out)
+
+
+def choose_glm(
+    runner: Runner, view: View, found: Selection, path: GlmPath
+) -> Coefficients:
+    """The GLM to return when there is no network."""
+    if path.relaxation == 0 or runner.out_of_time:
+        return path.chosen
+    # Shrinkage hurts here: the unshrunken fit selects more exactly.
+    within = None
+    if runner.settings.rule == "1se":
+        within = torch.zeros_like(found.linear.support)
+        within[view.problem.term_feature[path.chosen.coef[0] != 0]] = True
+    return linear_model(runner, view, found.linear, within)
+
+
+def evidence_options(problem: Problem, settings: Settings) -> EvidenceOptions:
+    """How the restarts of a search are fitted."""
+    window = settings.window
+    if problem.family.name not in ESTIMATED_DISPERSION:
+        window = settings.window_fixed_dispersion
+    return replace(
+        settings.evidence,
+        max_iter=settings.max_iter,
+        feature_margin=settings.feature_margin(problem.spec.n_features),
+        window=window,
+        memory_budget=int(settings.memory_budget),
+        deadline=settings.deadline,
+    )
+
+
+def input_precision(members: list[EvidenceState]) -> float:
+    """Median learned precision of the inputs that the best member reads."""
+    if not members or not bool(members[0].input_support.any()):
+        return math.inf
+    best = members[0]
+    precision = best.params_precision[: len(best.input_support)]
+    return float(precision[best.input_support].median())
+
+
+def check_memory(problem: Problem, memory_budget: float) -> None:
+    """Refuse a table whose Gauss-Newton step cannot stay within the budget."""
+    n_parameters = problem.n_terms + problem.spec.n_params
+    needed = needed_bytes(problem.n_rows, n_parameters)
+    if needed > memory_budget:
+        raise ValueError(
+            f"memory_budget={memory_budget:.0f} bytes is too small: a step on "
+            f"{problem.n_rows} rows and {n_parameters} parameters needs {needed}. "
+            "Raise memory_budget, or make hidden smaller."
+        )

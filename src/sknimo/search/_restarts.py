@@ -1,0 +1,446 @@
+"""Restarts: select supports, refit within them, choose the members to average.
+
+Restarts are independent tasks with their own seeds: any number of processes gives the
+same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.search._reference import View
+from sknimo.search._runner import Restart, Runner, Start
+from sknimo.search._settings import Settings
+from sknimo.solver import (
+    ESTIMATED_DISPERSION,
+    Coefficients,
+    EvidenceOptions,
+    EvidenceState,
+    Problem,
+    fit_evidence,
+    reference_step,
+    restrict,
+    simplify,
+    start_state,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """All restarts, the linear fit beside them, and the best.
+
+    Attributes
+    ----------
+    restarts : list of Restart
+        The last has the selected supports.
+    linear : EvidenceState
+        Around the sample's mean.
+    view : View
+        Where the reference ended: members are fitted around it.
+    n_barred : int
+        First restarts that may neither be the best nor join the average.
+    """
+
+    restarts: list[Restart]
+    linear: EvidenceState
+    view: View
+    n_barred: int = 0
+
+    @property
+    def eligible(self) -> list[int]:
+        """Restarts that may be the best and join the average."""
+        return list(range(self.n_barred, len(self.restarts)))
+
+    @property
+    def best_index(self) -> int:
+        """The eligible restart of the highest evidence, -1 when there is none."""
+        return max(
+            self.eligible, key=lambda k: self.restarts[k].log_evidence, default=-1
+        )
+
+    @property
+    def best(self) -> EvidenceState:
+        """Its state; the linear fit when there is none."""
+        return self.restarts[self.best_index].state if self.eligible else self.linear
+
+    def leaders(self) -> list[Restart]:
+        """Eligible restarts, the best first, one per seed."""
+        order = sorted(
+            (self.restarts[k] for k in self.eligible), key=lambda r: -r.log_evidence
+        )
+        best: dict[int, Restart] = {}
+        for restart in order:
+            best.setdefault(restart.start.seed, restart)
+        return list(best.values())
+
+    def best_starts(self, count: int) -> list[Start]:
+        """The best restarts again, within the selected supports."""
+        selected = self.restarts[-1].state
+        return [_again(restart, selected) for restart in self.leaders()[:count]]
+
+    def loose_starts(self, count: int) -> list[Start]:
+        """The best restarts again, each within the supports that it found."""
+        return [_again(restart, restart.state) for restart in self.leaders()[:count]]
+
+    def table(self) -> dict[str, list[Any]]:
+        """One row per restart, ready for a data frame."""
+        starts = [restart.start for restart in self.restarts]
+        states = [restart.state for restart in self.restarts]
+        return {
+            "stage": [start.stage for start in starts],
+            "optimism": [start.optimism for start in starts],
+            "seed": [start.seed for start in starts],
+            "log_evidence": [state.log_evidence for state in states],
+            "n_features": [int(state.support.sum()) for state in states],
+            "n_inputs": [int(state.input_support.sum()) for state in states],
+            "n_effective": [state.n_effective for state in states],
+            "n_iter": [state.n_iter for state in states],
+        }
+
+
+def _again(restart: Restart, within: EvidenceState) -> Start:
+    return replace(
+        restart.start, support=within.support, input_support=within.input_support
+    )
+
+
+def select(
+    runner: Runner, view: View, at: Coefficients, random: np.random.RandomState
+) -> Selection:
+    """Select supports by restarts, then restart within them.
+
+    Begins at a GLM's coefficients, `at`.
+    """
+    settings, options = runner.settings, runner.options
+    stable = settings.rule == "stability"
+    linear = runner.call(view, "linear", fit_linear_evidence, at, options)
+    starts = first_starts(view.problem, at, linear.support, random, settings)
+    done = runner.run(view, starts, at)
+    if not done:
+        return Selection([], linear, view)
+    leader = max(done, key=by_evidence)
+    bold = replace(options, faint_slack=settings.faint_slack)
+    tidied = runner.call(view, "simplified", simplify, leader.state, bold)
+    if stable:
+        tidied = keep_stable(runner, view, tidied, done, linear.log_evidence)
+    n_barred = len(done) if stable else 0
+    selected = replace(leader, state=tidied)
+    if settings.relax and bool(tidied.input_support.any()):
+        relaxed = _Relaxed(runner, at, random)
+        selected = relaxed.run(leader, selected)
+        done = done + relaxed.done
+    selected = replace(selected, start=replace(selected.start, stage="simplified"))
+    return Selection([*done, selected], linear, selected.view, n_barred)
+
+
+def first_starts(
+    problem: Problem,
+    at: Coefficients,
+    linear_support: Tensor,
+    random: np.random.RandomState,
+    settings: Settings,
+) -> list[Start]:
+    """Wide starts that see every feature, and narrow ones of the GLM's strongest."""
+    usable = usable_features(problem)
+    few = settings.few_features
+    shortlist = linear_support | strongest_features(problem, at, few)
+    n_narrow = 0
+    if len(usable) > few and bool(shortlist.any()):
+        n_narrow = settings.n_starts // 2
+    family, n_wide = problem.family.name, settings.n_starts - n_narrow
+    wide = make_starts(settings, family, random, "wide", usable, usable, n_wide)
+    narrow = make_starts(
+        settings, family, random, "narrow", shortlist, shortlist, n_narrow
+    )
+    for k, start in enumerate(narrow):
+        size = settings.narrow_sizes[k % len(settings.narrow_sizes)]
+        if size is not None:
+            strongest = strongest_features(problem, at, size)
+            narrow[k] = replace(start, support=strongest, input_support=strongest)
+    return wide + narrow
+
+
+class _Relaxed:
+    """Restarts within supports that were selected, until those are confirmed."""
+
+    def __init__(
+        self, runner: Runner, at: Coefficients, random: np.random.RandomState
+    ) -> None:
+        self.runner, self.at, self.random = runner, at, random
+        self.done: list[Restart] = []
+
+    def run(self, before: Restart, tidied: Restart) -> Restart:
+        """The best restart within what `before` needs, simplified."""
+        runner, n_starts = self.runner, self.runner.settings.n_starts
+        stable = runner.settings.rule == "stability"
+        bold = replace(runner.options, faint_slack=runner.settings.faint_slack)
+        best = self._restart(settle_reference(runner, tidied), n_starts)
+        if not (stable or self._confirms(before, best)):
+            careful = self._simplified(replace(before, view=best.view), runner.options)
+            best = self._restart(careful, n_starts)
+        # A better fit tells more clearly what does nothing, and where the mean is.
+        best = settle_reference(runner, best)
+        best = self._simplified(best, runner.options)
+        fewer = self._simplified(best, bold)
+        if bool((fewer.state.support != best.state.support).any()):
+            again = self._restart(fewer, max(1, n_starts // 2))
+            if self._confirms(best, again):
+                best = self._simplified(again, runner.options)
+        return best
+
+    def _simplified(self, restart: Restart, options: EvidenceOptions) -> Restart:
+        view, state = restart.view, restart.state
+        state = self.runner.call(view, "simplified", simplify, state, options)
+        return replace(restart, state=state)
+
+    def _restart(self, known: Restart, count: int) -> Restart:
+        """Best of restarts within the supports of a known one, and of that one."""
+        runner, state = self.runner, known.state
+        starts = make_starts(
+            runner.settings,
+            known.view.problem.family.name,
+            self.random,
+            "relaxed",
+            state.support,
+            state.input_support,
+            count,
+        )
+        found = runner.run(known.view, starts, self.at)
+        self.done += found
+        return max([known, *found], key=by_evidence)
+
+    def _confirms(self, before: Restart, after: Restart) -> bool:
+        """Whether the features that are gone cost no more than their margins."""
+        n_gone = int((before.state.support & ~after.state.support).sum())
+        cost = before.log_evidence - after.log_evidence
+        return cost <= self.runner.options.feature_margin * max(n_gone, 1)
+
+
+def by_evidence(restart: Restart) -> float:
+    """Key to rank restarts by."""
+    return restart.log_evidence
+
+
+def settle_reference(runner: Runner, restart: Restart) -> Restart:
+    """Refit around another point where the evidence rises clearly by that."""
+    settings, reference = runner.settings, restart.view.reference
+    if reference is None:
+        return restart
+    brief = brief_options(runner)
+    error = 1 / math.sqrt(float(runner.weight.sum()))  # of the mean, in scales
+    movable = reference.movable.to(runner.weight.device)
+    nowhere = torch.zeros(len(movable), dtype=torch.float64)
+    for _ in range(settings.max_moves):
+        view, state = restart.view, restart.state
+        here = nowhere if view.distance is None else view.distance
+        step = reference_step(
+            view.problem,
+            runner.weight,
+            state,
+            movable,
+            here.to(runner.weight),
+            runner.options,
+        )
+        limit = settings.max_errors * error
+        there = (here + step.cpu()).clamp(-limit, limit)
+        if float((there - here).abs().max()) < settings.min_step * error:
+            break
+        moved = view.around(there)
+        trial = runner.call(moved, "moved", fit_evidence, state, brief)
+        farther = float((there.square() - here.square()).sum()) / (2 * error**2)
+        if not trial.log_evidence - farther > state.log_evidence + settings.move_margin:
+            break
+        restart = replace(restart, state=trial, view=moved)
+    return restart
+
+
+def brief_options(runner: Runner) -> EvidenceOptions:
+    """A few steps for a state that is almost there."""
+    n_steps = min(runner.settings.brief_steps, runner.options.max_iter)
+    return replace(runner.options, max_iter=n_steps, burn_in=0)
+
+
+def make_starts(
+    settings: Settings,
+    family: str,
+    random: np.random.RandomState,
+    stage: str,
+    support: Tensor,
+    inputs: Tensor,
+    count: int,
+) -> list[Start]:
+    """Starts of one stage, from cautious to optimistic in turn."""
+    optimism = settings.optimism
+    if family not in ESTIMATED_DISPERSION:
+        optimism = settings.optimism_fixed_dispersion
+    return [
+        Start(
+            stage,
+            int(random.randint(2**31 - 1)),
+            optimism[k % len(optimism)],
+            settings.output_scale,
+            support,
+            inputs,
+        )
+        for k in range(count)
+    ]
+
+
+def fit_linear_evidence(
+    problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
+) -> EvidenceState:
+    """The member without a network; it is cheap and has no deadline."""
+    usable = usable_features(problem)
+    n_params = problem.spec.n_params
+    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
+    nothing = torch.zeros_like(usable)
+    return fit_evidence(
+        problem,
+        weight,
+        start_state(problem, weight, params, start, usable, nothing),
+        replace(options, deadline=math.inf),
+    )
+
+
+def usable_features(problem: Problem) -> Tensor:
+    """Features with a term at all, (p,)."""
+    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    usable = usable.to(problem.device)
+    usable[problem.term_feature] = True
+    return usable
+
+
+def keep_stable(
+    runner: Runner,
+    view: View,
+    state: EvidenceState,
+    restarts: list[Restart],
+    floor: float,
+) -> EvidenceState:
+    """Drop what too few of the successful restarts keep.
+
+    A restart that was not shown a feature or input has no say on it.
+    """
+    voters = successful(restarts, floor, runner.settings)
+    if not voters:
+        return state
+
+    def often(kept: list[Tensor], shown: list[Tensor]) -> Tensor:
+        least = runner.settings.stable_share * torch.stack(shown).sum(0)
+        return torch.stack(kept).sum(0) >= least
+
+    support = often(
+        [v.state.support for v in voters], [v.start.support for v in voters]
+    )
+    inputs = often(
+        [v.state.input_support for v in voters],
+        [v.start.input_support for v in voters],
+    )
+    return refit_within(runner, view, state, support, inputs, runner.options)
+
+
+def successful(
+    restarts: list[Restart], floor: float, settings: Settings
+) -> list[Restart]:
+    """Restarts that gain a good share of the best gain over the GLM."""
+    least = settings.member_share * (max(r.log_evidence for r in restarts) - floor)
+    return [r for r in restarts if r.log_evidence - floor >= least]
+
+
+def refit_within(
+    runner: Runner,
+    view: View,
+    state: EvidenceState,
+    support: Tensor,
+    inputs: Tensor,
+    options: EvidenceOptions,
+    always: bool = False,
+) -> EvidenceState:
+    """Restrict a state to supports, and refit it if that takes anything away."""
+    support, inputs = state.support & support, state.input_support & inputs
+    same = torch.equal(support, state.support)
+    if same and torch.equal(inputs, state.input_support) and not always:
+        return state
+    fewer = restrict(state, view.problem, inputs, support)
+    return runner.call(view, "within", fit_evidence, fewer, options)
+
+
+def strongest_features(problem: Problem, at: Coefficients, count: int) -> Tensor:
+    """Features with the largest coefficients of the GLM, `count` at most."""
+    size = at.coef.new_zeros(problem.spec.n_features)
+    size.index_add_(0, problem.term_feature, at.coef[0].square())
+    top = torch.topk(size, min(count, len(size)))
+    strongest = torch.zeros_like(size, dtype=torch.bool)
+    strongest[top.indices] = top.values > 0
+    return strongest
+
+
+def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
+    """The restarts to average; none when the network does not beat the GLM.
+
+    A restart has failed when it gains less than a share of the evidence that the best
+    one gains over the linear fit, or, once it has been restricted to the selected
+    supports, of what the selected state gains.
+    """
+    settings, view = runner.settings, found.view
+    if not found.restarts:
+        return []
+    floor, selected = found.linear.log_evidence, found.restarts[-1].state
+    gain = selected.log_evidence - floor
+    if not gain >= settings.evidence_margin:
+        return []
+    pool = successful([found.restarts[k] for k in found.eligible], floor, settings)
+    pool = sorted(pool, key=lambda r: -r.log_evidence)[: settings.n_members]
+    brief = brief_options(runner)
+    agreed = [
+        refit_within(
+            runner,
+            view,
+            restart.state,
+            selected.support,
+            selected.input_support,
+            brief,
+            # Others were fitted around another point, or before the last step.
+            always=view.has_moved and restart.state is not selected,
+        )
+        for restart in pool
+    ]
+    least = settings.member_share * gain
+    return [state for state in agreed if state.log_evidence - floor >= least]
+
+
+def loose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
+    """The best successful restarts, one per seed, with the supports each has found."""
+    settings, view = runner.settings, found.view
+    floor = found.linear.log_evidence
+    if not found.best.log_evidence - floor >= settings.evidence_margin:
+        return []
+    pool = successful(found.leaders(), floor, settings)[: settings.n_members]
+    if not view.has_moved:
+        return [restart.state for restart in pool]
+    brief = brief_options(runner)
+    return [
+        refit_within(runner, view, s, s.support, s.input_support, brief, always=True)
+        for s in (restart.state for restart in pool)
+    ]
+
+
+def linear_model(
+    runner: Runner, view: View, linear: EvidenceState, within: Tensor | None = None
+) -> Coefficients:
+    """Coefficients of the linear evidence fit without features that bring nothing.
+
+    `within` (p,) names the features that it may keep.
+    """
+    gentle = replace(runner.options, feature_margin=runner.settings.linear_margin)
+    if within is not None:
+        inputs = linear.input_support
+        linear = refit_within(runner, view, linear, within, inputs, runner.options)
+    state = runner.call(view, "simplified", simplify, linear, gentle)
+    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))

@@ -1,0 +1,169 @@
+"""Every number that decides what a search returns, in one record.
+
+The first block is what a user sets through the estimator. The others are fixed: each
+stands beside the evidence for it, and an ablation replaces one at a time. Settings that
+only bound time or memory stay with the code that they bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sknimo.solver import EvidenceOptions
+
+RuleName = Literal["min", "1se", "stability"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How hard a search tries, and by which margins it decides.
+
+    Attributes
+    ----------
+    n_starts, n_members, max_iter : int
+        Restarts per stage, members to average at most, steps or passes per member.
+    relax : bool
+        Whether to restart within the selected supports.
+    rule : {"min", "1se", "stability"}
+        How much sparsity to ask for.
+    alphas : sequence of float or None
+        Penalties of the GLM's path, None for a grid below the largest useful one.
+    batch_size : int or None
+        Rows per batch, 0 to compare evidence; None decides by the size of the table.
+    batch_hidden : tuple of two int
+        Widths of the network of a search on batches.
+    n_jobs : int or None
+        Processes.
+    memory_budget, deadline : float
+        Bytes beside the table; time on the monotonic clock.
+    progress : bool
+
+    Notes
+    -----
+    The other fields are commented where they are declared.
+    """
+
+    n_starts: int = 8
+    n_members: int = 10
+    max_iter: int = 100
+    relax: bool = True
+    rule: RuleName = "min"
+    alphas: Sequence[float] | None = None
+    batch_size: int | None = None
+    batch_hidden: tuple[int, int] = (32, 32)
+    n_jobs: int | None = None
+    memory_budget: float = 1e9
+    deadline: float = math.inf
+    progress: bool = False
+
+    # -- Which engine
+    # Multiplications in one Gauss-Newton step beyond which batches take over: there a
+    # step takes about a second on one core.
+    max_work: float = 1e9
+    # Rows of a batch that nobody chose.
+    batch_rows: int = 1024
+
+    # -- The nested GLM's path
+    # Thirty penalties over three decades: a finer grid moves the held-out loss by less
+    # than its standard error.
+    path_length: int = 30
+    path_ratio: float = 1e-3
+    # How far each support is relaxed; relaxing must win by more than the folds differ.
+    relaxation: tuple[float, ...] = (0.0, 0.5, 1.0)
+
+    # -- Restarts
+    # Where restarts begin, as a share of the dispersion that the GLM leaves. Cautious
+    # and bold starts fail on different tables; of four in turn one succeeds.
+    optimism: tuple[float, ...] = (1.0, 0.1, 1.0, 0.02)
+    # With a dispersion of one, cautious starts find nothing: bold ones come first.
+    optimism_fixed_dispersion: tuple[float, ...] = (0.1, 0.3, 0.03, 1.0)
+    # Scale of the output layer's random weights: small, so that a start is near the
+    # GLM, but not zero, where all gradients of the first layer vanish.
+    output_scale: float = 0.1
+    # Steps without a rise after which a restart ends, where the dispersion is estimated
+    # and where it is known (there the evidence climbs in longer waves).
+    window: int = 6
+    window_fixed_dispersion: int = 12
+    # Up to this many features every restart may see all of them.
+    few_features: int = 12
+    # Narrow restarts see the shortlist (None), then ever fewer of the GLM's strongest
+    # features: among fewer a restart goes astray less often, and the evidence tells
+    # what is missing.
+    narrow_sizes: tuple[int | None, ...] = (None, 8, 6, 4)
+    # Gauss-Newton steps of members that are moved or restricted: they are almost there.
+    brief_steps: int = 15
+
+    # -- Selection
+    # A feature must bring the log evidence of a squared Wald statistic of this much,
+    # plus twice the log of the number of features, so that about one fit in thirty
+    # keeps a feature that does nothing, and one unit more, for bilinear terms that can
+    # move between features.
+    wald_threshold: float = 4.0
+    bilinear_margin: float = 1.0
+    # Evidence is bumpy: a refit without a feature may end in a poorer optimum. A
+    # feature that Wald statistics call idle may leave at this multiple of its margin,
+    # if restarts without it then reach the evidence that was there before.
+    faint_slack: float = 4.0
+    # Log evidence that a feature must bring to an unshrunken linear model: the evidence
+    # of noise is below it in nineteen of twenty columns.
+    linear_margin: float = 1.0
+    # Share of the successful restarts that must keep what `rule="stability"` keeps.
+    stable_share: float = 0.8
+
+    # -- Members
+    # A restart joins the average when its gain in log evidence over the GLM is at least
+    # this share of the best gain; the others have failed.
+    member_share: float = 0.7
+    # The network must beat the GLM's log evidence by this much: odds of 150 to 1.
+    evidence_margin: float = 5.0
+
+    # -- The reference
+    # It stays within so many standard errors of the sample's mean, its prior.
+    max_errors: float = 3.0
+    # Smaller steps, in standard errors, are not worth a refit.
+    min_step: float = 0.02
+    max_moves: int = 4
+    # Log evidence that a move must bring: coefficients refer to the mean unless the
+    # rows insist, as they do in the paper's toy (gains of 30 and more).
+    move_margin: float = 10.0
+
+    # -- The verdict
+    # More folds are held out together, up to one part in as many of the rows.
+    max_folds: int = 5
+    # Restarts to try on a fold, and Gauss-Newton steps of each.
+    max_tries: int = 3
+    verdict_steps: int = 40
+    # A restart has succeeded on a fold with this share of the evidence that as many of
+    # all rows would bring.
+    success_share: float = 0.5
+    # Within one standard error the network must save this share of the GLM's loss.
+    tiny_gain: float = 0.1
+
+    # -- Batches
+    # Candidate penalties: shares of the smallest alpha that empties the model, and
+    # rates of the first layer's group shrinkage.
+    alpha_shares: tuple[float, ...] = (3e-5, 1e-4, 4e-4, 1.5e-3, 5e-3, 2e-2)
+    network_alphas: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3)
+    # The pair that goes ahead where time is short: moderate in both.
+    first_pair: tuple[int, int] = (2, 1)
+    # Rounds of choosing: share of the passes that candidates are trained for, and how
+    # many of the best go on.
+    rounds: tuple[tuple[float, int], ...] = ((0.08, 6), (0.25, 1))
+    learning_rate: float = 1e-2
+    # Progress is checked twice in a pass; a member may stand still for this share.
+    patience_share: float = 0.3
+
+    # -- Evidence: how one restart is fitted and simplified
+    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
+
+    def feature_margin(self, n_features: int) -> float:
+        """Log evidence that a feature must bring.
+
+        A coefficient with squared Wald statistic t raises the evidence by
+        `(t - 1 - log t) / 2`; the t used here grows with the number of features.
+        """
+        threshold = self.wald_threshold + 2 * math.log(max(n_features, 1))
+        return self.bilinear_margin + (threshold - 1 - math.log(threshold)) / 2

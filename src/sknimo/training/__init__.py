@@ -1,0 +1,99 @@
+"""Validated rows: what users pass becomes the problem that the solver is given.
+
+Tables in memory (`TrainingSet`) and rows that come in blocks (`StreamedSet`) end as the
+same `Problem`; folds, curves chosen by evidence, and the store of finished tasks are
+here too.
+"""
+
+from sknimo.training._checks import (
+    check_batch_size,
+    check_budget,
+    check_classes,
+    check_domain,
+    check_folder,
+    check_number,
+    check_option,
+    check_widths,
+    choose_batch_size,
+    read_labels,
+    read_numeric_target,
+    read_offset,
+    read_weight,
+)
+from sknimo.training._curves import choose_curves
+from sknimo.training._data import Target, TrainingSet, merge_rows
+from sknimo.training._folds import (
+    AnyFold,
+    Fold,
+    count_folds,
+    read_groups,
+)
+from sknimo.training._passes import (
+    describe_stream,
+    fit_budget,
+    hold_out,
+    judge_rows,
+)
+from sknimo.training._problem import (
+    Ensemble,
+    assemble,
+    is_separated,
+    state_columns,
+    state_members,
+    state_network,
+    state_problem,
+)
+from sknimo.training._stores import TaskStore, open_store
+from sknimo.training._streams import (
+    LabelReader,
+    NumberReader,
+    StreamedSet,
+    StreamOptions,
+    TargetReader,
+    find_rows,
+    read_stream,
+)
+
+__all__ = [
+    "AnyFold",
+    "Ensemble",
+    "Fold",
+    "LabelReader",
+    "NumberReader",
+    "StreamOptions",
+    "StreamedSet",
+    "Target",
+    "TargetReader",
+    "TaskStore",
+    "TrainingSet",
+    "assemble",
+    "check_batch_size",
+    "check_budget",
+    "check_classes",
+    "check_domain",
+    "check_folder",
+    "check_number",
+    "check_option",
+    "check_widths",
+    "choose_batch_size",
+    "choose_curves",
+    "count_folds",
+    "describe_stream",
+    "find_rows",
+    "fit_budget",
+    "hold_out",
+    "is_separated",
+    "judge_rows",
+    "merge_rows",
+    "open_store",
+    "read_groups",
+    "read_labels",
+    "read_numeric_target",
+    "read_offset",
+    "read_stream",
+    "read_weight",
+    "state_columns",
+    "state_members",
+    "state_network",
+    "state_problem",
+]

@@ -1,0 +1,130 @@
+"""Validated training rows in memory, in canonical order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sknimo.features import FeatureMap
+
+# Tables up to this size are sorted and repeated rows merged.
+MERGE_CELLS = 2_000_000
+# Linear predictors beyond this, with hardly any deviance left, mean separation.
+SEPARATION_ETA = 30.0
+SEPARATION_LOSS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """Validated training data.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, p)
+    y, weight, offset : ndarray of shape (n,)
+        Rows of zero weight have been dropped; the target is centred and scaled where
+        the family allows it.
+    features : FeatureMap
+    y_mean, y_scale : float
+        What was subtracted from and divided out of the target.
+    classes : ndarray of shape (2,) or None
+        Labels of a classification target.
+    place : ndarray of shape (n_samples,)
+        Where each row of the user went, -1 for rows of zero weight.
+    given_weight : ndarray of shape (n_samples,)
+        Weights of those rows.
+    """
+
+    table: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+    features: FeatureMap
+    y_mean: float
+    y_scale: float
+    classes: np.ndarray | None
+    place: np.ndarray
+    given_weight: np.ndarray
+
+    @property
+    def n_samples(self) -> int:
+        """Rows as they were given."""
+        return len(self.place)
+
+    @property
+    def n_total(self) -> int:
+        """Rows that are trained on, n."""
+        return len(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as numbers, with the labels they stand for if any."""
+
+    values: np.ndarray
+    classes: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRows:
+    """Distinct rows with their total weights.
+
+    `place` says where each row of the user went, -1 for rows of zero weight.
+    """
+
+    table: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+    place: np.ndarray
+
+
+def merge_rows(
+    table: np.ndarray, target: np.ndarray, weight: np.ndarray, offset: np.ndarray
+) -> WeightedRows:
+    """Drop rows of zero weight, sort the rest and merge repeated ones.
+
+    The objective depends on the rows only through their weighted distribution. In this
+    canonical form so does every rounding error: integer weights equal repetition and
+    the order of rows does not matter, to the last bit. Beyond `MERGE_CELLS` cells
+    sorting is no longer free, and sums are long enough not to care.
+    """
+    keep = weight > 0
+    table, target = table[keep], target[keep]
+    weight, offset = weight[keep], offset[keep]
+    place = np.full(len(keep), -1)
+    if table.size > MERGE_CELLS or len(table) == 0:
+        place[keep] = np.arange(len(table))
+        return WeightedRows(table, target, weight, offset, place)
+    keys = np.column_stack([offset, target, table])
+    order = np.lexsort(keys.T[::-1])
+    keys, weight = keys[order], weight[order]
+    first = np.ones(len(keys), dtype=bool)
+    absent = np.isnan(keys)  # a missing value equals a missing value
+    differ = (keys[1:] != keys[:-1]) & ~(absent[1:] & absent[:-1])
+    first[1:] = differ.any(axis=1)
+    total = np.add.reduceat(weight, np.flatnonzero(first))
+    merged = np.empty(len(order), dtype=int)
+    merged[order] = np.cumsum(first) - 1
+    place[keep] = merged
+    keys = keys[first]
+    return WeightedRows(
+        np.ascontiguousarray(keys[:, 2:]),
+        keys[:, 1].copy(),
+        total,
+        keys[:, 0].copy(),
+        place,
+    )
+
+
+def certain(largest_eta: float, largest_loss: float) -> bool:
+    """Whether all of some rows are predicted with certainty: separated classes."""
+    return largest_eta > SEPARATION_ETA and largest_loss < SEPARATION_LOSS
+
+
+def count_weights(weight: np.ndarray) -> np.ndarray:
+    """Weights that count rows: integers as they are, others scaled to mean one."""
+    if np.array_equal(weight, np.round(weight)):
+        return weight
+    return weight * (len(weight) / weight.sum())

@@ -1,0 +1,131 @@
+"""From validated rows to tensors, and from what was solved back to units of the user.
+
+A `Problem` is the data in the units of the fit: a Gaussian target is centred and
+scaled. `assemble` undoes that when it makes the fitted model.
+
+Shapes: n rows, p features, q terms, P weights, K models, M members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.features import FeatureMap
+from sknimo.model import FittedModel
+from sknimo.network import NetworkSpec, make_spec
+from sknimo.penalties import CoefPenalty
+from sknimo.ranks import ALONE
+from sknimo.rows import StoredColumns
+from sknimo.solver import Members, MemoryColumns, Problem, Solution
+from sknimo.training._data import TrainingSet, certain
+from sknimo.training._streams import StreamedSet
+
+
+def state_network(
+    features: FeatureMap, hidden: tuple[int, int], position_code: str, mask: bool
+) -> NetworkSpec:
+    """The network that sees these features."""
+    owner = features.input_feature.tolist()
+    return make_spec(owner, features.n_features, hidden, position_code, mask)
+
+
+def state_problem(
+    data: TrainingSet | StreamedSet,
+    family: Family,
+    spec: NetworkSpec,
+    device: torch.device,
+) -> Problem:
+    """Tensors of a table in memory, or columns that are read from its store."""
+    features, ranks = data.features, ALONE
+    columns: MemoryColumns | StoredColumns
+    if isinstance(data, StreamedSet):
+        ranks, columns = data.ranks, StoredColumns(data.table, features, device)
+    else:
+        columns = state_columns(features, data.table)
+    return Problem(
+        columns=columns,
+        term_feature=torch.as_tensor(features.term_feature),
+        term_group=torch.as_tensor(features.term_group),
+        y=torch.as_tensor(data.y),
+        offset=torch.as_tensor(data.offset),
+        family=family,
+        spec=spec,
+        ranks=ranks,
+    ).to(device)
+
+
+def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:
+    """Terms and inputs of a table in memory."""
+    terms, inputs = features.terms(table), features.inputs(table)
+    return MemoryColumns(torch.as_tensor(terms), torch.as_tensor(inputs))
+
+
+def state_members(
+    problem: Problem,
+    penalty: CoefPenalty,
+    network_alpha: Tensor,
+    seeds: tuple[int, ...],
+    weight: Tensor,
+    validation: Tensor | None,
+) -> Members:
+    """K members that may use all features; `weight` and `validation` are (K, n)."""
+    n_features = problem.spec.n_features
+    shape = (len(seeds), n_features)
+    allowed = torch.ones(shape, dtype=torch.bool, device=problem.device)
+    return Members(
+        penalty=penalty,
+        network_alpha=network_alpha,
+        seeds=seeds,
+        weight=weight,
+        validation=validation,
+        support=allowed,
+        input_support=allowed.clone(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Members to average, in the units of the fit.
+
+    Attributes
+    ----------
+    coef : Tensor of shape (M, q)
+    intercept : Tensor of shape (M,)
+    params : Tensor of shape (M, P)
+    modulated : Tensor of shape (M, p), bool
+        Features whose coefficient the network bends.
+    """
+
+    coef: Tensor
+    intercept: Tensor
+    params: Tensor
+    modulated: Tensor
+
+
+def assemble(
+    data: TrainingSet | StreamedSet, problem: Problem, members: Ensemble | Solution
+) -> FittedModel:
+    """Fold the target's scaling into the coefficients and move to the CPU."""
+    return FittedModel(
+        features=data.features,
+        family=problem.family,
+        spec=problem.spec,
+        coef=members.coef.cpu() * data.y_scale,
+        intercept=members.intercept.cpu() * data.y_scale + data.y_mean,
+        params=members.params.detach().cpu(),
+        modulated=members.modulated.cpu(),
+    )
+
+
+def is_separated(model: FittedModel, data: TrainingSet) -> bool:
+    """Whether a binary fit predicts every row with certainty."""
+    if model.family.name != "binomial":
+        return False
+    eta = model.eta(data.table, data.offset)
+    loss = model.family.loss(torch.as_tensor(data.y), torch.as_tensor(eta)).numpy()
+    return certain(float(np.abs(eta).max()), float(loss.max()))
