@@ -8,11 +8,11 @@ import time
 import pytest
 import torch
 
-from sknimo.threads import run_alone
+from sknimo.machine import run_alone
 
 FORKED = """
 import os, torch
-from sknimo.threads import run_alone
+from sknimo.machine import run_alone
 torch.set_num_threads(2)
 run_alone(lambda task: None, range(4))
 if os.fork() == 0:

@@ -1,9 +1,7 @@
-"""The methods that estimators offer: read the input, call a function, return a record.
+"""Explanations as methods: read the input, call a function, return a record.
 
-Numbers happen in the other modules of this package. A class that mixes this in has a
-`FittedModel` as `model_` and reads its own tables and targets; where it also keeps
-`_facts` (from `describe_training`), gauge, modifiers and summary refer to the training
-rows, otherwise to the rows of each call.
+Numbers happen in `explain`. Where the estimator keeps `_facts` of its training rows,
+gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 """
 
 from __future__ import annotations
@@ -12,29 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sknimo.explain._effects import Effects, effects
-from sknimo.explain._explanation import Explanation, Method, check_method, explain
-from sknimo.explain._first_layer import FirstLayer, first_layer
-from sknimo.explain._frames import find_origin
-from sknimo.explain._gauge import fit_gauge
-from sknimo.explain._interactions import Interactions, bending, interactions
-from sknimo.explain._local import MAX_ROWS, check_weight, spread_rows
-from sknimo.explain._price import (
-    RANKING_ROWS,
-    Price,
-    TrainingFacts,
-    price_of_nonlinearity,
-)
-from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
-from sknimo.explain._summary import Summary, summarise
-from sknimo.explain._surfaces import (
-    CorrectionCurve,
-    EffectCurve,
-    PairSurface,
-    correction_curve,
-    effect_curve,
-    pair_surface,
-)
+from sknimo import explain as records
+from sknimo.explain import MAX_ROWS, Method, TrainingFacts, find_origin
 from sknimo.model import FittedModel
 
 
@@ -44,22 +21,15 @@ class Explainable:
     model_: FittedModel
     _facts: TrainingFacts | None = None
 
-    def _check_fitted(self) -> None:
-        """Refuse to explain what has not been fitted."""
-        if not hasattr(self, "model_"):
-            raise AttributeError(
-                f"This {type(self).__name__} is not fitted yet; call fit first."
-            )
-
     if TYPE_CHECKING:  # the estimator brings its own
+
+        def _check_fitted(self) -> None: ...
+
+        def _explained(self) -> FittedModel: ...
 
         def _read_table(self, X: Any) -> np.ndarray: ...
 
         def _read_target(self, y: Any) -> Any: ...
-
-    def _explained(self) -> FittedModel:
-        """The model, where rows are to be worked on."""
-        return self.model_
 
     def _table(self, X: Any) -> np.ndarray:
         self._check_fitted()
@@ -67,10 +37,9 @@ class Explainable:
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
-        facts = self._facts
-        return (
-            fit_gauge(self._explained(), table, weight) if facts is None else facts.swap
-        )
+        if self._facts is not None:
+            return self._facts.swap
+        return records.fit_gauge(self._explained(), table, weight)
 
     def explain(
         self,
@@ -81,7 +50,7 @@ class Explainable:
         max_exact: int = 12,
         n_permutations: int = 64,
         random_state: int = 0,
-    ) -> Explanation:
+    ) -> records.Explanation:
         """Explain the prediction of every row.
 
         Parameters
@@ -106,9 +75,9 @@ default="min_energy"
         -------
         Explanation
         """
-        check_method(method)
+        records.check_method(method)
         table = self._table(X)
-        return explain(
+        return records.explain(
             self._explained(),
             table,
             method=method,
@@ -125,9 +94,7 @@ default="min_energy"
         """Who bends whom, over the training rows or some of these."""
         if self._facts is not None:
             return self._facts.effects.directed
-        some = table[spread_rows(len(table), RANKING_ROWS)]
-        share = check_weight(None, len(some))
-        return bending(self._explained(), some, share, self._swap(table))
+        return records.rank_modifiers(self._explained(), table, self._swap(table))
 
     def effects(
         self,
@@ -136,7 +103,7 @@ default="min_energy"
         sample_weight: Any = None,
         offset: Any = None,
         max_rows: int | None = MAX_ROWS,
-    ) -> Effects:
+    ) -> records.Effects:
         """Sum up what each feature does over the rows of `X`.
 
         Parameters
@@ -157,7 +124,7 @@ default="min_energy"
         """
         table = self._table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
-        return effects(
+        return records.effects(
             self._explained(),
             table,
             weight=weight,
@@ -169,7 +136,7 @@ default="min_energy"
 
     def interactions(
         self, X: Any, *, sample_weight: Any = None, max_rows: int | None = MAX_ROWS
-    ) -> Interactions:
+    ) -> records.Interactions:
         """Measure how features act on each other's effects.
 
         Parameters
@@ -187,7 +154,7 @@ default="min_energy"
         """
         table = self._table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
-        return interactions(
+        return records.interactions(
             self._explained(),
             table,
             weight=weight,
@@ -198,7 +165,7 @@ default="min_energy"
 
     def effect_curve(
         self, feature: int | str, X: Any = None, *, n_grid: int = 101
-    ) -> EffectCurve:
+    ) -> records.EffectCurve:
         """Follow the effect of one feature, all others at the reference.
 
         Parameters
@@ -216,7 +183,7 @@ default="min_energy"
             Effect and slope at each value; `to_frame()` makes it a data frame.
         """
         self._check_fitted()
-        return effect_curve(
+        return records.effect_curve(
             self._explained(),
             feature,
             n_grid=n_grid,
@@ -226,7 +193,7 @@ default="min_energy"
 
     def reference_sensitivity(
         self, X: Any, *, sample_weight: Any = None
-    ) -> ReferenceSensitivity:
+    ) -> records.ReferenceSensitivity:
         """Set the coefficients beside the effects at other points.
 
         Parameters
@@ -241,7 +208,7 @@ default="min_energy"
             One row per coefficient, with its largest relative change.
         """
         table = self._table(X)
-        return reference_sensitivity(
+        return records.reference_sensitivity(
             self._explained(),
             table,
             weight=_read_column(sample_weight, len(table), "sample_weight"),
@@ -250,7 +217,7 @@ default="min_energy"
 
     def pair_surface(
         self, j: int | str, k: int | str, *, X: Any = None, n_grid: int = 25
-    ) -> PairSurface:
+    ) -> records.PairSurface:
         """Evaluate two features together, all else at the reference.
 
         Parameters
@@ -269,7 +236,7 @@ default="min_energy"
         """
         self._check_fitted()
         table = None if X is None else self._table(X)
-        return pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
+        return records.pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
 
     def correction_curve(
         self,
@@ -278,7 +245,7 @@ default="min_energy"
         *,
         X: Any = None,
         n_grid: int = 50,
-    ) -> CorrectionCurve:
+    ) -> records.CorrectionCurve:
         """Follow the coefficient of a feature along another, all else at the reference.
 
         Parameters
@@ -299,13 +266,13 @@ default="min_energy"
         swap = None if self._facts is None else self._facts.swap
         if swap is None and table is not None:
             swap = self._swap(table)
-        return correction_curve(
+        return records.correction_curve(
             self._explained(), feature, modifier, swap=swap, n_grid=n_grid, table=table
         )
 
     def price_of_nonlinearity(
         self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
-    ) -> Price:
+    ) -> records.Price:
         """Price the network's corrections in deviance.
 
         Coefficients are solved again on the rows given, so pass the training rows.
@@ -323,7 +290,7 @@ default="min_energy"
             correction of each feature switched off.
         """
         table = self._table(X)
-        return price_of_nonlinearity(
+        return records.price_of_nonlinearity(
             self._explained(),
             table,
             self._read_target(y).values,
@@ -332,12 +299,12 @@ default="min_energy"
             origin=find_origin(X),
         )
 
-    def first_layer(self) -> FirstLayer:
+    def first_layer(self) -> records.FirstLayer:
         """First-layer weights of the network, the paper's picture of its sparsity."""
         self._check_fitted()
-        return first_layer(self.model_)
+        return records.first_layer(self.model_)
 
-    def summary(self) -> Summary:
+    def summary(self) -> records.Summary:
         """Sum up the fit in one table, as text and as HTML.
 
         Returns
@@ -346,7 +313,7 @@ default="min_energy"
             Prints itself in at most 80 columns; notebooks show it as HTML.
         """
         self._check_fitted()
-        return summarise(
+        return records.summarise(
             self.model_,
             self._facts,
             title=f"{type(self).__name__}: coefficients at the reference",

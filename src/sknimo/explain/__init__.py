@@ -8,14 +8,15 @@ means, and which numbers belong to the fitted function alone, is said in
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._explanation import Explanation, Method, explain
+from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
-from sknimo.explain._frames import Origin
+from sknimo.explain._frames import Origin, find_origin
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import Interactions, interactions
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, level_effects, restore_levels
 from sknimo.explain._local import (
+    MAX_ROWS,
     LocalValues,
     Roles,
     find_roles,
@@ -28,6 +29,7 @@ from sknimo.explain._price import (
     describe_sample,
     describe_training,
     price_of_nonlinearity,
+    rank_modifiers,
 )
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summary import Summary, SummaryRow, summarise
@@ -42,6 +44,7 @@ from sknimo.explain._surfaces import (
 from sknimo.explain._text import clean, show_value
 
 __all__ = [
+    "MAX_ROWS",
     "Attribution",
     "CorrectionCurve",
     "EffectCurve",
@@ -60,6 +63,7 @@ __all__ = [
     "Summary",
     "SummaryRow",
     "TrainingFacts",
+    "check_method",
     "clean",
     "correction_curve",
     "describe_sample",
@@ -68,6 +72,7 @@ __all__ = [
     "effects",
     "explain",
     "feature_kinds",
+    "find_origin",
     "find_roles",
     "first_layer",
     "fit_gauge",
@@ -78,6 +83,7 @@ __all__ = [
     "local_values",
     "pair_surface",
     "price_of_nonlinearity",
+    "rank_modifiers",
     "reference_sensitivity",
     "restore_levels",
     "shapley",

@@ -19,6 +19,7 @@ from torch import Tensor
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
+from sknimo.explain._interactions import bending
 from sknimo.explain._levels import count_levels, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
@@ -361,3 +362,11 @@ def describe_sample(
         null_deviance=null_deviance,
         glm_deviance=glm_deviance,
     )
+
+
+def rank_modifiers(
+    model: FittedModel, table: np.ndarray, swap: np.ndarray
+) -> np.ndarray:
+    """Who bends whom over some of these rows, (p, p), where no facts were kept."""
+    some = table[spread_rows(len(table), RANKING_ROWS)]
+    return bending(model, some, check_weight(None, len(some)), swap)
