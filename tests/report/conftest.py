@@ -4,10 +4,13 @@ Random models bend much harder than any fit would and hold every kind of basis; 
 page has to reproduce them all.
 """
 
+import base64
 import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -129,14 +132,22 @@ class Opened:
 
 @pytest.fixture
 def open_report(browser, tmp_path):
-    """Open a report in the browser; at the end nothing may have gone wrong."""
+    """Open a report in the browser; at the end nothing may have gone wrong.
+
+    `style` is added to the page as a reader's own style would be.
+    """
     opened = []
 
-    def show(report, width=1200, height=900, scheme="light", settled=True):
+    def show(report, width=1200, height=900, scheme="light", settled=True, style=""):
         path = tmp_path / f"report-{len(opened)}.html"
-        report.save(path)
+        html = report.html
+        if style:
+            html = html.replace("</head>", f"<style>{style}</style></head>", 1)
+        path.write_text(html, encoding="utf-8")
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            bypass_csp=bool(style),
         )
         view = Opened(context.new_page(), path.as_uri())
         view.watch()
@@ -151,6 +162,18 @@ def open_report(browser, tmp_path):
     for context, view in opened:
         context.close()
         assert view.troubles == []
+
+
+@pytest.fixture(scope="session")
+def wide_font():
+    """Style that sets every text in one font, whose letters are all 0.9 em wide."""
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    font = base64.b64encode((folder / "DejaVuSansMono.ttf").read_bytes()).decode()
+    return (
+        "@font-face { font-family: Wide; size-adjust: 150%;"
+        f" src: url(data:font/ttf;base64,{font}) }}"
+        "* { font-family: Wide !important }"
+    )
 
 
 def random_basis(kind, rng):

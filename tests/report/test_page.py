@@ -77,11 +77,58 @@ def test_markup_that_slips_through_is_forbidden_to_run(make_report, browser, tmp
     view.close()
 
 
+OUTSIDE = """
+(scrolling) => [...document.querySelectorAll("body *")].filter((element) => {
+  if (element.matches(scrolling)) return false;
+  const { left, right } = element.getBoundingClientRect();
+  return right > innerWidth + 0.5 || left < -0.5;
+}).map((element) => element.outerHTML.slice(0, 80))
+"""
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", (320, 390, 768, 1200))
-def test_no_screen_needs_to_scroll_sideways(hostile, open_report, width, scheme):
-    view = open_report(hostile, width=width, scheme=scheme)
-    assert view.page.evaluate("() => document.documentElement.scrollWidth") <= width
+@pytest.mark.parametrize("font", ("of the machine", "wide"))
+@pytest.mark.parametrize("size", (100, 120))
+def test_no_screen_needs_to_scroll_sideways(
+    hostile, open_report, wide_font, font, size, scheme
+):
+    style = f":root {{ font-size: {size}% }}" + wide_font * (font == "wide")
+    view = open_report(hostile, scheme=scheme, style=style)
+    view.page.evaluate(
+        "() => document.querySelectorAll('details').forEach((it) => { it.open = true })"
+    )
+    for width in (320, 390, 768, 1200):
+        view.page.set_viewport_size({"width": width, "height": 900})
+        assert view.page.evaluate("() => document.documentElement.scrollWidth") <= width
+        # On a wide screen the table of coefficients may scroll by itself.
+        scrolling = ".scroller *" if width > 960 else "none"
+        assert view.page.evaluate(OUTSIDE, scrolling) == []
+
+
+def test_labels_fit_their_figures_in_any_font(make_report, open_report, wide_font):
+    """In any font a label stays within its figure and off the label beside it."""
+    view = open_report(make_report(KINDS).report, style=wide_font)
+    assert view.page.evaluate("() => document.fonts.check('1rem Wide')")
+    labels = view.page.evaluate(
+        "() => [...document.querySelectorAll('svg.figure')].map((drawing) => ["
+        " drawing.getBoundingClientRect().toJSON(),"
+        " [...drawing.querySelectorAll('text')]"
+        "  .map((label) => label.getBoundingClientRect().toJSON())])"
+    )
+    assert sum(len(texts) for _, texts in labels) > 20
+    for drawing, texts in labels:
+        for place, one in enumerate(texts):
+            assert one["left"] > drawing["left"] - 1
+            assert one["right"] < drawing["right"] + 1
+            for other in texts[:place]:
+                assert not _overlap(one, other)
+
+
+def _overlap(one, other):
+    """Whether two boxes share more than a pixel of breadth and half a line."""
+    across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+    up = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+    return across > 1 and up > min(one["height"], other["height"]) / 2
 
 
 CONTRAST = """

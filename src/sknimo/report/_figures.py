@@ -289,6 +289,8 @@ def curve_figure(
     levels = features.levels(pair.modifier)
     heights = np.concatenate([curves.ravel(), at_reference, [0.0]])
     across, up = svg.panel_scales(grid, heights)
+    if levels:  # each has a slot of the axis to itself
+        across = svg.Scale(grid[0] - 0.5, grid[-1] + 0.5, across.start, across.stop)
     body = svg.axes(
         _no_ticks(across) if levels else across, up, other, f"coefficient of {name}"
     )
@@ -346,8 +348,8 @@ def _level_marks(
             f"level curve-{place}",
         )
     if len(grid) <= MAX_LEVELS:
-        room = max(4, int(44 / len(grid)))
+        room = across(grid[0] + 1) - across(grid[0]) - 4
         for code in grid:
-            label = cut_text(show_value(model, feature, float(code)), room)
-            body += svg.text(across(code), up.start + 16, label, "tick middle")
+            label = cut_text(show_value(model, feature, float(code)), 44 // len(grid))
+            body += svg.text(across(code), up.start + 16, label, "tick middle", room)
     return body

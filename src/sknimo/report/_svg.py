@@ -117,9 +117,11 @@ def line_path(x: Sequence[float], y: Sequence[float], css: str) -> str:
     return f'<path class="{css}" d="M{joined}"/>'
 
 
-def text(x: float, y: float, words: str, css: str) -> str:
-    """A label."""
-    return f'<text x="{_at(x)}" y="{_at(y)}" class="{css}">{escape(words)}</text>'
+def text(x: float, y: float, words: str, css: str, room: float = WIDTH) -> str:
+    """A label of a panel, which the page squeezes where a font needs more room."""
+    edge = {"middle": 2 * min(x, WIDTH - x), "end": x}.get(css.split()[-1], WIDTH - x)
+    place = f'x="{_at(x)}" y="{_at(y)}" data-room="{_at(min(room, edge))}"'
+    return f'<text {place} class="{css}">{escape(words)}</text>'
 
 
 def rule(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
@@ -143,11 +145,12 @@ def axes(across: Scale, up: Scale, x_label: str, y_label: str) -> str:
         y = up(value)
         parts.append(rule(across.start, y, across.stop, y, "grid"))
         parts.append(text(across.start - 6, y + 4, _tick(value), "tick end"))
-    floor = up.start
-    for value in across.ticks:
+    floor, numbers = up.start, across.ticks
+    room = (across.stop - across.start) / max(len(numbers), 1)
+    for value in numbers:
         x = across(value)
         parts.append(rule(x, floor, x, floor + 4, "axis"))
-        parts.append(text(x, floor + 16, _tick(value), "tick middle"))
+        parts.append(text(x, floor + 16, _tick(value), "tick middle", room))
     parts.append(rule(across.start, floor, across.stop, floor, "axis"))
     middle = (across.start + across.stop) / 2
     parts.append(text(middle, HEIGHT - 6, cut_text(x_label, 42), "name middle"))

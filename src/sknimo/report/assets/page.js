@@ -28,6 +28,16 @@
   themeButton.hidden = false;
   nameTheme();
 
+  // Labels of figures fit their room in any font.
+  document.fonts.ready.then(() => {
+    for (const label of document.querySelectorAll("text[data-room]")) {
+      if (label.getComputedTextLength() > label.dataset.room) {
+        label.setAttribute("textLength", label.dataset.room);
+        label.setAttribute("lengthAdjust", "spacingAndGlyphs");
+      }
+    }
+  });
+
   // Paper shows what the screen folds.
   const folded = () => document.querySelectorAll("details:not([open])");
   let opened = [];
