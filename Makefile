@@ -25,14 +25,15 @@ test: lint types browser
 test-all: lint types browser
 	$(BIN)/python -m pytest -q
 
-# Tests of the report open it in Chromium. Where it cannot be installed (no root, no
-# apt-get, no network) they skip and say so; nothing else depends on it.
+# Tests of the report open it in Chromium, driven by Playwright, which needs libatomic.
+# Where they cannot be installed (no root, no apt-get, no network) these tests skip and
+# say so; nothing else depends on them.
 browser:
-	@command -v chromium >/dev/null 2>&1 || { \
+	@{ command -v chromium && ldconfig -p | grep libatomic.so.1; } >/dev/null 2>&1 || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && \
 	  echo "Installing chromium for the tests of the report" && \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-	    --no-install-recommends chromium; } >/dev/null 2>&1; } || true
+	    --no-install-recommends chromium libatomic1; } >/dev/null 2>&1; } || true
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .

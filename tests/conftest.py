@@ -1,4 +1,4 @@
-"""Builders that several test modules share: small problems with a known shape.
+"""Builders that several test modules share: small problems, random models, a browser.
 
 Every builder is a fixture that returns a function, takes a `seed` and draws from its
 own generator, so a test states its data in one line and no test disturbs another.
@@ -6,6 +6,7 @@ own generator, so a test states its data in one line and no test disturbs anothe
 Shapes: K models, n rows, q terms, r inputs, p features, P weights.
 """
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,31 @@ import pytest
 import torch
 
 from sknimo.families import get_family
+from sknimo.features import (
+    Clipped,
+    FeatureMap,
+    Levels,
+    Linear,
+    OrMissing,
+    Polynomial,
+    RankGauss,
+    Spline,
+)
+from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec, unpack
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Problem
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+# No sandbox, because tests run as root in containers; nothing that would call home.
+BROWSER_OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 class FileColumns:
@@ -192,3 +215,132 @@ def store(tmp_path):
         return replace(problem, columns=FileColumns(*files))
 
     return write
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium, or a skip that says how to get one."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium: `make browser` as root lets this test run")
+    api = pytest.importorskip("playwright.sync_api")
+    try:
+        playwright = api.sync_playwright().start()
+    except Exception as error:  # its own program lacks a library of the system
+        pytest.skip(f"Playwright does not start ({error}): `make browser` as root")
+    chromium = playwright.chromium.launch(executable_path=found, args=BROWSER_OPTIONS)
+    yield chromium
+    chromium.close()
+    playwright.stop()
+
+
+def random_basis(kind, rng):
+    """A basis of a kind and the network's view of the same column."""
+    reference, scale = rng.normal(), rng.uniform(0.5, 3)
+    line = Linear(reference, scale)
+    if kind == "linear":
+        return line, line
+    if kind == "residue":
+        exact = Linear(1e8, 2.0, residue=1e-9)
+        return exact, exact
+    if kind == "constant":
+        return Linear(reference, 0.0), Linear(reference, 0.0)
+    if kind == "polynomial":
+        return Polynomial(reference, scale, 1.4), line
+    if kind == "spline":
+        knots = np.sort(rng.normal(size=6))
+        return Spline(reference, scale, knots, rng.normal(size=(5, 4))), line
+    if kind == "levels":
+        levels = Levels(("north", "south", "east"), 1, 0.45)
+        return levels, levels
+    if kind == "rank_gauss":
+        points = np.sort(rng.normal(reference, scale, 9))
+        return line, RankGauss(reference, points, np.linspace(-2, 2, 9))
+    if kind == "clipped":
+        return line, Clipped(line, reference - scale, reference + scale)
+    if kind == "or_missing":
+        return OrMissing(line, 0.3), OrMissing(Clipped(line, reference, 9.0), 0.3)
+    if kind == "levels_or_missing":
+        levels = Levels(("a", "b"), 0, 0.5)
+        return OrMissing(levels, 0.2), OrMissing(levels, 0.2)
+    raise ValueError(kind)
+
+
+EVERY_KIND = (
+    "linear",
+    "residue",
+    "constant",
+    "polynomial",
+    "spline",
+    "levels",
+    "rank_gauss",
+    "clipped",
+    "or_missing",
+    "levels_or_missing",
+)
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """A random model with the given kinds of features, by default one of each.
+
+    It bends much harder than any fit would.
+    """
+
+    def make(
+        kinds=None,
+        family="gaussian",
+        n_members=2,
+        seed=0,
+        names=None,
+        size=0.6,
+        idle=(),
+        hidden=(5, 4),
+        mask=True,
+    ):
+        kinds = EVERY_KIND if kinds is None else kinds
+        rng = np.random.default_rng(seed)
+        bases, inputs = zip(*(random_basis(kind, rng) for kind in kinds), strict=True)
+        p = len(kinds)
+        names = (
+            tuple(f"{kind} {j}" for j, kind in enumerate(kinds))
+            if names is None
+            else names
+        )
+        plain = FeatureMap(tuple(names), bases, inputs)
+        ends = [_ends(plain, j) for j in range(p)]
+        low, high = zip(*ends, strict=True)
+        features = FeatureMap(tuple(names), bases, inputs, low, high)
+        owner = features.term_feature
+        spec = make_spec(features.input_feature.tolist(), p, hidden, mask=mask)
+        params = init_params(spec, range(seed, seed + n_members))
+        weights = unpack(spec, params)
+        weights.out.copy_(
+            torch.as_tensor(size * rng.normal(size=(n_members, hidden[1])))
+        )
+        silent = np.isin(owner, idle)
+        coef = rng.normal(size=(n_members, len(owner))) * ~silent
+        weights.first[:, :, np.isin(features.input_feature, idle)] = 0
+        modulated = np.ones((n_members, p), dtype=bool)
+        modulated[:, list(idle)] = False
+        return FittedModel(
+            features=features,
+            family=get_family(family),
+            spec=spec,
+            coef=torch.as_tensor(coef),
+            intercept=torch.as_tensor(rng.normal(size=n_members)),
+            params=params,
+            modulated=torch.as_tensor(modulated),
+        )
+
+    return make
+
+
+def _ends(features, j):
+    levels = features.levels(j)
+    if levels is not None:
+        return 0.0, float(len(levels) - 1)
+    scale = features.scale[j]
+    return float(features.reference[j] - 3 * scale), float(
+        features.reference[j] + 3 * scale
+    )

@@ -1,11 +1,6 @@
-"""Models, reports and a real browser for the tests of the report.
-
-Random models bend much harder than any fit would and hold every kind of basis; the
-page has to reproduce them all.
-"""
+"""Reports on random models, opened in a real browser."""
 
 import base64
-import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,49 +8,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-import torch
 
 from sknimo.explain import fit_gauge
-from sknimo.families import get_family
-from sknimo.features import (
-    Clipped,
-    FeatureMap,
-    Levels,
-    Linear,
-    OrMissing,
-    Polynomial,
-    RankGauss,
-    Spline,
-)
 from sknimo.model import FittedModel
-from sknimo.network import init_params, make_spec, unpack
 from sknimo.report import Fit, Sample, render_report
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-# No sandbox, because tests run as root in containers; nothing that would call home.
-BROWSER_OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Headless Chromium, or a skip that says how to get one."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip("no Chromium: `apt-get install chromium` lets this test run")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=found, args=BROWSER_OPTIONS
-        )
-        yield chromium
-        chromium.close()
 
 
 @dataclass
@@ -176,113 +132,6 @@ def wide_font():
     )
 
 
-def random_basis(kind, rng):
-    """A basis of a kind and the network's view of the same column."""
-    reference, scale = rng.normal(), rng.uniform(0.5, 3)
-    line = Linear(reference, scale)
-    if kind == "linear":
-        return line, line
-    if kind == "residue":
-        exact = Linear(1e8, 2.0, residue=1e-9)
-        return exact, exact
-    if kind == "constant":
-        return Linear(reference, 0.0), Linear(reference, 0.0)
-    if kind == "polynomial":
-        return Polynomial(reference, scale, 1.4), line
-    if kind == "spline":
-        knots = np.sort(rng.normal(size=6))
-        return Spline(reference, scale, knots, rng.normal(size=(5, 4))), line
-    if kind == "levels":
-        levels = Levels(("north", "south", "east"), 1, 0.45)
-        return levels, levels
-    if kind == "rank_gauss":
-        points = np.sort(rng.normal(reference, scale, 9))
-        return line, RankGauss(reference, points, np.linspace(-2, 2, 9))
-    if kind == "clipped":
-        return line, Clipped(line, reference - scale, reference + scale)
-    if kind == "or_missing":
-        return OrMissing(line, 0.3), OrMissing(Clipped(line, reference, 9.0), 0.3)
-    if kind == "levels_or_missing":
-        levels = Levels(("a", "b"), 0, 0.5)
-        return OrMissing(levels, 0.2), OrMissing(levels, 0.2)
-    raise ValueError(kind)
-
-
-EVERY_KIND = (
-    "linear",
-    "residue",
-    "constant",
-    "polynomial",
-    "spline",
-    "levels",
-    "rank_gauss",
-    "clipped",
-    "or_missing",
-    "levels_or_missing",
-)
-
-
-@pytest.fixture(scope="session")
-def make_model():
-    """A random model with the given kinds of features."""
-
-    def make(
-        kinds=EVERY_KIND,
-        family="gaussian",
-        n_members=2,
-        seed=0,
-        names=None,
-        size=0.6,
-        idle=(),
-        hidden=(5, 4),
-    ):
-        rng = np.random.default_rng(seed)
-        bases, inputs = zip(*(random_basis(kind, rng) for kind in kinds), strict=True)
-        p = len(kinds)
-        names = (
-            tuple(f"{kind} {j}" for j, kind in enumerate(kinds))
-            if names is None
-            else names
-        )
-        plain = FeatureMap(tuple(names), bases, inputs)
-        ends = [_ends(plain, j) for j in range(p)]
-        low, high = zip(*ends, strict=True)
-        features = FeatureMap(tuple(names), bases, inputs, low, high)
-        owner = features.term_feature
-        spec = make_spec(features.input_feature.tolist(), p, hidden)
-        params = init_params(spec, range(seed, seed + n_members))
-        weights = unpack(spec, params)
-        weights.out.copy_(
-            torch.as_tensor(size * rng.normal(size=(n_members, hidden[1])))
-        )
-        silent = np.isin(owner, idle)
-        coef = rng.normal(size=(n_members, len(owner))) * ~silent
-        weights.first[:, :, np.isin(features.input_feature, idle)] = 0
-        modulated = np.ones((n_members, p), dtype=bool)
-        modulated[:, list(idle)] = False
-        return FittedModel(
-            features=features,
-            family=get_family(family),
-            spec=spec,
-            coef=torch.as_tensor(coef),
-            intercept=torch.as_tensor(rng.normal(size=n_members)),
-            params=params,
-            modulated=torch.as_tensor(modulated),
-        )
-
-    return make
-
-
-def _ends(features, j):
-    levels = features.levels(j)
-    if levels is not None:
-        return 0.0, float(len(levels) - 1)
-    scale = features.scale[j]
-    return float(features.reference[j] - 3 * scale), float(
-        features.reference[j] + 3 * scale
-    )
-
-
 @pytest.fixture(scope="session")
 def draw_sample():
     """Rows and targets that a model could have produced."""
@@ -324,7 +173,7 @@ def draw_sample():
 def make_report(make_model, draw_sample):
     """A report on a random model, with the model and its rows."""
 
-    def make(kinds=EVERY_KIND, family="gaussian", rows=None, sample=None, **options):
+    def make(kinds=None, family="gaussian", rows=None, sample=None, **options):
         model = make_model(kinds, family, **options)
         sample = draw_sample(model) if sample is None else sample
         classes = ("no", "yes") if family == "binomial" else None

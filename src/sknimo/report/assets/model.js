@@ -18,15 +18,18 @@ const BASES = {
   },
 
   spline: ({ reference, scale, knots, transform }) => {
-    const last = knots.length - 1;
-    const relu = (value) => Math.max(value, 0);
-    // Natural cubic spline in truncated powers: z, then one column per inner knot.
+    const last = knots[knots.length - 1];
+    const inner = knots.slice(0, -1);
+    // Natural cubic spline in truncated powers, straight beyond the last knot: z, then
+    // one column per inner knot.
     const raw = (z) => {
-      const cubes = knots.map((knot) => relu(z - knot) ** 3);
-      const pieces = knots
-        .slice(0, last)
-        .map((knot, k) => (cubes[k] - cubes[last]) / (knots[last] - knot));
-      return [z, ...pieces.slice(0, -1).map((piece) => piece - pieces[last - 1])];
+      const inside = Math.min(z, last);
+      const pieces = inner.map((knot) => {
+        const above = Math.max(inside - knot, 0);
+        return [above ** 3 / (last - knot), (3 * above ** 2) / (last - knot)];
+      });
+      const [base, tilt] = pieces.pop();
+      return [z, ...pieces.map(([value, slope]) => value - base + (z - inside) * (slope - tilt))];
     };
     const origin = raw(0);
     return (x) => {
