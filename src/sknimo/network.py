@@ -77,6 +77,12 @@ class NetworkSpec:
         """Number of weights of one model, P."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
+    def codes(self) -> Tensor:
+        """Position code of each feature, (p, b) in float64."""
+        n_bits = self.shapes["code_weight"][1]
+        code = torch.tensor(self.code, dtype=torch.float64)
+        return code.reshape(self.n_features, n_bits)
+
     def own_columns(self) -> Tensor:
         """Input columns of each feature, (p, m), short rows padded with r."""
         owned: list[list[int]] = [[] for _ in range(self.n_features)]
@@ -196,11 +202,9 @@ class Modulator:
         cls, spec: NetworkSpec, device: torch.device, dtype: torch.dtype
     ) -> Modulator:
         """Put the constants of `spec` on a device."""
-        n_bits = len(spec.code[0]) if spec.code else 0
-        code = torch.tensor(spec.code, dtype=dtype, device=device)
         return cls(
             spec,
-            code.reshape(spec.n_features, n_bits),
+            spec.codes().to(device, dtype),
             torch.tensor(spec.input_feature, dtype=torch.long, device=device),
             spec.own_columns().to(device),
         )

@@ -441,9 +441,7 @@ def _compile_member(
     inputs = live.inputs.nonzero().squeeze(-1)
     first = weights.first.new_zeros(width, spec.hidden[0])
     first[places.inputs[inputs]] = weights.first[:, inputs].T
-    code = torch.tensor(spec.code, dtype=first.dtype)
-    code = code.reshape(spec.n_features, spec.shapes["code_weight"][1])
-    shift = code @ weights.code_weight.T + weights.bias  # (p, h1)
+    shift = spec.codes() @ weights.code_weight.T + weights.bias  # (p, h1)
     active = live.features.nonzero().squeeze(-1)
     layout = _lay_out(spec, len(active), len(inputs))
     tiles, shared = [], []

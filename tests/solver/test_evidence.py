@@ -309,23 +309,6 @@ class TestTangent:
         assert torch.equal(jacobian[:, : len(columns)], terms)
         assert not jacobian[:, len(columns) :].any()
 
-    def test_a_wide_table_gives_the_same(self, make_problem, make_params):
-        """The modulator takes another product beyond 64 inputs; this one does not."""
-        problem = make_problem(n_rows=9, widths=(1,) * 70, hidden=(3, 4))
-        params = make_params(problem.spec)
-        everything = torch.arange(70)
-        tangent = Tangent(
-            problem.spec, problem.inputs, problem.terms, everything, everything
-        )
-        modulator = Modulator.build(problem.spec, torch.device("cpu"), torch.float64)
-        bend = modulator(params, problem.inputs, everything.unsqueeze(0))[0]
-        torch.testing.assert_close(
-            tangent.design(params[0]),
-            problem.terms * (1 + bend),
-            rtol=0,
-            atol=AUTOGRAD_ATOL,
-        )
-
 
 class TestLinearised:
     """Primal and dual algebra are the same, and so are blocks of rows."""

@@ -569,9 +569,7 @@ def _modulation(
 
 def _shift(model: FittedModel, weights: Weights) -> np.ndarray:
     """What the first layer sees besides its inputs: bias and code, (p, h1)."""
-    spec = model.spec
-    code = np.array(spec.code, dtype=np.float64).reshape(spec.n_features, -1)
-    coded: np.ndarray = code @ weights.code_weight[0].numpy().T
+    coded: np.ndarray = model.spec.codes().numpy() @ weights.code_weight[0].numpy().T
     return coded + weights.bias[0].numpy()
 
 

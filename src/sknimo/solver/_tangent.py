@@ -60,9 +60,7 @@ class Tangent:
         self.input_slot = (
             position[owner] if spec.mask else torch.full_like(owner, len(active))
         )
-        n_bits = len(spec.code[0]) if spec.code else 0
-        code = torch.tensor(spec.code, dtype=torch.float64, device=device)
-        self.code = code.reshape(spec.n_features, n_bits)[active]  # (a, b)
+        self.code = spec.codes().to(device)[active]  # (a, b)
         self.visible = (self.input_slot != slots.unsqueeze(-1)).double()  # (a, r)
 
     @property
