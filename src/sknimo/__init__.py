@@ -9,6 +9,7 @@ from sknimo.exceptions import (
     ModelFileError,
     SeparationWarning,
 )
+from sknimo.version import VERSION
 
 if TYPE_CHECKING:
     from sknimo.estimators import (
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
         load,
     )
 
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "CheckpointError",

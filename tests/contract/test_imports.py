@@ -21,6 +21,7 @@ PACKAGE = Path(sknimo.__file__).parent
 ALLOWED = {
     "exceptions": set(),
     "files": set(),
+    "version": set(),
     "ranks": {"torch"},
     "checkpoint": {
         "numpy",
@@ -89,6 +90,7 @@ ALLOWED = {
         "sknimo.files",
         "sknimo.model",
         "sknimo.network",
+        "sknimo.version",
     },
     "training": {
         "numpy",
@@ -106,6 +108,7 @@ ALLOWED = {
         "sknimo.ranks",
         "sknimo.rows",
         "sknimo.solver",
+        "sknimo.version",
     },
     "search": {
         "joblib",
@@ -139,6 +142,7 @@ ALLOWED = {
         "sknimo.search",
         "sknimo.solver",
         "sknimo.training",
+        "sknimo.version",
     },
     "plots": {"matplotlib", "numpy", "sknimo.explain"},
     "report": {
@@ -153,6 +157,7 @@ ALLOWED = {
         "sknimo.model",
         "sknimo.penalties",
         "sknimo.solver",
+        "sknimo.version",
     },
     "cli": {
         "numpy",
@@ -165,9 +170,10 @@ ALLOWED = {
         "sknimo.files",
         "sknimo.ranks",
         "sknimo.rows",
+        "sknimo.version",
     },
     "__main__": {"sknimo.cli"},
-    "__init__": {"sknimo.estimators", "sknimo.exceptions"},
+    "__init__": {"sknimo.estimators", "sknimo.exceptions", "sknimo.version"},
 }
 
 # Libraries that cost time to load or may not be installed.

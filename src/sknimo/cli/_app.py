@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sknimo.cli import _options as opt
 from sknimo.cli._errors import guard, say
+from sknimo.version import VERSION
 
 if TYPE_CHECKING:
     from sknimo.cli._fit import Fitted, Task
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"sknimo {installed_version('sknimo')}")
+        print(f"sknimo {VERSION}")
         raise typer.Exit
 
 

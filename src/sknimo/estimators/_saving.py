@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-from importlib.metadata import version
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +31,14 @@ from sknimo.io import (
     Archive,
     Node,
     OnnxDtype,
+    build_onnx,
     pack_model,
     write_archive,
     write_onnx,
     write_real,
 )
 from sknimo.model import FittedModel
+from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
 LEFT_OUT = ("history_", "path_", "trials_", "verdict_")
@@ -120,14 +121,14 @@ class Saveable:
             Type of the numeric inputs and outputs; computation is in float64.
         """
         self._check_fitted()
-        write_onnx(
-            path,
+        graph = build_onnx(
             self.model_,
             classes=getattr(self, "classes_", None),
             swap=None if self._facts is None else self._facts.swap,
             unknown_is_baseline=self.handle_unknown == "reference",
             dtype=dtype,
         )
+        write_onnx(path, graph)
 
     if TYPE_CHECKING:  # the estimator brings its own
 
@@ -152,7 +153,7 @@ def describe_estimator(est: Any) -> Archive:
     classes = getattr(est, "classes_", None)
     names = SEARCH_ATTRIBUTES if certificate is None else FIXED_ATTRIBUTES
     content = {
-        "library": version("sknimo"),
+        "library": VERSION,
         "class": type(est).__name__,
         "params": params,
         "omitted": omitted,

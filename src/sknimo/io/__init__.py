@@ -9,7 +9,8 @@ from sknimo.io._archive import (
     write_archive,
 )
 from sknimo.io._checks import Node, write_real
-from sknimo.io._onnx import OnnxDtype, build_onnx, write_onnx
+from sknimo.io._onnx import build_onnx, write_onnx
+from sknimo.io._onnx_graph import OnnxDtype
 from sknimo.io._record import model_from_record, model_record
 
 __all__ = [

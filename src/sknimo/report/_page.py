@@ -41,6 +41,7 @@ from sknimo.report._text import (
     show_percent,
     show_range,
 )
+from sknimo.version import VERSION
 
 MAX_SENTENCES = 4
 MAX_SETTING = 120
@@ -144,7 +145,7 @@ def make_page(story: Story, title: str | None) -> Page:
         family=model.family.name,
         link=model.family.link,
         lead=_lead(story),
-        version=version("sknimo"),
+        version=VERSION,
         sections=_sections(bool(effects), bool(cases)),
         figures=_figures(story),
         alerts=tuple(check for check in story.checks if check.status == "warn"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +24,7 @@ from sknimo.solver import EvidenceOptions, Problem
 from sknimo.training._data import TrainingSet
 from sknimo.training._folds import AnyFold
 from sknimo.training._streams import StreamedSet
+from sknimo.version import VERSION
 
 Result = TypeVar("Result")
 
@@ -159,7 +159,7 @@ def open_store(
     else:
         table = (problem.terms, problem.inputs, problem.y, problem.offset, data.weight)
     work = fingerprint(
-        version("sknimo"),
+        VERSION,
         *table,
         problem.term_feature,
         problem.term_group,
