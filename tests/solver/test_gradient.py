@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from sknimo.families import FAMILIES
-from sknimo.solver import Options, profile
-from sknimo.solver._forward import Bent, Forward
+from sknimo.solver import Options
 from sknimo.solver._outer import _Run
 
 STEP = 1e-5
@@ -55,7 +54,13 @@ def many(members, n_models):
 @EVERY_PENALTY
 @EVERY_FAMILY
 def test_detached_gradient_is_exact(
-    family, penalty, scale_contributions, make_problem, make_members, make_params
+    family,
+    penalty,
+    scale_contributions,
+    make_problem,
+    make_members,
+    make_params,
+    profile,
 ):
     options = Options(scale_contributions=scale_contributions)
     n_tested, n_sparse = 0, 0
@@ -86,7 +91,7 @@ def test_detached_gradient_is_exact(
 
 
 def test_gradient_without_the_penalty_s_own_part_would_be_wrong(
-    make_problem, make_members, make_params
+    make_problem, make_members, make_params, profile
 ):
     """The price of a scaled contribution moves with the network: leaving it out shows.
 
@@ -100,9 +105,7 @@ def test_gradient_without_the_penalty_s_own_part_would_be_wrong(
     around = profile(problem, many(members, len(moved)), scaled, moved)
     point = profile(problem, members, scaled, params)
     # The same coefficients and prices, but the prices taken for constants.
-    forward = Forward(problem, scaled)
-    design = forward.design(Bent.by(params, members, members.support))
-    prices = replace(members, penalty=forward.penalty_of(members, design))
+    prices = replace(members, penalty=point.penalty)
     frozen = profile(problem, prices, Options(scale_contributions=False), params)
     torch.testing.assert_close(frozen.objective, point.objective, rtol=1e-10, atol=0)
     reference = slope(around.objective)
@@ -113,7 +116,7 @@ def test_gradient_without_the_penalty_s_own_part_would_be_wrong(
 @BOTH_PRICES
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_training_step_differentiates_what_it_minimises(
-    noise, scale_contributions, make_problem, make_members, make_params
+    noise, scale_contributions, make_problem, make_members, make_params, profile
 ):
     """Solve and loss see one and the same noise draw, rows and normalisation.
 
@@ -149,7 +152,7 @@ def test_training_step_differentiates_what_it_minimises(
 
 @EVERY_FAMILY
 def test_a_feature_without_coefficient_has_no_gradient_of_its_own(
-    family, make_problem, make_members, make_params
+    family, make_problem, make_members, make_params, profile
 ):
     """With every coefficient at zero nothing is left to bend."""
     problem = make_problem(family, n_rows=40, hidden=(3, 3))

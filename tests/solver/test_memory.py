@@ -21,7 +21,6 @@ from sknimo.solver import (
     EvidenceOptions,
     Options,
     fit_evidence,
-    profile,
     solve,
     start_state,
 )
@@ -85,7 +84,7 @@ def test_training_never_makes_a_tensor_of_n_d_d_elements(
 
 @SIZES
 def test_profile_never_makes_a_tensor_of_n_d_d_elements(
-    n_rows, n_features, make_problem, make_members, make_params
+    n_rows, n_features, make_problem, make_members, make_params, profile
 ):
     problem = make_problem(
         "poisson", n_rows=n_rows, widths=(1,) * n_features, hidden=HIDDEN

@@ -63,8 +63,9 @@ def objective_by_hand(problem, members, solution, scale_contributions):
     if scale_contributions:
         forward = Forward(problem, Options(scale_contributions=True))
         bent = Bent.by(solution.params, members, solution.modulated)
-        design = forward.design(bent)
-        penalty = forward.penalty_of(members, design)
+        design = forward.block(bent, slice(0, problem.n_rows))
+        square = (members.weight.unsqueeze(-1) * design.square()).sum(1)
+        penalty = forward.price(members, square)
     return loss + penalty.value(solution.coef)
 
 
@@ -129,8 +130,8 @@ def test_chunked_rows_equal_all_rows_at_once(
     members = make_members(problem, n_models=2, alpha=0.02, network_alpha=0.5)
     whole = replace(SHORT, scale_contributions=scale_contributions)
     chunked = replace(whole, memory_budget=20_000)
-    assert len(Forward(problem, chunked).chunks(2, 3)) >= 4
-    assert len(Forward(problem, whole).chunks(2, 3)) == 1
+    assert len(Forward(problem, chunked).supply.blocks(2, 3)) >= 4
+    assert len(Forward(problem, whole).supply.blocks(2, 3)) == 1
     left, right = solve(problem, members, whole), solve(problem, members, chunked)
     assert (left.objective < left.glm_objective).all()
     assert_same(left, right, SAME_ATOL)
@@ -346,9 +347,8 @@ def test_objective_never_ends_above_the_nested_glm(part, make_problem, make_memb
         )
         solution = solve(problem, members, options)
         rows = Rows(problem.y, problem.offset, members.weight, problem.family)
-        penalty = Forward(problem, options).penalty_of(
-            members, problem.terms.unsqueeze(0)
-        )
+        square = members.weight @ problem.terms.square()
+        penalty = Forward(problem, options).price(members, square)
         glm = solve_coefficients(problem.terms.unsqueeze(0), rows, penalty)
         ended = objective_by_hand(
             problem, members, solution, options.scale_contributions

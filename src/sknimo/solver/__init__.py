@@ -13,7 +13,7 @@ from sknimo.solver._evidence import (
     simplify,
     start_state,
 )
-from sknimo.solver._outer import profile, solve
+from sknimo.solver._outer import solve
 from sknimo.solver._problem import (
     Columns,
     History,
@@ -62,7 +62,6 @@ __all__ = [
     "minimise_quadratic",
     "needed_bytes",
     "pool_bytes",
-    "profile",
     "reference_step",
     "restrict",
     "simplify",

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from sknimo.network import Modulator, unpack
 from sknimo.penalties import CoefPenalty
-from sknimo.solver._design import Design, as_design, cut_rows
-from sknimo.solver._draws import Pool, pool_bytes
-from sknimo.solver._problem import Members, MemoryColumns, Options, Problem
+from sknimo.solver._design import Design, as_design
+from sknimo.solver._problem import Members, Options, Problem
 from sknimo.solver._profile import (
     Coefficients,
     InnerSolution,
@@ -32,11 +31,11 @@ from sknimo.solver._profile import (
     Rows,
     agree,
     expand,
-    mean_squares,
     solve_coefficients,
     start_coefficients,
     step_from,
 )
+from sknimo.solver._supply import RowSupply, send
 
 # Coefficients far below this size are majorised as if they had it (penalties.ridge).
 RIDGE_FLOOR = 1e-4
@@ -44,8 +43,6 @@ RIDGE_FLOOR = 1e-4
 ACTIVE_SHARE = 1e-3
 # Newton steps of the inner solve per network step when the loss is not quadratic.
 GLM_INNER_STEPS = 2
-# Share of a GPU's free memory that may be taken.
-FREE_SHARE = 0.8
 
 # Noise of some rows, (m, h1).
 RowNoise = Callable[[slice], Tensor]
@@ -74,6 +71,10 @@ class Bent:
     def by(cls, params: Tensor, members: Members, mask: Tensor) -> Bent:
         """Bend the features of the mask."""
         return cls(params, members, pad_active(mask), mask)
+
+    def leaf(self) -> Bent:
+        """The same with weights to differentiate by."""
+        return replace(self, params=self.params.detach().requires_grad_(True))
 
     @property
     def n_active(self) -> int:
@@ -109,44 +110,7 @@ class Forward:
         self.problem = problem
         self.options = options
         self.modulator = Modulator.build(problem.spec, problem.device, options.dtype)
-        sizes = problem.ranks.gather(problem.n_rows)
-        self.n_total = sum(sizes)  # rows of all ranks
-        self.first_row = sum(sizes[: problem.ranks.rank])
-        budget = choose_budget(problem, options) if budget is None else budget
-        self.budget = self.whole_budget = budget
-        self.columns = problem.columns
-        self.table_bytes = 0  # in memory
-        if isinstance(self.columns, MemoryColumns):
-            inputs = self.columns.inputs.to(options.dtype)
-            self.table_bytes = self.columns.terms.nbytes + self.columns.inputs.nbytes
-            self.columns = MemoryColumns(self.columns.terms, inputs)
-        n_inputs = len(problem.spec.input_feature)
-        self.pool: Pool | None = None
-        if options.batch_size:
-            needed = pool_bytes(
-                self.columns, n_inputs, options.batch_size, options.dtype
-            )
-            if 0 < needed <= self.budget // 2:
-                self.pool = Pool(self.columns, self.first_row, n_inputs, options.dtype)
-                self.budget -= needed
-
-    # --- Rows ------------------------------------------------------------------------
-
-    def chunks(self, n_models: int, n_active: int, budget: int = 0) -> list[slice]:
-        """Row blocks whose activations stay within the memory budget."""
-        row_bytes = self._row_bytes(n_models, n_active)
-        return cut_rows(self.problem.n_rows, row_bytes, budget or self.budget)
-
-    def _row_bytes(self, n_models: int, n_active: int) -> int:
-        """Bytes per row while a block is made, used and differentiated."""
-        (h1, h2), q = self.problem.spec.hidden, self.problem.n_terms
-        n_inputs = len(self.problem.spec.input_feature)
-        itemsize = torch.finfo(self.options.dtype).bits // 8
-        # Autograd keeps about three tensors of each layer; making the design in
-        # float64, using it and going back takes up to ten of its size.
-        activations = max(n_active, 1) * (3 * h1 + 3 * h2) * itemsize
-        table = 8 * (q + n_inputs) + itemsize * n_inputs
-        return n_models * (activations + 10 * 8 * q) + table
+        self.supply = RowSupply(problem, options, budget)
 
     def only_supported_inputs(self, params: Tensor, members: Members) -> Tensor:
         """Clear the first layer of inputs that a member may not read."""
@@ -159,9 +123,8 @@ class Forward:
 
     def block(self, bent: Bent, rows: slice, noise: RowNoise | None = None) -> Tensor:
         """`phi * (1 + g)` for some rows and their noise, (K, rows, q) in float64."""
-        terms, inputs = self.columns.read(rows)
-        drawn = None if noise is None else noise(rows)
-        return self.bend(bent, terms, inputs.to(self.options.dtype), drawn)
+        terms, inputs = self.supply.read(rows)
+        return self.bend(bent, terms, inputs, None if noise is None else noise(rows))
 
     def bend(
         self, bent: Bent, terms: Tensor, inputs: Tensor, noise: Tensor | None
@@ -191,23 +154,13 @@ class Forward:
 
     def design(self, bent: Bent, noise: RowNoise | None = None) -> Design:
         """The design of all rows, without gradient; kept when there is room."""
-        blocks, keep = self._plan(bent)
+        blocks, keep = self.supply.plan(bent.members.n_models, bent.n_active)
 
         @torch.no_grad()
         def make(rows: slice) -> Tensor:
             return self.block(bent, rows, noise)
 
         return Design(make, blocks, self.problem.n_terms, keep)
-
-    def _plan(self, bent: Bent) -> tuple[list[slice], bool]:
-        """Blocks of rows, and whether their designs may be kept beside them."""
-        n_models, n_active = bent.members.n_models, bent.n_active
-        blocks = self.chunks(n_models, n_active)
-        whole = 8 * n_models * self.problem.n_rows * self.problem.n_terms
-        if len(blocks) > 1 and whole <= self.budget // 2:
-            return self.chunks(n_models, n_active, self.budget - whole), True
-        # Where a table is in memory, there is room for another of its size.
-        return blocks, len(blocks) == 1 or whole <= self.table_bytes
 
     def price(self, members: Members, square: Tensor) -> CoefPenalty:
         """The penalty, priced by the mean squares (K, q) of the design's columns."""
@@ -219,23 +172,14 @@ class Forward:
         size = weight.sqrt().clamp(min=1e-12)
         return members.penalty.reweighted(size**members.penalty.power)
 
-    def penalty_of(self, members: Members, design: Design | Tensor) -> CoefPenalty:
-        """The penalty, priced by the size of the design's columns if asked for."""
-        if not self.options.scale_contributions:
-            return members.penalty
-        rows = self.problem.rows(members.weight)
-        return self.price(members, mean_squares(design, rows))
-
     # --- Objective and gradient ------------------------------------------------------
 
     def differentiate(
         self, bent: Bent, rows: Rows, at: Coefficients, noise: RowNoise | None
     ) -> Point:
         """Profiled objective and its gradient, coefficients solved from `at`."""
-        params = bent.params.detach().requires_grad_(True)
-        leaf = Bent(params, bent.members, bent.active, bent.mask)
-        blocks, _ = self._plan(bent)
-        graph = None
+        leaf, graph = bent.leaf(), None
+        blocks, _ = self.supply.plan(bent.members.n_models, bent.n_active)
         if len(blocks) == 1:
             with torch.enable_grad():
                 graph = self.block(leaf, blocks[0], noise)
@@ -251,18 +195,17 @@ class Forward:
             at = step.coefficients
             if left > 0:
                 here = step.here or expand(design, rows, at)
-        gradient, eta = self._gradient(leaf, rows, penalty, at, noise, blocks, graph)
+        gradient, eta = self.gradient(leaf, rows, penalty, at, noise, graph)
         objective = rows.objective(eta, penalty.value(at.coef))
         return Point(at, objective, gradient, eta, penalty)
 
-    def _gradient(
+    def gradient(
         self,
         leaf: Bent,
         rows: Rows,
         penalty: CoefPenalty,
         at: Coefficients,
-        noise: RowNoise | None,
-        blocks: list[slice],
+        noise: RowNoise | None = None,
         graph: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Gradient (K, P) at fixed coefficients, and `eta` (K, n).
@@ -270,6 +213,7 @@ class Forward:
         `graph` is the only block, if it has been made with gradient already.
         """
         gradient, gathered = torch.zeros_like(leaf.params), PerRow(rows)
+        blocks, _ = self.supply.plan(leaf.members.n_models, leaf.n_active)
         for some in blocks:
             if graph is None:
                 with torch.enable_grad():
@@ -298,47 +242,25 @@ class Forward:
         `batch` (m,) numbers rows over all ranks, and its `noise` is (m, h1); `ahead`
         are rows that later batches will ask for.
         """
-        params = bent.params.detach().requires_grad_(True)
-        gradient = torch.zeros_like(params)
+        leaf, members = bent.leaf(), bent.members
+        gradient = torch.zeros_like(leaf.params)
         if bent.n_active == 0:
             return gradient
-        leaf = Bent(params, bent.members, bent.active, bent.mask)
-        own = self._own(batch)
-        index = batch[own] - self.first_row
-        noise = None if noise is None else noise[own]
-        rows = self.problem.rows(bent.members.weight)
-        row_bytes = self._row_bytes(bent.members.n_models, bent.n_active)
-        blocks = cut_rows(len(index), row_bytes, self.budget) if len(index) else []
-        for some in blocks:
-            where = send(index[some], params.device)
-            terms, inputs = self._take(index[some], where, ahead)
+        rows = self.problem.rows(members.weight)
+        parts = self.supply.batch(batch, ahead, members.n_models, bent.n_active)
+        for position, where, terms, inputs in parts:
             drawn = None
             if noise is not None:
-                drawn = send(noise[some], params.device).to(params.dtype)
+                drawn = send(noise[position], terms.device).to(gradient.dtype)
             with torch.enable_grad():
                 block = self.bend(leaf, terms, inputs, drawn)
             # Weights of the batch stand for those of all rows.
-            weight = bent.members.weight[:, where] * (self.n_total / len(batch))
+            weight = members.weight[:, where] * (self.supply.n_total / len(batch))
             part = replace(rows.part(where), weight=weight)
             eta = part.eta(block.detach(), at.coef, at.intercept)
             upstream = self.upstream(part, penalty, block.detach(), eta, at)
-            gradient += torch.autograd.grad(block, params, upstream)[0]
+            gradient += torch.autograd.grad(block, leaf.params, upstream)[0]
         return self.problem.ranks.total(gradient)
-
-    def _own(self, batch: Tensor) -> Tensor:
-        """Which rows of a batch this process holds, (m,)."""
-        last = self.first_row + self.problem.n_rows
-        return (batch >= self.first_row) & (batch < last)
-
-    def _take(
-        self, index: Tensor, where: Tensor, ahead: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Rows by their numbers, given on the CPU and on the device."""
-        if self.pool is None:
-            terms, inputs = self.columns.take(where)
-            return terms, inputs.to(self.options.dtype)
-        coming = index[:0] if ahead is None else ahead[self._own(ahead)]
-        return self.pool.take(index, coming - self.first_row)
 
     def upstream(
         self,
@@ -390,41 +312,12 @@ class Forward:
         rows = self.problem.rows(bent.members.weight)
         return rows.eta(self.design(bent), at.coef, at.intercept)
 
-    def profile(self, bent: Bent) -> Point:
-        """Profiled objective and gradient with the inner problem solved exactly."""
-        exact = self.solve_exactly(bent, None)
-        at, rows = exact.coefficients, self.problem.rows(bent.members.weight)
-        penalty = self.penalty_of(bent.members, self.design(bent))
-        params = bent.params.detach().requires_grad_(True)
-        leaf = Bent(params, bent.members, bent.active, bent.mask)
-        blocks, _ = self._plan(bent)
-        gradient, eta = self._gradient(leaf, rows, penalty, at, None, blocks)
-        return Point(at, exact.objective, gradient, eta, penalty)
-
     def choose_active(self, members: Members, coef: Tensor) -> Tensor:
         """Features worth modulating, as a mask (K, p)."""
         norm = members.penalty.norm(coef)
         largest = norm.amax(-1, keepdim=True)
         mask = (norm > ACTIVE_SHARE * largest) & members.support
         return agree(self.problem.ranks, mask.long()).bool()
-
-
-def choose_budget(problem: Problem, options: Options) -> int:
-    """Memory in bytes, the same on every rank: no more than a GPU has free."""
-    budget, device = options.memory_budget, problem.device
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        free += torch.cuda.memory_reserved(device)
-        free -= torch.cuda.memory_allocated(device)
-        budget = min(budget, int(FREE_SHARE * free))
-    return min(problem.ranks.gather(budget))
-
-
-def send(values: Tensor, device: torch.device) -> Tensor:
-    """Copy from the CPU to a device without waiting for the device."""
-    if device.type != "cuda":
-        return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)
 
 
 def pad_active(mask: Tensor) -> Tensor:

@@ -44,10 +44,11 @@ from sknimo.checkpoint import (
 from sknimo.network import init_params, unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._draws import Batches, Noise
-from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active, send
+from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._problem import History, Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, Rows, agree
 from sknimo.solver._resume import load_state, pack_solution, unpack_solution
+from sknimo.solver._supply import send
 
 Record = TypeVar("Record")
 
@@ -245,7 +246,9 @@ class _Run:
         self.final = final  # of all members, filled as they finish
         self.log = _Log()
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
-        self.batches = Batches(forward.n_total, options.batch_size, options.noise_seed)
+        self.batches = Batches(
+            forward.supply.n_total, options.batch_size, options.noise_seed
+        )
         self.status: list[Status | None] = [None] * members.n_models
         self.n_iter = torch.zeros(members.n_models, dtype=torch.long)
         self.next_step = 0
@@ -349,7 +352,7 @@ class _Run:
             "finished": False,
             "next_step": self.next_step,
             "status": [None if s is None else s.name for s in self.status],
-            "budget": self.forward.whole_budget,
+            "budget": self.forward.supply.whole_budget,
         }
         return State(tensors, facts)
 
@@ -411,11 +414,11 @@ class _Run:
     def _row_noise(self, step: int) -> RowNoise | None:
         if self.options.noise == 0:
             return None
-        forward, like = self.forward, self.live.params
+        supply, like = self.forward.supply, self.live.params
 
         def draw(rows: slice) -> Tensor:
-            begin, stop = forward.first_row + rows.start, forward.first_row + rows.stop
-            drawn = self.noise.draw(step, begin, stop, forward.n_total)
+            begin, stop = supply.first_row + rows.start, supply.first_row + rows.stop
+            drawn = self.noise.draw(step, begin, stop, supply.n_total)
             return self.options.noise * send(drawn, like.device).to(like.dtype)
 
         return draw
@@ -600,18 +603,6 @@ class _Run:
         bent = Bent.by(self.final.params, members, modulated)
         eta = self.forward.eta(bent, at)
         return problem.rows(members.weight).loss(eta, members.validation)
-
-
-def profile(
-    problem: Problem, members: Members, options: Options, params: Tensor
-) -> Point:
-    """Profiled objective and gradient with the inner problem solved to optimality.
-
-    Training uses cheaper inner steps; this is the quantity they approach, and what the
-    gradient tests differentiate numerically.
-    """
-    bent = Bent.by(params, members, members.support.clone())
-    return Forward(problem, options).profile(bent)
 
 
 def learning_rate(step: int, options: Options) -> float:

@@ -328,16 +328,6 @@ def _block_moments(
     return _Moments(total, mean, gram, score.sum(-1), pull, square)
 
 
-def mean_squares(design: Design | Tensor, rows: Rows) -> Tensor:
-    """Weighted mean square of each column, (K, q)."""
-    design = as_design(design)
-    total = rows.weight.new_zeros(len(rows.weight), design.n_columns)
-    for some, block in design.blocks():
-        weight = rows.weight[:, some].unsqueeze(-2)
-        total += (weight @ block.square()).squeeze(-2)
-    return rows.ranks.total(total)
-
-
 def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
     """Intercept-only start: the link of the weighted mean response."""
     n_models = rows.weight.shape[0]
@@ -460,23 +450,8 @@ def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:
     return -expand(design, rows, at).gradient(at.coef)
 
 
-def kkt_residual(
-    design: Design | Tensor, rows: Rows, penalty: CoefPenalty, at: Coefficients
-) -> Tensor:
-    """Largest violation of the optimality conditions, relative, shape (K,).
-
-    The violation is the distance of zero to the subdifferential of F, measured against
-    the largest gradient of the loss at zero coefficients. Below power 1 zero is always
-    a stationary point, so only nonzero features are judged.
-    """
-    design = as_design(design)
-    null = start_coefficients(rows, design.n_columns)
-    scale = _kkt_scale(expand(design, rows, null), penalty)
-    return _violation(expand(design, rows, at), penalty) / scale
-
-
-def _kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
-    """What a violation is relative to, (K,)."""
+def kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
+    """What a violation is relative to: the largest gradient at zero, (K,)."""
     if null.moment.shape[-1] == 0:  # an intercept alone: nothing to be relative to
         return torch.ones_like(penalty.strength)
     largest = null.moment.abs().amax(-1)
@@ -484,7 +459,11 @@ def _kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
     return torch.maximum(largest, price).clamp(min=1e-300)
 
 
-def _violation(here: Expansion, penalty: CoefPenalty) -> Tensor:
+def violation(here: Expansion, penalty: CoefPenalty) -> Tensor:
+    """Distance of zero to the subdifferential of F, (K,).
+
+    Below power 1 zero is always stationary: only nonzero features are judged.
+    """
     gap = stationarity_gap(penalty, here.at.coef, here.gradient(here.at.coef))
     return torch.maximum(gap, here.score.abs())
 
@@ -507,7 +486,7 @@ def solve_coefficients(
     design, ranks = as_design(design), rows.ranks
     if null is None:
         null = expand(design, rows, start_coefficients(rows, design.n_columns))
-    here, scale = null, _kkt_scale(null, penalty)
+    here, scale = null, kkt_scale(null, penalty)
     if start is not None:
         here = expand(design, rows, start)
     elif penalty.power < 1:
@@ -534,7 +513,7 @@ def solve_coefficients(
         stuck = (trial.coef == at.coef).all(-1) & (trial.intercept == at.intercept)
         damping = torch.where(stuck, (10 * damping).clamp(min=0.01), damping / 10)
         here = found.here or expand(design, rows, trial)
-        last_kkt, kkt = kkt, agree(ranks, _violation(here, penalty) / scale)
+        last_kkt, kkt = kkt, agree(ranks, violation(here, penalty) / scale)
         # At rounding level the residual stops falling: that is convergence as well.
         done = done | (kkt <= tol) | ((kkt <= 1e-8) & (kkt >= last_kkt / 2))
         if bool(done.all()):
