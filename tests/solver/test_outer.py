@@ -15,7 +15,8 @@ from sknimo.families import FAMILIES
 from sknimo.network import Modulator, NetworkSpec, init_params, unpack
 from sknimo.solver import MemoryColumns, Options, Status, solve
 from sknimo.solver._forward import Bent, Forward, pad_active
-from sknimo.solver._outer import _Run, learning_rate
+from sknimo.solver._live import Live, learning_rate
+from sknimo.solver._outer import _Run
 from sknimo.solver._profile import Rows, solve_coefficients
 
 SAME_ATOL = 1e-10  # only the order of summation differs, over a short run
@@ -500,7 +501,7 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
     options = replace(SHORT, max_iter=40, check_every=2)
     healthy = solve(problem, members, options)
     differentiate, calls = Forward.differentiate, []
-    move, rates = _Run._move, []
+    move, rates = Live.move, []
 
     def break_once(self, *args):
         point = differentiate(self, *args)
@@ -512,11 +513,11 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
         return replace(point, objective=objective, gradient=gradient)
 
     def watch(self, *args):
-        rates.append(self.live.rate.tolist())
+        rates.append(self.rate.tolist())
         move(self, *args)
 
     monkeypatch.setattr(Forward, "differentiate", break_once)
-    monkeypatch.setattr(_Run, "_move", watch)
+    monkeypatch.setattr(Live, "move", watch)
     solution = solve(problem, members, options)
     assert len(calls) == 40
     # Half the rate for the member that broke, from that check on.

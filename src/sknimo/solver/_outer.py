@@ -24,11 +24,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -42,20 +40,16 @@ from sknimo.checkpoint import (
     unpack_record,
 )
 from sknimo.network import init_params, unpack
-from sknimo.penalties import shrink_groups
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
-from sknimo.solver._problem import History, Members, Options, Problem, Solution, Status
-from sknimo.solver._profile import Coefficients, InnerSolution, Rows, agree
+from sknimo.solver._live import Kept, Live, Log
+from sknimo.solver._problem import Members, Options, Problem, Solution, Status
+from sknimo.solver._profile import Coefficients, InnerSolution, agree
 from sknimo.solver._resume import load_state, pack_solution, unpack_solution
 from sknimo.solver._supply import send
 
 Record = TypeVar("Record")
 
-ADAM_BETAS = (0.9, 0.99)
-# Large for Adam: gradients of a unit-variance objective far below it are rounding
-# noise, and normalising noise would let the order of summation decide the result.
-ADAM_EPS = 1e-4
 MAX_ROLLBACKS = 3
 
 
@@ -137,95 +131,6 @@ class _Saver:
             self.latest = time.monotonic()
 
 
-@dataclass
-class _Kept:
-    """What a member returns, K leading."""
-
-    params: Tensor  # (K, P)
-    active: Tensor  # (K, p), bool
-    coefficients: Coefficients
-
-    def take(self, members: Tensor) -> _Kept:
-        """Keep the members with the given indices."""
-        coefficients = self.coefficients.take(members)
-        return _Kept(self.params[members], self.active[members], coefficients)
-
-    def put(self, members: Tensor, other: _Kept) -> None:
-        """Overwrite the members with the given indices."""
-        self.params[members] = other.params
-        self.active[members] = other.active
-        self.coefficients.coef[members] = other.coefficients.coef
-        self.coefficients.intercept[members] = other.coefficients.intercept
-
-
-@dataclass
-class _Live:
-    """The moving part of the members still in training, K leading."""
-
-    index: Tensor  # (K,), position in the full batch
-    members: Members
-    rows: Rows
-    params: Tensor  # (K, P)
-    first_moment: Tensor  # (K, P)
-    second_moment: Tensor  # (K, P)
-    coefficients: Coefficients
-    active: Tensor  # (K, a)
-    active_mask: Tensor  # (K, p), bool
-    prices: Tensor  # (K, p), of the penalty at the last check
-    rate: Tensor  # (K,), learning rate factor, halved after a divergence
-    rollbacks: Tensor  # (K,)
-    best_score: Tensor  # (K,)
-    stalled: Tensor  # (K,), checks since the score last fell
-    safe: Tensor  # (K, P), params at the last finite check
-    kept: _Kept  # to return
-
-    @property
-    def bent(self) -> Bent:
-        """The networks and the features that they bend."""
-        return Bent(self.params, self.members, self.active, self.active_mask)
-
-    def take(self, members: Tensor) -> _Live:
-        """Keep the members with the given indices."""
-        values = {}
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            is_tensor = isinstance(value, Tensor)
-            values[name] = value[members] if is_tensor else value.take(members)
-        return _Live(**values)
-
-
-@dataclass
-class _Log:
-    """Rows of the history as they come."""
-
-    step: list[int] = field(default_factory=list)
-    columns: dict[str, list[np.ndarray]] = field(
-        default_factory=lambda: {
-            name: [] for name in ("objective", "validation", "n_features", "n_inputs")
-        }
-    )
-
-    def add(self, step: int, n_models: int, index: Tensor, **values: Tensor) -> None:
-        where = index.cpu().numpy()
-        self.step.append(step)
-        for name, value in values.items():
-            row = np.full(n_models, np.nan)
-            row[where] = value.detach().cpu().double().numpy()
-            self.columns[name].append(row)
-
-    def freeze(self, n_models: int) -> History:
-        stacked = {
-            name: np.array(rows).reshape(-1, n_models)
-            for name, rows in self.columns.items()
-        }
-        return History(step=np.array(self.step, dtype=int), **stacked)
-
-    @classmethod
-    def thaw(cls, columns: dict[str, Tensor]) -> _Log:
-        rows = {name: list(value.numpy()) for name, value in columns.items()}
-        return cls([int(step) for step in rows.pop("step")], rows)
-
-
 class _Run:
     """One call of `solve`: the loop's state and its three verbs."""
 
@@ -234,8 +139,8 @@ class _Run:
         forward: Forward,
         members: Members,
         nested: InnerSolution,
-        live: _Live,
-        final: _Kept,
+        live: Live,
+        final: Kept,
     ) -> None:
         self.forward = forward
         self.problem = problem = forward.problem
@@ -244,7 +149,7 @@ class _Run:
         self.nested = nested
         self.live = live
         self.final = final  # of all members, filled as they finish
-        self.log = _Log()
+        self.log = Log()
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
@@ -283,29 +188,9 @@ class _Run:
         nested = forward.solve_exactly(nobody, None)
         at = nested.coefficients
         mask = forward.choose_active(members, at.coef)
-        n_models, device = members.n_models, params.device
-        zeros = torch.zeros(n_models, dtype=torch.long, device=device)
-        every = torch.arange(n_models, device=device)
-        kept = _Kept(params, mask, at)
-        live = _Live(
-            index=every,
-            members=members,
-            rows=problem.rows(members.weight),
-            params=params,
-            first_moment=torch.zeros_like(params),
-            second_moment=torch.zeros_like(params),
-            coefficients=at,
-            active=pad_active(mask),
-            active_mask=mask,
-            prices=members.penalty.weight,
-            rate=torch.ones(n_models, device=device, dtype=params.dtype),
-            rollbacks=zeros,
-            best_score=torch.full_like(at.intercept, torch.inf),
-            stalled=zeros.clone(),
-            safe=params.clone(),
-            kept=kept.take(every),
-        )
-        return cls(forward, members, nested, live, kept.take(every))
+        kept = Kept(params, mask, at)
+        live = Live.begin(members, problem.rows(members.weight), kept)
+        return cls(forward, members, nested, live, kept.take(live.index))
 
     @classmethod
     def resume(
@@ -319,11 +204,11 @@ class _Run:
             return unpack_record(record, part, device, **others)
 
         some = members.take(tensors["live.index"].to(device))
-        live = read(_Live, "live", members=some, rows=problem.rows(some.weight))
+        live = read(Live, "live", members=some, rows=problem.rows(some.weight))
         forward = Forward(problem, options, facts["budget"])
-        nested, final = read(InnerSolution, "nested"), read(_Kept, "final")
+        nested, final = read(InnerSolution, "nested"), read(Kept, "final")
         run = cls(forward, members, nested, live, final)
-        run.log = _Log.thaw(part_of(tensors, "log"))
+        run.log = Log.thaw(part_of(tensors, "log"))
         run.batches.restore(part_of(tensors, "batches"))
         run.status = [
             None if name is None else Status[name] for name in facts["status"]
@@ -379,7 +264,7 @@ class _Run:
             gradient = gradient.masked_fill(lost, 0.0)
             if self.live is not live:  # members left: their gradients leave too
                 gradient = gradient[torch.isin(live.index, self.live.index)]
-        self._move(step, gradient)
+        self.live.move(step, gradient, self.forward)
 
     def _evaluate(self) -> Point:
         """Noise-free values at the current weights; coefficients follow."""
@@ -409,7 +294,7 @@ class _Run:
             self.batches.order,
             noise,
         )
-        self._move(step, gradient)
+        live.move(step, gradient, self.forward)
 
     def _row_noise(self, step: int) -> RowNoise | None:
         if self.options.noise == 0:
@@ -423,65 +308,17 @@ class _Run:
 
         return draw
 
-    def _move(self, step: int, gradient: Tensor) -> None:
-        """Adam, decoupled decay, then the proximal step of the first layer."""
-        live, options = self.live, self.options
-        beta1, beta2 = ADAM_BETAS
-        live.first_moment.lerp_(gradient, 1 - beta1)
-        live.second_moment.lerp_(gradient.square(), 1 - beta2)
-        mean = live.first_moment / (1 - beta1 ** (step + 1))
-        spread = (live.second_moment / (1 - beta2 ** (step + 1))).sqrt()
-        rate = learning_rate(step, options) * live.rate
-        move = rate.unsqueeze(-1) * mean / (spread + ADAM_EPS)
-        params = live.params - move
-        weights = unpack(self.problem.spec, params)
-        if options.weight_decay:
-            keep = (1 - rate * options.weight_decay).view(-1, 1, 1)
-            weights.second.mul_(keep)
-            weights.out.mul_(keep.squeeze(-1))
-        amount = rate * live.members.network_alpha.to(rate)
-        weights.first.copy_(
-            shrink_groups(
-                weights.first,
-                self.forward.modulator.input_feature,
-                self.problem.spec.n_features,
-                amount,
-            )
-        )
-        live.params = self.forward.only_supported_inputs(params, live.members)
-
     def _check(self, step: int, point: Point) -> None:
         """Judge progress, keep the best, roll back divergence, let members leave."""
-        live, options, ranks = self.live, self.options, self.problem.ranks
+        live, ranks = self.live, self.problem.ranks
         for name in ("params", "first_moment", "second_moment"):
             setattr(live, name, agree(ranks, getattr(live, name)))
-        has_validation = live.members.validation is not None
-        validation = torch.full_like(point.objective, torch.nan)
-        if has_validation:
-            validation = live.rows.loss(point.eta, live.members.validation)
-        score = validation if has_validation else point.objective
+        validation, score = torch.full_like(point.objective, torch.nan), point.objective
+        if live.members.validation is not None:
+            score = validation = live.rows.loss(point.eta, live.members.validation)
         diverged = ~(torch.isfinite(score) & torch.isfinite(point.objective))
-        self._roll_back(diverged)
-        better = score < live.best_score - options.tol * live.best_score.abs().clamp(
-            max=1e300
-        )
-        better |= torch.isinf(live.best_score) & ~diverged
-        live.stalled = torch.where(better, 0, live.stalled + 1)
-        live.best_score = torch.where(better, score, live.best_score)
-        live.safe = torch.where(diverged.unsqueeze(-1), live.safe, live.params)
-        # With validation rows the best state is kept, otherwise the latest finite one:
-        # shrinkage may raise the loss while it clears the first layer.
-        keep = better if has_validation else ~diverged
-        wide = keep.unsqueeze(-1)
-        kept, at = live.kept, live.coefficients
-        live.kept = _Kept(
-            torch.where(wide, live.params, kept.params),
-            torch.where(wide, live.active_mask, kept.active),
-            Coefficients(
-                torch.where(wide, at.coef, kept.coefficients.coef),
-                torch.where(keep, at.intercept, kept.coefficients.intercept),
-            ),
-        )
+        live.roll_back(diverged, self.nested.coefficients.take(live.index))
+        live.remember(score, diverged, self.options.tol)
         first = unpack(self.problem.spec, live.params).first
         self.log.add(
             step,
@@ -492,43 +329,26 @@ class _Run:
             n_features=live.active_mask.sum(-1),
             n_inputs=(first.abs().amax(1) > 0).sum(-1),
         )
-        self._let_go(step, has_validation)
+        self._let_go(step)
         if not self.finished:
             live = self.live
             mask = self.forward.choose_active(live.members, live.coefficients.coef)
             live.active, live.active_mask = pad_active(mask), mask
 
-    def _roll_back(self, diverged: Tensor) -> None:
-        """Return diverged members to their last finite state at half the rate."""
-        if not bool(diverged.any()):
-            return
-        live = self.live
-        wide = diverged.unsqueeze(-1)
-        live.params = torch.where(wide, live.safe, live.params)
-        live.first_moment = live.first_moment.masked_fill(wide, 0.0)
-        live.second_moment = live.second_moment.masked_fill(wide, 0.0)
-        nested = self.nested.coefficients.take(live.index)
-        live.coefficients = Coefficients(
-            torch.where(wide, nested.coef, live.coefficients.coef),
-            torch.where(diverged, nested.intercept, live.coefficients.intercept),
-        )
-        live.rate = torch.where(diverged, live.rate / 2, live.rate)
-        live.rollbacks = live.rollbacks + diverged
-
-    def _let_go(self, step: int, has_validation: bool) -> None:
+    def _let_go(self, step: int) -> None:
         """Freeze members that are done and drop them from the batch."""
-        live, options = self.live, self.options
+        live = self.live
         lost = live.rollbacks >= MAX_ROLLBACKS
-        stalled = live.stalled >= options.patience
-        leaving = lost | stalled
+        leaving = lost | (live.stalled >= self.options.patience)
         self.n_iter[live.index.cpu()] = step
         if not bool(leaving.any()):
             return
-        calm = Status.EARLY_STOPPED if has_validation else Status.CONVERGED
-        for k, is_lost in zip(
-            live.index[leaving].tolist(), lost[leaving].tolist(), strict=True
-        ):
-            self.status[k] = Status.DIVERGED if is_lost else calm
+        trained = self.members.validation is None
+        calm = Status.CONVERGED if trained else Status.EARLY_STOPPED
+        for k in live.index[leaving].tolist():
+            self.status[k] = calm
+        for k in live.index[lost].tolist():
+            self.status[k] = Status.DIVERGED
         self.final.put(live.index[leaving], live.kept.take(leaving))
         self.live = live.take((~leaving).nonzero().squeeze(-1))
 
@@ -565,26 +385,22 @@ class _Run:
         # A gain at rounding level is no gain: the simpler model wins.
         slack = 1e-12 * nested.objective.abs()
         worse = ~(exact.objective < nested.objective - slack)
-        wide = worse.unsqueeze(-1)
-        at, glm = exact.coefficients, nested.coefficients
-        coef = torch.where(wide, glm.coef, at.coef)
-        intercept = torch.where(worse, glm.intercept, at.intercept)
-        norm = self.members.penalty.norm(coef)
-        modulated = final.active & ~wide & (norm > 0)
+        glm = nested.coefficients
+        at = exact.coefficients.replaced(worse, glm)
+        norm = self.members.penalty.norm(at.coef)
+        modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
             if self.status[k] not in (Status.DIVERGED, Status.OUT_OF_TIME):
                 self.status[k] = Status.NESTED
         assert all(status is not None for status in self.status)
         return Solution(
-            coef=coef,
-            intercept=intercept,
+            coef=at.coef,
+            intercept=at.intercept,
             params=final.params,
             modulated=modulated,
             objective=torch.where(worse, nested.objective, exact.objective),
             glm_objective=nested.objective,
-            validation_loss=self._validation_loss(
-                Coefficients(coef, intercept), modulated
-            ),
+            validation_loss=self._validation_loss(at, modulated),
             glm_coef=glm.coef,
             glm_intercept=glm.intercept,
             kkt=torch.where(worse, nested.kkt, exact.kkt),
@@ -603,17 +419,6 @@ class _Run:
         bent = Bent.by(self.final.params, members, modulated)
         eta = self.forward.eta(bent, at)
         return problem.rows(members.weight).loss(eta, members.validation)
-
-
-def learning_rate(step: int, options: Options) -> float:
-    """One-cycle schedule: a tenth of the steps up, a cosine down to one percent."""
-    rise = max(1, options.max_iter // 10)
-    if step < rise:
-        share = 0.1 + 0.9 * step / rise
-    else:
-        position = (step - rise) / max(1, options.max_iter - rise)
-        share = 0.01 + 0.99 * (1 + math.cos(math.pi * min(position, 1.0))) / 2
-    return options.learning_rate * share
 
 
 class _Machine:

@@ -158,6 +158,13 @@ class Coefficients:
         """Keep the models with the given indices."""
         return Coefficients(self.coef[members], self.intercept[members])
 
+    def replaced(self, where: Tensor, others: Coefficients) -> Coefficients:
+        """Others where the mask (K,) says so."""
+        return Coefficients(
+            torch.where(where.unsqueeze(-1), others.coef, self.coef),
+            torch.where(where, others.intercept, self.intercept),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class InnerSolution:
@@ -435,14 +442,8 @@ def _halve_until_lower(
             return step if halving == 0 else Step(trial, trial_eta)
         last = halving == max_halvings
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
-    wide = worse.unsqueeze(-1)
-    return Step(
-        Coefficients(
-            torch.where(wide, at.coef, trial.coef),
-            torch.where(worse, at.intercept, trial.intercept),
-        ),
-        torch.where(wide, here.eta, trial_eta),
-    )
+    kept = torch.where(worse.unsqueeze(-1), here.eta, trial_eta)
+    return Step(trial.replaced(worse, at), kept)
 
 
 def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:
@@ -500,11 +501,7 @@ def solve_coefficients(
         gram = here.gram + torch.diag_embed(lift.expand_as(at.coef))
         coef = minimise_quadratic(gram, here.moment + lift * at.coef, penalty, at.coef)
         coef = agree(ranks, coef)
-        intercept = here.intercept(coef)
-        step = Coefficients(
-            torch.where(done.unsqueeze(-1), at.coef, coef),
-            torch.where(done, at.intercept, intercept),
-        )
+        step = Coefficients(coef, here.intercept(coef)).replaced(done, at)
         look = _look(design, rows, step, far=True)
         found = _halve_until_lower(rows, penalty.value, here, look, 30)
         trial = found.coefficients

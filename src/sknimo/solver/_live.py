@@ -1,0 +1,207 @@
+"""The members still in training: where they are, how they move, what is kept of them.
+
+A move is Adam, decoupled decay, then the proximal step of the first layer. A member
+whose objective is no number goes back to its last finite state at half the rate.
+
+Shapes: K members in training, q term columns, p features, a active, P weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.network import unpack
+from sknimo.penalties import shrink_groups
+from sknimo.solver._forward import Bent, Forward, pad_active
+from sknimo.solver._problem import History, Members, Options
+from sknimo.solver._profile import Coefficients, Rows
+
+ADAM_BETAS = (0.9, 0.99)
+# Large for Adam: gradients of a unit-variance objective far below it are rounding
+# noise, and normalising noise would let the order of summation decide the result.
+ADAM_EPS = 1e-4
+
+
+@dataclass
+class Kept:
+    """What a member returns, K leading."""
+
+    params: Tensor  # (K, P)
+    active: Tensor  # (K, p), bool
+    coefficients: Coefficients
+
+    def take(self, members: Tensor) -> Kept:
+        """Keep the members with the given indices."""
+        coefficients = self.coefficients.take(members)
+        return Kept(self.params[members], self.active[members], coefficients)
+
+    def put(self, members: Tensor, other: Kept) -> None:
+        """Overwrite the members with the given indices."""
+        self.params[members] = other.params
+        self.active[members] = other.active
+        self.coefficients.coef[members] = other.coefficients.coef
+        self.coefficients.intercept[members] = other.coefficients.intercept
+
+
+@dataclass
+class Live:
+    """The moving part of the members still in training, K leading."""
+
+    index: Tensor  # (K,), position in the full batch
+    members: Members
+    rows: Rows
+    params: Tensor  # (K, P)
+    first_moment: Tensor  # (K, P)
+    second_moment: Tensor  # (K, P)
+    coefficients: Coefficients
+    active: Tensor  # (K, a)
+    active_mask: Tensor  # (K, p), bool
+    prices: Tensor  # (K, p), of the penalty at the last check
+    rate: Tensor  # (K,), learning rate factor, halved after a divergence
+    rollbacks: Tensor  # (K,)
+    best_score: Tensor  # (K,)
+    stalled: Tensor  # (K,), checks since the score last fell
+    safe: Tensor  # (K, P), params at the last finite check
+    kept: Kept  # to return
+
+    @classmethod
+    def begin(cls, members: Members, rows: Rows, kept: Kept) -> Live:
+        """All members at rest."""
+        params, at, device = kept.params, kept.coefficients, kept.params.device
+        n_models = members.n_models
+        zeros = torch.zeros(n_models, dtype=torch.long, device=device)
+        every = torch.arange(n_models, device=device)
+        return cls(
+            index=every,
+            members=members,
+            rows=rows,
+            params=params,
+            first_moment=torch.zeros_like(params),
+            second_moment=torch.zeros_like(params),
+            coefficients=at,
+            active=pad_active(kept.active),
+            active_mask=kept.active,
+            prices=members.penalty.weight,
+            rate=torch.ones(n_models, device=device, dtype=params.dtype),
+            rollbacks=zeros,
+            best_score=torch.full_like(at.intercept, torch.inf),
+            stalled=zeros.clone(),
+            safe=params.clone(),
+            kept=kept.take(every),
+        )
+
+    @property
+    def bent(self) -> Bent:
+        """The networks and the features that they bend."""
+        return Bent(self.params, self.members, self.active, self.active_mask)
+
+    def take(self, members: Tensor) -> Live:
+        """Keep the members with the given indices."""
+        values = {}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            is_tensor = isinstance(value, Tensor)
+            values[name] = value[members] if is_tensor else value.take(members)
+        return Live(**values)
+
+    def move(self, step: int, gradient: Tensor, forward: Forward) -> None:
+        """Adam, decoupled decay, then the proximal step of the first layer."""
+        spec, options = forward.problem.spec, forward.options
+        beta1, beta2 = ADAM_BETAS
+        self.first_moment.lerp_(gradient, 1 - beta1)
+        self.second_moment.lerp_(gradient.square(), 1 - beta2)
+        mean = self.first_moment / (1 - beta1 ** (step + 1))
+        spread = (self.second_moment / (1 - beta2 ** (step + 1))).sqrt()
+        rate = learning_rate(step, options) * self.rate
+        params = self.params - rate.unsqueeze(-1) * mean / (spread + ADAM_EPS)
+        weights = unpack(spec, params)
+        if options.weight_decay:
+            keep = (1 - rate * options.weight_decay).view(-1, 1, 1)
+            weights.second.mul_(keep)
+            weights.out.mul_(keep.squeeze(-1))
+        amount = rate * self.members.network_alpha.to(rate)
+        owner = forward.modulator.input_feature
+        first = shrink_groups(weights.first, owner, spec.n_features, amount)
+        weights.first.copy_(first)
+        self.params = forward.only_supported_inputs(params, self.members)
+
+    def roll_back(self, diverged: Tensor, nested: Coefficients) -> None:
+        """Return diverged members to their last finite state at half the rate."""
+        if not bool(diverged.any()):
+            return
+        wide = diverged.unsqueeze(-1)
+        self.params = torch.where(wide, self.safe, self.params)
+        self.first_moment = self.first_moment.masked_fill(wide, 0.0)
+        self.second_moment = self.second_moment.masked_fill(wide, 0.0)
+        self.coefficients = self.coefficients.replaced(diverged, nested)
+        self.rate = torch.where(diverged, self.rate / 2, self.rate)
+        self.rollbacks = self.rollbacks + diverged
+
+    def remember(self, score: Tensor, diverged: Tensor, tol: float) -> None:
+        """Compare scores (K,) with the best so far, and keep what deserves it."""
+        slack = tol * self.best_score.abs().clamp(max=1e300)
+        better = score < self.best_score - slack
+        better |= torch.isinf(self.best_score) & ~diverged
+        self.stalled = torch.where(better, 0, self.stalled + 1)
+        self.best_score = torch.where(better, score, self.best_score)
+        self.safe = torch.where(diverged.unsqueeze(-1), self.safe, self.params)
+        # With validation rows the best state is kept, otherwise the latest finite one:
+        # shrinkage may raise the loss while it clears the first layer.
+        keep = ~diverged if self.members.validation is None else better
+        wide, kept = keep.unsqueeze(-1), self.kept
+        self.kept = Kept(
+            torch.where(wide, self.params, kept.params),
+            torch.where(wide, self.active_mask, kept.active),
+            kept.coefficients.replaced(keep, self.coefficients),
+        )
+
+
+def learning_rate(step: int, options: Options) -> float:
+    """One-cycle schedule: a tenth of the steps up, a cosine down to one percent."""
+    rise = max(1, options.max_iter // 10)
+    if step < rise:
+        factor = 0.1 + 0.9 * step / rise
+    else:
+        position = (step - rise) / max(1, options.max_iter - rise)
+        factor = 0.01 + 0.99 * (1 + math.cos(math.pi * min(position, 1.0))) / 2
+    return options.learning_rate * factor
+
+
+@dataclass
+class Log:
+    """Rows of the history as they come."""
+
+    step: list[int] = field(default_factory=list)
+    columns: dict[str, list[np.ndarray]] = field(
+        default_factory=lambda: {
+            name: [] for name in ("objective", "validation", "n_features", "n_inputs")
+        }
+    )
+
+    def add(self, step: int, n_models: int, index: Tensor, **values: Tensor) -> None:
+        """Write down a check of the members with the given indices."""
+        where = index.cpu().numpy()
+        self.step.append(step)
+        for name, value in values.items():
+            row = np.full(n_models, np.nan)
+            row[where] = value.detach().cpu().double().numpy()
+            self.columns[name].append(row)
+
+    def freeze(self, n_models: int) -> History:
+        """The history so far."""
+        stacked = {
+            name: np.array(rows).reshape(-1, n_models)
+            for name, rows in self.columns.items()
+        }
+        return History(step=np.array(self.step, dtype=int), **stacked)
+
+    @classmethod
+    def thaw(cls, columns: dict[str, Tensor]) -> Log:
+        """Undo `freeze`, from the arrays of a saved history."""
+        rows = {name: list(value.numpy()) for name, value in columns.items()}
+        return cls([int(step) for step in rows.pop("step")], rows)
