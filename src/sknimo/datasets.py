@@ -190,7 +190,6 @@ def _local_coef(setting: _Setting, X: Floats) -> Floats:
 def _simulate(
     setting: _Setting,
     n_samples: int,
-    *,
     noise: float,
     random_state: Seed,
     labels: bool = False,
@@ -303,13 +302,9 @@ def make_nimo_regression(
     array([ 3., -2.,  2.,  0.,  0.])
     >>> [data.names[j] for j in data.modulating]
     ['x2', 'x3']
-    >>> X, y = make_nimo_regression(setting=3, n_samples=50, return_X_y=True)
-    >>> X.shape
-    (50, 50)
     """
     chosen = _check_setting(_REGRESSION, setting)
-    data = _simulate(chosen, n_samples, noise=noise, random_state=random_state)
-    return _pack(data, return_X_y)
+    return _pack(_simulate(chosen, n_samples, noise, random_state), return_X_y)
 
 
 @overload
@@ -340,8 +335,7 @@ def make_nimo_classification(
 ) -> SyntheticData | tuple[Floats, Target]:
     """Simulate a binary classification setting of the NIMO paper.
 
-    Features are uniform on [-2, 2]; Gaussian noise is added to these logits, and the
-    labels are Bernoulli draws, with `sigma` the logistic function:
+    As `make_nimo_regression`, with labels drawn at these logits, noise included:
 
     1. 3 features:
        2 x1 (1 + 2 tanh(x2)) - 2 x2 (1 + 3 sin(2 x1) + tanh(2 x1)) + 1
@@ -374,7 +368,6 @@ def make_nimo_classification(
     -----
     In setting 2 the cosine does not vanish at the reference, where the bracket of x2
     is 3 and not 1: the coefficient of x2 is 60, not the 20 in front of the bracket.
-
     No classifier can be right more often than about .895, .988 and .990 of the time.
 
     Examples
@@ -389,10 +382,7 @@ def make_nimo_classification(
     -10.0
     """
     chosen = _check_setting(_CLASSIFICATION, setting)
-    data = _simulate(
-        chosen, n_samples, noise=noise, random_state=random_state, labels=True
-    )
-    return _pack(data, return_X_y)
+    return _pack(_simulate(chosen, n_samples, noise, random_state, True), return_X_y)
 
 
 def nimo_signal(setting: int, X: Floats, *, classification: bool = False) -> Floats:
@@ -497,5 +487,4 @@ def make_self_interaction(
     if n_features < 1:
         raise ValueError(f"n_features must be at least 1; got {n_features!r}.")
     chosen = _Setting(n_features, _squares)
-    data = _simulate(chosen, n_samples, noise=noise, random_state=random_state)
-    return _pack(data, return_X_y)
+    return _pack(_simulate(chosen, n_samples, noise, random_state), return_X_y)

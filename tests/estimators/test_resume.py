@@ -31,7 +31,7 @@ from sknimo.checkpoint import Checkpoint, pack_record, unpack_record
 from sknimo.search._path import GlmPath
 from sknimo.training._stores import TaskStore
 from sknimo.solver import Coefficients, EvidenceState
-from sknimo.solver._evidence import _Member
+from sknimo.solver._member import Member
 
 SHORT = {
     "alphas": (0.1, 0.01),
@@ -84,7 +84,7 @@ def idle(monkeypatch):
 
     def stop():
         monkeypatch.setattr(TaskStore, "run", fail)
-        monkeypatch.setattr(_Member, "newton_step", fail)
+        monkeypatch.setattr(Member, "newton_step", fail)
 
     return stop
 

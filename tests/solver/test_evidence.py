@@ -35,14 +35,9 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
-from sknimo.solver._evidence import (
-    DEAD_COEF,
-    MEMORY_BUDGET,
-    _Member,
-    estimate_dispersion,
-    feature_strength,
-    input_norms,
-)
+from sknimo.solver._evidence import feature_strength, input_norms
+from sknimo.solver._evidence_state import MEMORY_BUDGET, estimate_dispersion
+from sknimo.solver._member import DEAD_COEF, Member
 from sknimo.solver._tangent import (
     Dual,
     Primal,
@@ -438,7 +433,7 @@ class TestLinearModel:
                 coef_precision=self.PRECISION,
                 dispersion=self.DISPERSION,
             )
-            member = _Member(problem, weight, start)
+            member = Member(problem, weight, start)
             member.newton_step()
             member.update_precisions()
             return member.expanded()
@@ -657,7 +652,7 @@ class TestSteps:
     ):
         problem = make_problem(family, widths=(1, 2, 1, 1), offset=True, seed=seed)
         weight = torch.linspace(0.2, 2, problem.n_rows, dtype=torch.float64)
-        member = _Member(problem, weight, begin(problem, weight, seed, size=1.0))
+        member = Member(problem, weight, begin(problem, weight, seed, size=1.0))
         values = [objective(problem, weight, member.expanded())]
         for _ in range(25):
             member.newton_step()
@@ -670,7 +665,7 @@ class TestSteps:
     def test_steps_end_where_the_gradient_vanishes(self, family, make_problem, begin):
         problem = make_problem(family, hidden=(2, 2))
         weight = ones(problem)
-        member = _Member(problem, weight, begin(problem, size=0.5))
+        member = Member(problem, weight, begin(problem, size=0.5))
         for _ in range(80):
             member.newton_step()
         state = member.expanded()
@@ -697,7 +692,7 @@ class TestSteps:
         problem = make_problem(widths=(1, 2, 1, 1))
         start = begin(problem, size=0.5)
         start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 1, 2))
-        member = _Member(problem, ones(problem), start)
+        member = Member(problem, ones(problem), start)
         assert member.tangent.inputs.shape[1] == 3
         assert member.coef.shape == (4,)
         again = member.expanded()
@@ -707,7 +702,7 @@ class TestSteps:
     def test_a_member_that_stands_still_tries_nothing(self, make_problem, begin):
         """At the minimum no amount of damping helps."""
         problem = make_problem(hidden=(2, 2))
-        member = _Member(problem, ones(problem), begin(problem, size=0.5))
+        member = Member(problem, ones(problem), begin(problem, size=0.5))
         for _ in range(300):
             member.newton_step()
         damping, trials = member.damping, []
@@ -723,7 +718,7 @@ class TestSteps:
             start, problem, torch.zeros_like(start.support), torch.zeros(1).bool()
         )
         moved = replace(alone, intercept=alone.intercept + 3)
-        member = _Member(problem, ones(problem), moved)
+        member = Member(problem, ones(problem), moved)
         member.newton_step()
         assert member.intercept.item() == pytest.approx(problem.y.mean().item())
 
@@ -737,7 +732,7 @@ class TestMemory:
         problem = make_problem(family, n_rows=n_rows, widths=(1, 2, 1), hidden=(3, 3))
         weight = torch.linspace(0.5, 1.5, n_rows, dtype=torch.float64)
         members = [
-            _Member(problem, weight, begin(problem, weight, size=0.5), budget)
+            Member(problem, weight, begin(problem, weight, size=0.5), budget)
             for budget in (MEMORY_BUDGET, 0)
         ]
         whole, blocks = members
@@ -908,7 +903,7 @@ class TestFit:
         weight = ones(problem)
         options = EvidenceOptions(max_iter=max_iter)
         state = fit_evidence(problem, weight, begin(problem, optimism=0.02), options)
-        member = _Member(problem, weight, state)
+        member = Member(problem, weight, state)
         member.update_precisions()
         # Precisions that still move change it by units, optimism by hundreds.
         assert member.state.log_evidence == pytest.approx(state.log_evidence, abs=30)
@@ -925,7 +920,7 @@ class TestFit:
         problem = make_problem()
         start = begin(problem)
         broken = replace(start, intercept=torch.tensor(torch.nan).double())
-        member = _Member(problem, ones(problem), broken)
+        member = Member(problem, ones(problem), broken)
         member.update_precisions()
         assert member.state.log_evidence == -np.inf
 

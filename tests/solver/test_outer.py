@@ -15,7 +15,7 @@ from sknimo.families import FAMILIES
 from sknimo.network import Modulator, NetworkSpec, init_params, unpack
 from sknimo.solver import MemoryColumns, Options, Status, solve
 from sknimo.solver._forward import Bent, Forward, pad_active
-from sknimo.solver._live import Live, learning_rate
+from sknimo.solver._live import LiveMembers, learning_rate
 from sknimo.solver._outer import _Run
 from sknimo.solver._profile import Rows, solve_coefficients
 
@@ -501,7 +501,7 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
     options = replace(SHORT, max_iter=40, check_every=2)
     healthy = solve(problem, members, options)
     differentiate, calls = Forward.differentiate, []
-    move, rates = Live.move, []
+    move, rates = LiveMembers.move, []
 
     def break_once(self, *args):
         point = differentiate(self, *args)
@@ -517,7 +517,7 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
         move(self, *args)
 
     monkeypatch.setattr(Forward, "differentiate", break_once)
-    monkeypatch.setattr(Live, "move", watch)
+    monkeypatch.setattr(LiveMembers, "move", watch)
     solution = solve(problem, members, options)
     assert len(calls) == 40
     # Half the rate for the member that broke, from that check on.

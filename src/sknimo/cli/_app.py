@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,8 +20,8 @@ from sknimo.cli._errors import guard, say
 from sknimo.version import VERSION
 
 if TYPE_CHECKING:
-    from sknimo.cli._fit import Fitted, Task
-    from sknimo.cli._output import TableFormat
+    from sknimo.cli._apply import FeatureColumns
+    from sknimo.cli._fit import Fitted, Request
     from sknimo.cli._tables import TableReader
     from sknimo.ranks import Ranks
 
@@ -67,11 +68,11 @@ def fit(
     offset: opt.OffsetOption = None,
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
-    family: opt.FamilyOption = opt.Family.AUTO,
+    family: opt.FamilyOption = opt.FamilyChoice.AUTO,
     basis: opt.BasisOption = None,
-    missing: opt.MissingOption = opt.Missing.ERROR,
+    missing: opt.MissingOption = opt.MissingChoice.ERROR,
     drop_missing: opt.DropMissingFlag = False,
-    unknown: opt.UnknownOption = opt.Unknown.ERROR,
+    unknown: opt.UnknownOption = opt.UnknownChoice.ERROR,
     fixed: opt.FixedFlag = False,
     setting: opt.SettingOption = None,
     seed: opt.SeedOption = 0,
@@ -79,7 +80,7 @@ def fit(
     jobs: opt.JobsOption = None,
     memory_budget: opt.BudgetOption = None,
     checkpoint: opt.CheckpointOption = None,
-    device: opt.DeviceOption = opt.Device.AUTO,
+    device: opt.DeviceOption = opt.DeviceChoice.AUTO,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
     json: opt.JsonFlag = False,
@@ -88,59 +89,35 @@ def fit(
 ) -> None:
     """Fit a model to a table and print what it found."""
     from sknimo.cli import _fit
-    from sknimo.cli._output import check_output, print_json
     from sknimo.cli._tables import TextFormat
     from sknimo.ranks import join_ranks
 
     if fixed and (max_time is not None or jobs is not None):
         raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
-    for path in filter(None, (model, report)):
-        check_output(path)
-    settings: dict[str, Any] = {
-        "missing": missing.value,
-        "handle_unknown": unknown.value,
-        "random_state": seed,
-        "verbose": not quiet and sys.stderr.isatty(),
-        "device": device.value,
-    }
+    _check_outputs(model, report)
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
-    settings |= {} if basis is None else {"basis": basis.value}
-    settings |= {} if budget is None else {"memory_budget": budget}
-    settings |= {} if checkpoint is None else {"checkpoint": checkpoint}
-    search = {} if fixed else {"max_time": max_time, "n_jobs": jobs}
-    task = _fit.Task(
+    bar = not quiet and sys.stderr.isatty()
+    options: dict[str, Any]
+    options = {"missing": missing, "handle_unknown": unknown, "basis": basis}
+    options |= {"random_state": seed, "max_time": max_time, "n_jobs": jobs}
+    options |= {"device": device, "memory_budget": budget, "verbose": bar}
+    options |= {"checkpoint": checkpoint}
+    request = _fit.Request(
         data,
         TextFormat(delimiter, encoding),
-        _fit.Roles(target, weight, offset, tuple(drop or ()), tuple(categorical or ())),
+        _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ()),
         family=family.value,
         fixed=fixed,
-        settings=settings | _fit.read_settings(setting or ()),
-        search=search,
+        settings=_fit.read_settings(options, setting or ()),
         skip_missing=drop_missing,
         test=test,
         seed=seed,
         wants_rows=report is not None,
     )
     with join_ranks(device.value) as ranks:
-        fitted = _fit_task(task, budget, ranks, _ignore if quiet else say)
-    if not ranks.first:  # the first process speaks for all
-        return
-    if model is not None:
-        fitted.est.save(model)
-    if report is not None:
-        _fit.write_report(fitted.est, report, fitted.rows, fitted.held_out)
-    if checkpoint is not None and model is not None:
-        _fit.clear_checkpoint(checkpoint)
-    if json:
-        print_json({**fitted.describe(), "model_file": model, "report_file": report})
-        return
-    print(fitted.show())
-    if model is not None:
-        print(f"Model saved to {model}; `sknimo predict {model} DATA` uses it.")
-    if report is not None:
-        print(f"Report written to {report}.")
-    if model is None and report is None:
-        print("Nothing was saved; --model FILE and --report FILE would.")
+        fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
+    if ranks.first:  # the first process speaks for all
+        _conclude(fitted, model, report, checkpoint, json)
 
 
 @app.command()
@@ -161,14 +138,12 @@ def predict(
 ) -> None:
     """Predict every row of a table."""
     from sknimo.cli import _apply
-    from sknimo.cli._tables import TableReader, TextFormat, split_names
+    from sknimo.cli._tables import split_names
 
     kind = _output_kind(output, output_format, json)
-    est = _load(model)
-    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
+    with _open(model, data, delimiter, encoding) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
-        columns = _apply.find_columns(est, reader)
         more = [*kept, *([offset] if offset else [])]
         tables = (
             _apply.predict_part(est, part, columns, offset, kept)
@@ -185,10 +160,10 @@ def explain(
     data: opt.DataFile,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
-    what: opt.WhatOption = opt.What.CONTRIBUTIONS,
+    what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
     long: opt.LongFlag = False,
     row: opt.RowOption = None,
-    method: opt.MethodOption = opt.Method.MIN_ENERGY,
+    method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
     offset: opt.OffsetOption = None,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
@@ -199,12 +174,9 @@ def explain(
     """Explain every prediction: contributions, local coefficients, local effects."""
     from sknimo.cli import _apply
     from sknimo.cli._show import show_rows
-    from sknimo.cli._tables import TableReader, TextFormat
 
     kind = _output_kind(output, output_format, json)
-    est = _load(model)
-    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
-        columns = _apply.find_columns(est, reader)
+    with _open(model, data, delimiter, encoding) as (est, reader, columns):
         parts = _apply.read_parts(est, reader, columns, [offset] if offset else [])
         explained = (
             (part, _apply.explain_part(est, part, columns, offset, method.value))
@@ -213,9 +185,10 @@ def explain(
         if row:
             show_rows(explained, columns, row, as_json=json)
             return
-        lay_out = _apply.explain_long if long else _apply.explain_wide
         tables = (
-            lay_out(explanation, part, columns, what.value)
+            _apply.explain_long(explanation, part, columns, what.value)
+            if long
+            else _apply.explain_wide(explanation, what.value)
             for part, explanation in explained
         )
         n_rows = _write_tables(tables, reader, output, kind, quiet)
@@ -240,13 +213,13 @@ def report(
 ) -> None:
     """Write a report about a saved model as one HTML file."""
     from sknimo.cli import _apply
-    from sknimo.cli._fit import Roles, write_report
-    from sknimo.cli._output import check_output, print_json
+    from sknimo.cli._fit import ColumnRoles, write_report
+    from sknimo.cli._output import print_json
     from sknimo.cli._tables import TextFormat
 
-    check_output(output)
+    _check_outputs(output)
     est = _load(model)
-    text, roles = TextFormat(delimiter, encoding), Roles(target, weight, offset)
+    text, roles = TextFormat(delimiter, encoding), ColumnRoles(target, weight, offset)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
     write_report(est, output, rows, held_out)
@@ -284,9 +257,7 @@ def export(
     debug: opt.DebugFlag = False,
 ) -> None:
     """Export a saved model as an ONNX graph that predicts and explains."""
-    from sknimo.cli._output import check_output
-
-    check_output(output)
+    _check_outputs(output)
     _load(model).to_onnx(output, dtype="float32" if float32 else "float64")
     if not quiet:
         print(f"ONNX graph written to {output}.")
@@ -300,10 +271,9 @@ def demo(
     debug: opt.DebugFlag = False,
 ) -> None:
     """Fit simulated data with a known truth, compare, and write a report."""
-    from sknimo.cli._output import check_output
     from sknimo.cli.demo import run_demo
 
-    check_output(output)
+    _check_outputs(output)
     run_demo(output, seed)
 
 
@@ -313,7 +283,30 @@ def _load(path: str) -> Any:
     return load(path)
 
 
-def _fit_task(task: Task, budget: float | None, ranks: Ranks, remark: Any) -> Fitted:
+def _check_outputs(*paths: str | None) -> None:
+    """Refuse what cannot be written, before any work is done."""
+    from sknimo.cli._output import check_output
+
+    for path in filter(None, paths):
+        check_output(path)
+
+
+@contextmanager
+def _open(
+    model: str, data: str, delimiter: str | None, encoding: str
+) -> Iterator[tuple[Any, TableReader, FeatureColumns]]:
+    """A saved model and the table that it is applied to."""
+    from sknimo.cli._apply import find_columns
+    from sknimo.cli._tables import TableReader, TextFormat
+
+    est = _load(model)
+    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
+        yield est, reader, find_columns(est, reader)
+
+
+def _fit_request(
+    request: Request, budget: float | None, ranks: Ranks, remark: Any
+) -> Fitted:
     """Fit a table that is held, or one that is read part by part."""
     import warnings
 
@@ -323,32 +316,61 @@ def _fit_task(task: Task, budget: float | None, ranks: Ranks, remark: Any) -> Fi
     if not ranks.first:
         warnings.simplefilter("ignore")
         remark = _ignore
-    source = _stream.find_source(task.data, task.text, budget, ranks)
+    source = _stream.find_source(request.data, request.text, budget, ranks)
     if source is not None:
-        return _stream.fit_stream(source, task, ranks, remark)
-    with TableReader(task.data, task.text) as reader:
+        return _stream.fit_stream(source, request, ranks, remark)
+    with TableReader(request.data, request.text) as reader:
         table, name = reader.read(), reader.name
-    return _fit.fit_table(table, name, task, remark)
+    return _fit.fit_table(table, name, request, remark)
+
+
+def _conclude(
+    fitted: Fitted,
+    model: str | None,
+    report: str | None,
+    checkpoint: str | None,
+    json: bool,
+) -> None:
+    """Write the files that were asked for and print what was found."""
+    from sknimo.cli import _fit
+    from sknimo.cli._output import print_json
+
+    if model is not None:
+        fitted.est.save(model)
+    if report is not None:
+        _fit.write_report(fitted.est, report, fitted.rows, fitted.held_out)
+    if checkpoint is not None and model is not None:
+        _fit.clear_checkpoint(checkpoint)
+    if json:
+        print_json({**fitted.describe(), "model_file": model, "report_file": report})
+        return
+    print(fitted.show())
+    if model is not None:
+        print(f"Model saved to {model}; `sknimo predict {model} DATA` uses it.")
+    if report is not None:
+        print(f"Report written to {report}.")
+    if model is None and report is None:
+        print("Nothing was saved; --model FILE and --report FILE would.")
 
 
 def _ignore(remark: str) -> None:
     """Say nothing."""
 
 
-def _output_kind(output: str, given: opt.Format | None, json: bool) -> TableFormat:
-    from sknimo.cli._output import check_output, choose_format
+def _output_kind(output: str, given: opt.FormatChoice | None, json: bool) -> str:
+    from sknimo.cli._output import choose_format
 
-    check_output(output)
-    if given is None and json and output == "-":
-        return "jsonl"
-    return choose_format(output, None if given is None else given.value)
+    _check_outputs(output)
+    if given is not None:
+        return given.value
+    return "jsonl" if json and output == "-" else choose_format(output)
 
 
 def _write_tables(
     tables: Iterable[Any],
     reader: TableReader,
     output: str,
-    kind: TableFormat,
+    kind: str,
     quiet: bool,
 ) -> int:
     """Write tables one after another, with a bar on a terminal; returns the rows."""

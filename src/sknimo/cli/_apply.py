@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sknimo.cli._errors import UserError, count_rows
-from sknimo.cli._fit import Named, Roles, Rows, label_target, read_target
+from sknimo.cli._fit import ColumnRoles, FileRows, Named, label_target, read_target
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
@@ -30,7 +30,7 @@ PREFIXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """Some consecutive rows of a table.
 
     Attributes
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class FeatureColumns:
     """How a model finds its features in a table.
 
     Attributes
@@ -71,7 +71,7 @@ class Columns:
         return np.column_stack([column.astype(kind) for column in columns])
 
 
-def find_columns(est: Any, reader: TableReader) -> Columns:
+def find_columns(est: Any, reader: TableReader) -> FeatureColumns:
     """Match the features of a model with the columns of a table."""
     features = est.model_.features
     found = reader.schema.names
@@ -94,7 +94,7 @@ def find_columns(est: Any, reader: TableReader) -> Columns:
     for j, name in enumerate(names):
         own = reader.schema.field(name).type
         types[name] = _column_type(features.levels(j), own)
-    return Columns(tuple(names), named, types)
+    return FeatureColumns(tuple(names), named, types)
 
 
 def _column_type(levels: Sequence[Any] | None, found: pa.DataType) -> pa.DataType:
@@ -105,8 +105,8 @@ def _column_type(levels: Sequence[Any] | None, found: pa.DataType) -> pa.DataTyp
 
 
 def read_parts(
-    est: Any, reader: TableReader, columns: Columns, more: Sequence[str] = ()
-) -> Iterator[Part]:
+    est: Any, reader: TableReader, columns: FeatureColumns, more: Sequence[str] = ()
+) -> Iterator[TablePart]:
     """The features and some more columns of a table, part by part."""
     names = list(dict.fromkeys([*columns.features, *more]))
     size = part_rows(est)
@@ -117,11 +117,11 @@ def read_parts(
         n_waiting += len(batch)
         while n_waiting >= size:
             rows = pa.concat_tables(waiting)
-            yield Part(rows.slice(0, size), first)
+            yield TablePart(rows.slice(0, size), first)
             waiting, n_waiting = [rows.slice(size)], n_waiting - size
             first += size
     if n_waiting:
-        yield Part(pa.concat_tables(waiting), first)
+        yield TablePart(pa.concat_tables(waiting), first)
     elif not first:
         raise UserError(f"{reader.name} has no rows.")
 
@@ -133,15 +133,19 @@ def part_rows(est: Any) -> int:
 
 
 def predict_part(
-    est: Any, part: Part, columns: Columns, offset: str | None, kept: Sequence[str]
+    est: Any,
+    part: TablePart,
+    columns: FeatureColumns,
+    offset: str | None,
+    kept: Sequence[str],
 ) -> pa.Table:
     """Kept columns of a part, then its predictions."""
-    X, shift = columns.select(part.table), read_numbers(part.table, offset)
+    X, known = columns.select(part.table), read_numbers(part.table, offset)
     made: dict[str, Any] = {}
     with count_rows(part.first):
-        made["prediction"] = est.predict(X, shift)
+        made["prediction"] = est.predict(X, known)
         if hasattr(est, "classes_"):
-            chances = est.predict_proba(X, shift).T
+            chances = est.predict_proba(X, known).T
             for label, chance in zip(est.classes_, chances, strict=True):
                 made[f"probability_{label}"] = chance
     for name in kept:
@@ -155,17 +159,15 @@ def predict_part(
 
 
 def explain_part(
-    est: Any, part: Part, columns: Columns, offset: str | None, method: str
+    est: Any, part: TablePart, columns: FeatureColumns, offset: str | None, method: str
 ) -> Any:
     """Explanation of a part."""
-    X, shift = columns.select(part.table), read_numbers(part.table, offset)
+    X, known = columns.select(part.table), read_numbers(part.table, offset)
     with count_rows(part.first):
-        return est.explain(X, method=method, offset=shift)
+        return est.explain(X, method=method, offset=known)
 
 
-def explain_wide(
-    explanation: Any, part: Part, columns: Columns, quantity: Quantity
-) -> pa.Table:
+def explain_wide(explanation: Any, quantity: Quantity) -> pa.Table:
     """One line per row, one column per feature and quantity."""
     out = {
         "prediction": explanation.mean,
@@ -182,7 +184,7 @@ def explain_wide(
 
 
 def explain_long(
-    explanation: Any, part: Part, columns: Columns, quantity: Quantity
+    explanation: Any, part: TablePart, columns: FeatureColumns, quantity: Quantity
 ) -> pa.Table:
     """One line per row and feature; rows count from one."""
     n_rows, p = explanation.values.shape
@@ -198,7 +200,7 @@ def explain_long(
     return pa.table(out)
 
 
-def read_known(est: Any, path: str, text: TextFormat, roles: Roles) -> Rows:
+def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> FileRows:
     """All rows of a table with their targets, as a model knows them."""
     with TableReader(path, text) as reader:
         columns = find_columns(est, reader)
@@ -209,7 +211,7 @@ def read_known(est: Any, path: str, text: TextFormat, roles: Roles) -> Rows:
     y = read_target(table[roles.target])
     if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
         y = label_target(y)
-    return Rows(
+    return FileRows(
         X=columns.select(table),
         y=Named.make(y, roles.target),
         weight=read_numbers(table, roles.weight),

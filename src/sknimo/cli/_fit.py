@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -26,28 +26,28 @@ NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class ColumnRoles:
     """What the columns of a table are for.
 
     Attributes
     ----------
     target : str
     weight, offset : str or None
-    drop : tuple of str
+    drop : sequence of str
         Left out.
-    categorical : tuple of str
+    categorical : sequence of str
         Categories although they look like numbers.
     """
 
     target: str
     weight: str | None = None
     offset: str | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FileRows:
     """Rows to fit or to judge by.
 
     Attributes
@@ -65,9 +65,9 @@ class Rows:
     offset: np.ndarray | None
     place: np.ndarray
 
-    def take(self, index: np.ndarray) -> Rows:
+    def take(self, index: np.ndarray) -> FileRows:
         """Some of the rows."""
-        return Rows(
+        return FileRows(
             self.X.take(index),
             self.y[index],
             None if self.weight is None else self.weight[index],
@@ -85,9 +85,9 @@ class Fitted:
     est : estimator
     n_rows : int
         Rows fitted.
-    rows : Rows or None
+    rows : FileRows or None
         These rows, or a sample of them.
-    held_out : Rows or None
+    held_out : FileRows or None
     judged : dict of str to float
         Measures on the rows held out.
     seconds : float
@@ -96,8 +96,8 @@ class Fitted:
 
     est: Any
     n_rows: int
-    rows: Rows | None
-    held_out: Rows | None
+    rows: FileRows | None
+    held_out: FileRows | None
     judged: dict[str, float]
     seconds: float
 
@@ -138,7 +138,7 @@ class Named(np.ndarray):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Request:
     """What the command asks for.
 
     Attributes
@@ -146,13 +146,13 @@ class Task:
     data : str
         The file.
     text : TextFormat
-    roles : Roles
+    roles : ColumnRoles
     family : str
         "auto" judges by the target.
     fixed : bool
         Whether penalties are set by hand.
-    settings, search : dict
-        Parameters of the estimator, and those of a search alone.
+    settings : dict
+        Parameters of the estimator.
     skip_missing : bool
         Whether to leave out rows with missing cells.
     test : float or None
@@ -165,11 +165,10 @@ class Task:
 
     data: str
     text: TextFormat
-    roles: Roles
+    roles: ColumnRoles
     family: str
     fixed: bool
     settings: dict[str, Any]
-    search: dict[str, Any]
     skip_missing: bool
     test: float | None
     seed: int
@@ -177,28 +176,22 @@ class Task:
 
 
 def fit_table(
-    table: pa.Table, source: str, task: Task, remark: Callable[[str], None]
+    table: pa.Table, source: str, request: Request, remark: Callable[[str], None]
 ) -> Fitted:
     """Fit an estimator to a table; `remark` takes what the user should know."""
-    roles = split_roles(task.roles, table.column_names)
+    roles = split_roles(request.roles, table.column_names)
     rows = read_roles(table, source, roles)
-    if task.skip_missing:
+    if request.skip_missing:
         complete = drop_missing(rows)
         if len(complete.y) < len(rows.y):
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
-    family, settings = task.family, task.search | task.settings
-    if family == "auto":
-        family = find_family(rows.y)
-        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
-    if roles.categorical:
-        settings = {"categorical": list(roles.categorical)} | settings
-    est = make_estimator(family, task.fixed, settings)
+    family, est = choose_estimator(request, roles, find_family(rows.y), remark)
     if family == "binomial":
         rows = replace(rows, y=Named.make(label_target(rows.y), roles.target))
     held_out = None
-    if task.test is not None:
-        rows, held_out = hold_out(rows, task.test, task.seed)
+    if request.test is not None:
+        rows, held_out = hold_out(rows, request.test, request.seed)
     begin = perf_counter()
     with count_rows(rows.place):
         est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
@@ -207,7 +200,7 @@ def fit_table(
     return Fitted(est, len(rows.y), rows, held_out, judged, seconds)
 
 
-def split_roles(roles: Roles, names: Sequence[str]) -> Roles:
+def split_roles(roles: ColumnRoles, names: Sequence[str]) -> ColumnRoles:
     """The same with names that were given in one text parted."""
     return replace(
         roles,
@@ -216,7 +209,7 @@ def split_roles(roles: Roles, names: Sequence[str]) -> Roles:
     )
 
 
-def find_features(names: Sequence[str], source: str, roles: Roles) -> list[str]:
+def find_features(names: Sequence[str], source: str, roles: ColumnRoles) -> list[str]:
     """Columns that are left to predict from; all roles must be among the columns."""
     special = [roles.target, roles.weight, roles.offset]
     used = [name for name in special if name is not None]
@@ -236,7 +229,9 @@ def find_features(names: Sequence[str], source: str, roles: Roles) -> list[str]:
     return features
 
 
-def read_roles(table: pa.Table, source: str, roles: Roles, first_row: int = 0) -> Rows:
+def read_roles(
+    table: pa.Table, source: str, roles: ColumnRoles, first_row: int = 0
+) -> FileRows:
     """Part a table into features, target, weight and offset.
 
     `first_row` is where the table begins in its file.
@@ -246,7 +241,7 @@ def read_roles(table: pa.Table, source: str, roles: Roles, first_row: int = 0) -
         if name not in roles.categorical:
             remedy = "" if name == roles.target else f", or say --categorical {name}"
             _refuse_typing_errors(table[name], name, remedy, first_row)
-    return Rows(
+    return FileRows(
         X=table.select(features),
         y=Named.make(read_target(table[roles.target]), roles.target),
         weight=read_numbers(table, roles.weight),
@@ -255,7 +250,7 @@ def read_roles(table: pa.Table, source: str, roles: Roles, first_row: int = 0) -
     )
 
 
-def drop_missing(rows: Rows) -> Rows:
+def drop_missing(rows: FileRows) -> FileRows:
     """The rows in which no cell is missing."""
     complete = find_complete(rows)
     if not complete.any():
@@ -263,7 +258,7 @@ def drop_missing(rows: Rows) -> Rows:
     return rows.take(np.flatnonzero(complete))
 
 
-def find_complete(rows: Rows) -> np.ndarray:
+def find_complete(rows: FileRows) -> np.ndarray:
     """Whether no cell of a row is missing, (n,)."""
     complete = np.ones(len(rows.y), dtype=bool)
     for column in rows.X.columns:
@@ -330,9 +325,16 @@ def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:
     return y
 
 
-def read_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Settings from `name=value`; a value is read as JSON, else taken as text."""
-    settings = {}
+def read_settings(options: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    """Settings from options, None if not given, and then from texts `name=value`.
+
+    A value in a text is read as JSON if it can be.
+    """
+    settings = {
+        name: getattr(value, "value", value)  # of a choice
+        for name, value in options.items()
+        if value is not None
+    }
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
@@ -363,6 +365,19 @@ def clear_checkpoint(folder: str) -> None:
     Checkpoint(Path(folder), "").clear()
 
 
+def choose_estimator(
+    request: Request, roles: ColumnRoles, likely: str, remark: Callable[[str], None]
+) -> tuple[str, Any]:
+    """The family asked for, or the likely one, and the estimator for it."""
+    family, settings = request.family, request.settings
+    if family == "auto":
+        family = likely
+        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
+    if roles.categorical:
+        settings = {"categorical": list(roles.categorical)} | settings
+    return family, make_estimator(family, request.fixed, settings)
+
+
 def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
     """The estimator for a family; settings are checked by name."""
     from sknimo.estimators import (
@@ -388,19 +403,27 @@ def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
     return cls(**settings)
 
 
-def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Part rows at random into those to fit and those to judge by."""
-    n_rows = len(rows.y)
+def count_test_rows(n_rows: int, share: float) -> int:
+    """How many rows to hold out; some must be left on either side."""
     n_test = round(share * n_rows)
     if not 0 < n_test < n_rows:
         raise UserError(
             f"--test {share:g} of {n_rows} rows leaves nothing to one side."
         )
+    return n_test
+
+
+def hold_out(rows: FileRows, share: float, seed: int) -> tuple[FileRows, FileRows]:
+    """Part rows at random into those to fit and those to judge by."""
+    n_rows = len(rows.y)
+    n_test = count_test_rows(n_rows, share)
     order = np.random.default_rng(seed).permutation(n_rows)
     return rows.take(np.sort(order[n_test:])), rows.take(np.sort(order[:n_test]))
 
 
-def write_report(est: Any, path: str, rows: Rows | None, held_out: Rows | None) -> None:
+def write_report(
+    est: Any, path: str, rows: FileRows | None, held_out: FileRows | None
+) -> None:
     """Write a report; faults are told by the row of the file."""
     if rows is None:
         raise UserError("No row is left to report on.")
@@ -423,7 +446,7 @@ def write_report(est: Any, path: str, rows: Rows | None, held_out: Rows | None) 
         )
 
 
-def judge(est: Any, rows: Rows) -> dict[str, float]:
+def judge(est: Any, rows: FileRows) -> dict[str, float]:
     """How well a model predicts rows that it has not seen."""
     weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
     with count_rows(rows.place):

@@ -3,81 +3,36 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
 
 # Groups of options in help texts.
-COLUMNS, MODEL, READING = "Columns", "Model", "Reading text"
+for_columns = partial(typer.Option, rich_help_panel="Columns")
+for_model = partial(typer.Option, rich_help_panel="Model")
+for_text = partial(typer.Option, rich_help_panel="Reading text")
 
-
-class Family(StrEnum):
-    """Choices of --family."""
-
-    AUTO = "auto"
-    GAUSSIAN = "gaussian"
-    BINOMIAL = "binomial"
-    POISSON = "poisson"
-    GAMMA = "gamma"
-
-
-class Basis(StrEnum):
-    """Choices of --basis."""
-
-    LINEAR = "linear"
-    POLY2 = "poly2"
-    SPLINE = "spline"
-    AUTO = "auto"
-
-
-class Missing(StrEnum):
-    """Choices of --missing."""
-
-    ERROR = "error"
-    INDICATOR = "indicator"
-
-
-class Unknown(StrEnum):
-    """Choices of --unknown."""
-
-    ERROR = "error"
-    REFERENCE = "reference"
-
-
-class Device(StrEnum):
-    """Choices of --device."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class Format(StrEnum):
-    """Choices of --format."""
-
-    CSV = "csv"
-    TSV = "tsv"
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-
-
-class What(StrEnum):
-    """Choices of --what."""
-
-    CONTRIBUTIONS = "contributions"
-    LOCAL_COEFFICIENTS = "local-coefficients"
-    LOCAL_EFFECTS = "local-effects"
-    ALL = "all"
-
-
-class Method(StrEnum):
-    """Choices of --method."""
-
-    MIN_ENERGY = "min_energy"
-    NATIVE = "native"
-    INTEGRATED_GRADIENTS = "integrated_gradients"
-    SHAPLEY = "shapley"
-
+FamilyChoice = StrEnum(
+    "FamilyChoice", ["AUTO", "GAUSSIAN", "BINOMIAL", "POISSON", "GAMMA"]
+)
+BasisChoice = StrEnum("BasisChoice", ["LINEAR", "POLY2", "SPLINE", "AUTO"])
+MissingChoice = StrEnum("MissingChoice", ["ERROR", "INDICATOR"])
+UnknownChoice = StrEnum("UnknownChoice", ["ERROR", "REFERENCE"])
+DeviceChoice = StrEnum("DeviceChoice", ["AUTO", "CPU", "CUDA"])
+FormatChoice = StrEnum("FormatChoice", ["CSV", "TSV", "PARQUET", "JSONL"])
+WhatChoice = StrEnum(
+    "WhatChoice",
+    {
+        "CONTRIBUTIONS": "contributions",
+        "LOCAL_COEFFICIENTS": "local-coefficients",
+        "LOCAL_EFFECTS": "local-effects",
+        "ALL": "all",
+    },
+)
+MethodChoice = StrEnum(
+    "MethodChoice", ["MIN_ENERGY", "NATIVE", "INTEGRATED_GRADIENTS", "SHAPLEY"]
+)
 
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="A saved model.")]
 DataFile = Annotated[
@@ -120,7 +75,7 @@ PageOutput = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")
 ]
 FormatOption = Annotated[
-    Format | None,
+    FormatChoice | None,
     typer.Option("--format", help="Format of the output, else by its ending."),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -131,39 +86,30 @@ DebugFlag = Annotated[bool, typer.Option("--debug", help="Show tracebacks of err
 
 # What the columns are for.
 WeightOption = Annotated[
-    str | None,
-    typer.Option(
-        "--weight",
-        metavar="COLUMN",
-        help="Weights of the rows.",
-        rich_help_panel=COLUMNS,
-    ),
+    str | None, for_columns("--weight", metavar="COLUMN", help="Weights of the rows.")
 ]
 OffsetOption = Annotated[
     str | None,
-    typer.Option(
+    for_columns(
         "--offset",
         metavar="COLUMN",
         help="Known part of the linear predictor, such as a log exposure.",
-        rich_help_panel=COLUMNS,
     ),
 ]
 DropOption = Annotated[
     list[str] | None,
-    typer.Option(
+    for_columns(
         "--drop",
         metavar="COLUMNS",
         help="Leave out; repeat the option or part by commas.",
-        rich_help_panel=COLUMNS,
     ),
 ]
 CategoricalOption = Annotated[
     list[str] | None,
-    typer.Option(
+    for_columns(
         "--categorical",
         metavar="COLUMNS",
         help="Numbers that stand for categories; text always does.",
-        rich_help_panel=COLUMNS,
     ),
 ]
 KeepOption = Annotated[
@@ -176,113 +122,81 @@ KeepAllFlag = Annotated[
 
 # What is fitted.
 FamilyOption = Annotated[
-    Family,
-    typer.Option(
+    FamilyChoice,
+    for_model(
         "--family",
         help="Distribution of the target; auto takes binomial for text and for two "
         "values, else gaussian.",
-        rich_help_panel=MODEL,
     ),
 ]
 BasisOption = Annotated[
-    Basis | None,
-    typer.Option(
+    BasisChoice | None,
+    for_model(
         "--basis",
         help="How numbers enter: as lines, parabolas or curves. A search decides by "
         "itself; with --fixed they are lines unless this says otherwise.",
-        rich_help_panel=MODEL,
     ),
 ]
 MissingOption = Annotated[
-    Missing,
-    typer.Option(
-        "--missing",
-        help="Refuse missing cells, or give them a coefficient.",
-        rich_help_panel=MODEL,
-    ),
+    MissingChoice,
+    for_model("--missing", help="Refuse missing cells, or give them a coefficient."),
 ]
 DropMissingFlag = Annotated[
-    bool,
-    typer.Option(
-        "--drop-missing",
-        help="Leave out rows with missing cells.",
-        rich_help_panel=MODEL,
-    ),
+    bool, for_model("--drop-missing", help="Leave out rows with missing cells.")
 ]
 UnknownOption = Annotated[
-    Unknown,
-    typer.Option(
+    UnknownChoice,
+    for_model(
         "--unknown",
         help="In predictions, refuse new levels or take them for the baseline.",
-        rich_help_panel=MODEL,
     ),
 ]
 FixedFlag = Annotated[
     bool,
-    typer.Option(
-        "--fixed",
-        help="Penalties set by hand (--set alpha=0.1) instead of found.",
-        rich_help_panel=MODEL,
+    for_model(
+        "--fixed", help="Penalties set by hand (--set alpha=0.1) instead of found."
     ),
 ]
 SettingOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any other parameter of the estimator.",
-        rich_help_panel=MODEL,
+    for_model(
+        "--set", metavar="NAME=VALUE", help="Any other parameter of the estimator."
     ),
 ]
-SeedOption = Annotated[
-    int,
-    typer.Option("--seed", help="Governs everything random.", rich_help_panel=MODEL),
-]
+SeedOption = Annotated[int, for_model("--seed", help="Governs everything random.")]
 MaxTimeOption = Annotated[
     float | None,
-    typer.Option(
-        "--max-time",
-        metavar="SECONDS",
-        help="Begin no further restart after this.",
-        rich_help_panel=MODEL,
+    for_model(
+        "--max-time", metavar="SECONDS", help="Begin no further restart after this."
     ),
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option(
-        "--jobs",
-        metavar="NUMBER",
-        help="Processes; the answer does not depend on it.",
-        rich_help_panel=MODEL,
+    for_model(
+        "--jobs", metavar="NUMBER", help="Processes; the answer does not depend on it."
     ),
 ]
-
 BudgetOption = Annotated[
     str | None,
-    typer.Option(
+    for_model(
         "--memory-budget",
         metavar="SIZE",
         help="Memory for the fit, such as 4GB; larger tables are read part by part.",
-        rich_help_panel=MODEL,
     ),
 ]
 CheckpointOption = Annotated[
     str | None,
-    typer.Option(
+    for_model(
         "--checkpoint",
         metavar="FOLDER",
         help="Keep the state of the fit here and go on from it; removed once saved.",
-        rich_help_panel=MODEL,
     ),
 ]
-DeviceOption = Annotated[
-    Device,
-    typer.Option("--device", help="Where to fit.", rich_help_panel=MODEL),
-]
+DeviceOption = Annotated[DeviceChoice, for_model("--device", help="Where to fit.")]
 
 # How rows are explained.
 WhatOption = Annotated[
-    What, typer.Option("--what", help="What to write of every feature.")
+    WhatChoice, typer.Option("--what", help="What to write of every feature.")
 ]
 LongFlag = Annotated[
     bool,
@@ -297,7 +211,7 @@ RowOption = Annotated[
     ),
 ]
 MethodOption = Annotated[
-    Method, typer.Option("--method", help="How contributions are shared out.")
+    MethodChoice, typer.Option("--method", help="How contributions are shared out.")
 ]
 Float32Flag = Annotated[
     bool, typer.Option("--float32", help="Single precision in and out.")
@@ -306,16 +220,12 @@ Float32Flag = Annotated[
 # How text is read.
 DelimiterOption = Annotated[
     str | None,
-    typer.Option(
+    for_text(
         "--delimiter",
         metavar="CHARACTER",
         help="Between cells, else found in the header.",
-        rich_help_panel=READING,
     ),
 ]
 EncodingOption = Annotated[
-    str,
-    typer.Option(
-        "--encoding", metavar="NAME", help="Encoding.", rich_help_panel=READING
-    ),
+    str, for_text("--encoding", metavar="NAME", help="Encoding.")
 ]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast, get_args
+from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pa_compute
@@ -22,10 +22,8 @@ import pyarrow.parquet as pa_parquet
 from sknimo.cli._errors import UserError
 from sknimo.files import replace_file
 
-TableFormat = Literal["csv", "tsv", "parquet", "jsonl"]
-
 STDOUT = "-"
-ENDINGS: dict[str, TableFormat] = {
+ENDINGS: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -46,10 +44,8 @@ class TableWriter(Protocol):
         """Finish the table."""
 
 
-def choose_format(path: str, given: TableFormat | None) -> TableFormat:
-    """Format by option or by the ending of a file; CSV on standard output."""
-    if given is not None:
-        return given
+def choose_format(path: str) -> str:
+    """Format by the ending of a file; CSV on standard output."""
     name = Path(path).name.lower().removesuffix(".gz")
     ending = Path(name).suffix
     if path == STDOUT or ending == "" or path.startswith("/dev/"):
@@ -63,7 +59,7 @@ def choose_format(path: str, given: TableFormat | None) -> TableFormat:
 
 
 @contextmanager
-def open_table(path: str, kind: TableFormat) -> Iterator[TableWriter]:
+def open_table(path: str, kind: str) -> Iterator[TableWriter]:
     """A table under construction; a file appears only when it is complete."""
     with open_output(path) as file, _compress(path, file) as stream:
         writer = _WRITERS[kind](stream)
@@ -146,7 +142,7 @@ class _ParquetWriter:
     """Parquet, one row group per part."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = pa.PythonFile(_Counted(stream), mode="w")
+        self._stream = pa.PythonFile(_Positioned(stream), mode="w")
         self._writer: pa_parquet.ParquetWriter | None = None
 
     def write(self, part: pa.Table) -> None:
@@ -159,7 +155,7 @@ class _ParquetWriter:
             self._writer.close()
 
 
-class _Counted(io.RawIOBase):
+class _Positioned(io.RawIOBase):
     """Knows its position, which a pipe does not, and leaves the stream open."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -192,13 +188,12 @@ class _LinesWriter:
         """Nothing is left to do."""
 
 
-_WRITERS: dict[TableFormat, Any] = {
+_WRITERS: dict[str, Any] = {
     "csv": _TextWriter,
     "tsv": lambda stream: _TextWriter(stream, "\t"),
     "parquet": _ParquetWriter,
     "jsonl": _LinesWriter,
 }
-assert _WRITERS.keys() == set(get_args(TableFormat))
 
 
 def plain_values(value: Any) -> Any:

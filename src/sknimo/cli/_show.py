@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sknimo.cli._apply import Columns, Part
+from sknimo.cli._apply import FeatureColumns, TablePart
 from sknimo.cli._errors import UserError
 from sknimo.cli._output import print_json
 from sknimo.cli._tables import TableReader
@@ -45,8 +45,8 @@ def _describe_feature(entry: dict[str, Any]) -> str:
 
 
 def show_rows(
-    explained: Iterable[tuple[Part, Any]],
-    columns: Columns,
+    explained: Iterable[tuple[TablePart, Any]],
+    columns: FeatureColumns,
     rows: Sequence[int],
     as_json: bool,
 ) -> None:
@@ -77,7 +77,9 @@ def show_rows(
     )
 
 
-def _describe_row(one: Any, row: int, cells: Any, columns: Columns) -> dict[str, Any]:
+def _describe_row(
+    one: Any, row: int, cells: Any, columns: FeatureColumns
+) -> dict[str, Any]:
     order = np.argsort(-np.abs(one.values[0]), kind="stable")
     return {
         "row": row,

@@ -18,16 +18,17 @@ import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError, count_rows
 from sknimo.cli._fit import (
+    ColumnRoles,
+    FileRows,
     Fitted,
     Named,
-    Roles,
-    Rows,
-    Task,
+    Request,
+    choose_estimator,
+    count_test_rows,
     find_complete,
     find_features,
     judge,
     label_target,
-    make_estimator,
     read_roles,
     read_target,
     split_roles,
@@ -45,7 +46,7 @@ TEST_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableFile:
     """A file that can be read again and again, from any row on.
 
     Attributes
@@ -90,7 +91,7 @@ class Source:
 
 def find_source(
     path: str, text: TextFormat, budget: float | None, ranks: Ranks
-) -> Source | None:
+) -> TableFile | None:
     """The file if it is to be read part by part, None if it is to be held."""
     is_parquet = _is_parquet(path)
     if ranks.alone:
@@ -102,12 +103,12 @@ def find_source(
         except pa.ArrowInvalid:  # damaged, which whoever reads it will tell
             return None
         large = 8 * cells > TABLE_SHARE * (budget or DEFAULT_BUDGET)
-        return Source(path, text, True) if large else None
+        return TableFile(path, text, True) if large else None
     if path == STDIN:
         raise UserError(
             "Several processes cannot share standard input; name a file instead."
         )
-    return Source(path, text, is_parquet)
+    return TableFile(path, text, is_parquet)
 
 
 def _is_parquet(path: str) -> bool:
@@ -140,7 +141,7 @@ class Scan:
     is_whole: bool
 
 
-def scan_target(source: Source, roles: Roles) -> Scan:
+def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
     """Count the rows and look at the values of the target."""
     n_rows, is_number, is_whole = 0, True, True
     seen: set[float] = set()
@@ -158,13 +159,13 @@ def scan_target(source: Source, roles: Roles) -> Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadingPlan:
     """Which rows are for what, and how they are read.
 
     Attributes
     ----------
-    source : Source
-    roles : Roles
+    source : TableFile
+    roles : ColumnRoles
     columns : list of str
     scan : Scan
     as_labels : bool
@@ -174,15 +175,15 @@ class Plan:
         Rows that the fit must not see.
     """
 
-    source: Source
-    roles: Roles
+    source: TableFile
+    roles: ColumnRoles
     columns: list[str]
     scan: Scan
     as_labels: bool
     skip_missing: bool
     held_out: np.ndarray
 
-    def read(self, table: pa.Table, first_row: int) -> Rows:
+    def read(self, table: pa.Table, first_row: int) -> FileRows:
         """One part of the file, with rows numbered as there."""
         kept = replace(self.roles, drop=())  # what is dropped has not been read
         rows = read_roles(table, self.source.path, kept, first_row)
@@ -203,7 +204,7 @@ class Plan:
             if len(rows.y):
                 yield Block(rows.X, rows.y, rows.weight, rows.offset, rows.place)
 
-    def collect(self, wanted: np.ndarray) -> Rows | None:
+    def collect(self, wanted: np.ndarray) -> FileRows | None:
         """Some rows of the file, (n_rows,) a mask, in memory."""
         parts = []
         for first_row, table in self.source.parts(self.columns):
@@ -214,7 +215,7 @@ class Plan:
         return _join(parts)
 
 
-def _join(parts: list[Rows]) -> Rows | None:
+def _join(parts: list[FileRows]) -> FileRows | None:
     if not sum(len(part.y) for part in parts):
         return None
 
@@ -223,7 +224,7 @@ def _join(parts: list[Rows]) -> Rows | None:
         return None if values[0] is None else np.concatenate(values)
 
     name = getattr(parts[0].y, "name", None)
-    return Rows(
+    return FileRows(
         pa.concat_tables([part.X for part in parts]),
         Named.make(every("y"), name or ""),
         every("weight"),
@@ -233,29 +234,24 @@ def _join(parts: list[Rows]) -> Rows | None:
 
 
 def fit_stream(
-    source: Source, task: Task, ranks: Ranks, remark: Callable[[str], None]
+    source: TableFile, request: Request, ranks: Ranks, remark: Callable[[str], None]
 ) -> Fitted:
     """Fit an estimator to a file that is read part by part.
 
     The rows in the result, a sample of those fitted, are there on the first rank alone.
     """
-    roles, columns, scan = together(ranks, lambda: _look(source, task.roles))
-    family, settings = task.family, task.search | task.settings
-    if not task.fixed:
+    roles, columns, scan = together(ranks, lambda: _look(source, request.roles))
+    if not request.fixed:
         remark(
             "the table is read part by part and searched by batches of rows "
             "(--max-time, --fixed)."
         )
-    if family == "auto":
-        family = "binomial" if scan.is_binary else "gaussian"
-        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
-    if roles.categorical:
-        settings = {"categorical": list(roles.categorical)} | settings
-    est = make_estimator(family, task.fixed, settings)
-    held_out = _choose_test(scan.n_rows, task.test, task.seed, remark)
+    likely = "binomial" if scan.is_binary else "gaussian"
+    family, est = choose_estimator(request, roles, likely, remark)
+    held_out = _choose_test(scan.n_rows, request.test, request.seed, remark)
     as_labels = family == "binomial"
-    skip = task.skip_missing
-    plan = Plan(source, roles, columns, scan, as_labels, skip, held_out)
+    skip = request.skip_missing
+    plan = ReadingPlan(source, roles, columns, scan, as_labels, skip, held_out)
     begin = perf_counter()
     with count_rows(0):
         est.fit(RowBlocks(lambda: plan.blocks(ranks), sharded=not ranks.alone))
@@ -266,16 +262,16 @@ def fit_stream(
         left_out = scan.n_rows - int(held_out.sum()) - n_rows
         if left_out:
             remark(f"left out {left_out} rows with missing cells.")
-        tested = plan.collect(held_out) if task.test is not None else None
+        tested = plan.collect(held_out) if request.test is not None else None
         judged = {} if tested is None else judge(est, tested)
-        if task.wants_rows:
-            rows = plan.collect(_sample(~held_out, REPORT_ROWS, task.seed))
+        if request.wants_rows:
+            rows = plan.collect(_sample(~held_out, REPORT_ROWS, request.seed))
             if n_rows > REPORT_ROWS:
                 remark(f"the report is made from {REPORT_ROWS} of the rows.")
     return Fitted(est, n_rows, rows, tested, judged, seconds)
 
 
-def _look(source: Source, roles: Roles) -> tuple[Roles, list[str], Scan]:
+def _look(source: TableFile, roles: ColumnRoles) -> tuple[ColumnRoles, list[str], Scan]:
     """Check the columns, list those that are needed, and scan the target."""
     names = source.names()
     roles = split_roles(roles, names)
@@ -291,11 +287,7 @@ def _choose_test(
     """Rows to hold out, the same on every rank."""
     if share is None:
         return np.zeros(n_rows, dtype=bool)
-    n_test = round(share * n_rows)
-    if not 0 < n_test < n_rows:
-        raise UserError(
-            f"--test {share:g} of {n_rows} rows leaves nothing to one side."
-        )
+    n_test = count_test_rows(n_rows, share)
     if n_test > TEST_ROWS:
         remark(f"{TEST_ROWS} rows are held out: more would judge no better.")
     return _sample(np.ones(n_rows, dtype=bool), min(n_test, TEST_ROWS), seed)

@@ -291,7 +291,7 @@ class _Rejoined(io.RawIOBase):
         return len(part)
 
 
-class _Kept(io.RawIOBase):
+class _Unclosed(io.RawIOBase):
     """A stream that survives its own closing and gives what is there."""
 
     def __init__(self, source: Any) -> None:
@@ -308,7 +308,7 @@ class _Kept(io.RawIOBase):
 
 def _open_bytes(path: str) -> IO[bytes]:
     if path == STDIN:
-        return cast(IO[bytes], _Kept(sys.stdin.buffer))
+        return cast(IO[bytes], _Unclosed(sys.stdin.buffer))
     if Path(path).is_dir():
         raise UserError(f"{path} is a folder, not a file.")
     return open(path, "rb")

@@ -3,14 +3,16 @@
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
-    ESTIMATED_DISPERSION,
-    EvidenceOptions,
-    EvidenceState,
     fit_evidence,
     linear_predictor,
     reference_step,
-    restrict,
     simplify,
+)
+from sknimo.solver._evidence_state import (
+    ESTIMATED_DISPERSION,
+    EvidenceOptions,
+    EvidenceState,
+    restrict,
     start_state,
 )
 from sknimo.solver._outer import solve

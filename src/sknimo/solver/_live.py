@@ -28,19 +28,19 @@ ADAM_EPS = 1e-4
 
 
 @dataclass
-class Kept:
+class KeptMembers:
     """What a member returns, K leading."""
 
     params: Tensor  # (K, P)
     active: Tensor  # (K, p), bool
     coefficients: Coefficients
 
-    def take(self, members: Tensor) -> Kept:
+    def take(self, members: Tensor) -> KeptMembers:
         """Keep the members with the given indices."""
         coefficients = self.coefficients.take(members)
-        return Kept(self.params[members], self.active[members], coefficients)
+        return KeptMembers(self.params[members], self.active[members], coefficients)
 
-    def put(self, members: Tensor, other: Kept) -> None:
+    def put(self, members: Tensor, other: KeptMembers) -> None:
         """Overwrite the members with the given indices."""
         self.params[members] = other.params
         self.active[members] = other.active
@@ -49,7 +49,7 @@ class Kept:
 
 
 @dataclass
-class Live:
+class LiveMembers:
     """The moving part of the members still in training, K leading."""
 
     index: Tensor  # (K,), position in the full batch
@@ -67,10 +67,10 @@ class Live:
     best_score: Tensor  # (K,)
     stalled: Tensor  # (K,), checks since the score last fell
     safe: Tensor  # (K, P), params at the last finite check
-    kept: Kept  # to return
+    kept: KeptMembers  # to return
 
     @classmethod
-    def begin(cls, members: Members, rows: Rows, kept: Kept) -> Live:
+    def begin(cls, members: Members, rows: Rows, kept: KeptMembers) -> LiveMembers:
         """All members at rest."""
         params, at, device = kept.params, kept.coefficients, kept.params.device
         n_models = members.n_models
@@ -100,14 +100,14 @@ class Live:
         """The networks and the features that they bend."""
         return Bent(self.params, self.members, self.active, self.active_mask)
 
-    def take(self, members: Tensor) -> Live:
+    def take(self, members: Tensor) -> LiveMembers:
         """Keep the members with the given indices."""
         values = {}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             is_tensor = isinstance(value, Tensor)
             values[name] = value[members] if is_tensor else value.take(members)
-        return Live(**values)
+        return LiveMembers(**values)
 
     def move(self, step: int, gradient: Tensor, forward: Forward) -> None:
         """Adam, decoupled decay, then the proximal step of the first layer."""
@@ -154,7 +154,7 @@ class Live:
         # shrinkage may raise the loss while it clears the first layer.
         keep = ~diverged if self.members.validation is None else better
         wide, kept = keep.unsqueeze(-1), self.kept
-        self.kept = Kept(
+        self.kept = KeptMembers(
             torch.where(wide, self.params, kept.params),
             torch.where(wide, self.active_mask, kept.active),
             kept.coefficients.replaced(keep, self.coefficients),

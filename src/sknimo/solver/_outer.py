@@ -42,7 +42,7 @@ from sknimo.checkpoint import (
 from sknimo.network import init_params, unpack
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
-from sknimo.solver._live import Kept, Live, Log
+from sknimo.solver._live import KeptMembers, LiveMembers, Log
 from sknimo.solver._problem import Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, agree
 from sknimo.solver._resume import load_state, pack_solution, unpack_solution
@@ -139,8 +139,8 @@ class _Run:
         forward: Forward,
         members: Members,
         nested: InnerSolution,
-        live: Live,
-        final: Kept,
+        live: LiveMembers,
+        final: KeptMembers,
     ) -> None:
         self.forward = forward
         self.problem = problem = forward.problem
@@ -188,8 +188,8 @@ class _Run:
         nested = forward.solve_exactly(nobody, None)
         at = nested.coefficients
         mask = forward.choose_active(members, at.coef)
-        kept = Kept(params, mask, at)
-        live = Live.begin(members, problem.rows(members.weight), kept)
+        kept = KeptMembers(params, mask, at)
+        live = LiveMembers.begin(members, problem.rows(members.weight), kept)
         return cls(forward, members, nested, live, kept.take(live.index))
 
     @classmethod
@@ -204,9 +204,9 @@ class _Run:
             return unpack_record(record, part, device, **others)
 
         some = members.take(tensors["live.index"].to(device))
-        live = read(Live, "live", members=some, rows=problem.rows(some.weight))
+        live = read(LiveMembers, "live", members=some, rows=problem.rows(some.weight))
         forward = Forward(problem, options, facts["budget"])
-        nested, final = read(InnerSolution, "nested"), read(Kept, "final")
+        nested, final = read(InnerSolution, "nested"), read(KeptMembers, "final")
         run = cls(forward, members, nested, live, final)
         run.log = Log.thaw(part_of(tensors, "log"))
         run.batches.restore(part_of(tensors, "batches"))

@@ -177,7 +177,7 @@ class InnerSolution:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moments:
+class _RowSums:
     """Weighted sums over some rows; products are about the mean of these rows."""
 
     weight: Tensor  # (K,), total of the working weights
@@ -187,7 +187,7 @@ class _Moments:
     pull: Tensor  # (K, q), sum of score * centred
     square: Tensor  # (K, q), sum of row weight * column ** 2; (K, 0) if not asked for
 
-    def add(self, other: _Moments) -> None:
+    def add(self, other: _RowSums) -> None:
         """Include the rows of other moments, in place (see `PerRow`)."""
         share = other.weight / (self.weight + other.weight).clamp(min=1e-300)
         gap = other.mean - self.mean
@@ -204,7 +204,7 @@ class _Moments:
     def _pull_about(self, mean: Tensor) -> Tensor:
         return self.pull + (self.mean - mean) * self.score.unsqueeze(-1)
 
-    def total(self, ranks: Ranks) -> _Moments:
+    def total(self, ranks: Ranks) -> _RowSums:
         """Moments of the rows of all ranks."""
         if ranks.alone:
             return self
@@ -221,7 +221,7 @@ class _Moments:
             [q * q, 1, q, self.square.shape[1]], dim=-1
         )
         gram = flat.reshape_as(gram)
-        return _Moments(weight, mean, gram, score.squeeze(-1), pull, square)
+        return _RowSums(weight, mean, gram, score.squeeze(-1), pull, square)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def _sweep(
     square: bool,
     lift: bool,
     total: Tensor | None = None,
-) -> tuple[_Moments, Tensor]:
+) -> tuple[_RowSums, Tensor]:
     """One pass: moments of all ranks, and `eta` of the own rows.
 
     With `lift` working weights are lifted to the floor, relative to their `total`, or
@@ -322,7 +322,7 @@ def _sweep(
 
 def _block_moments(
     block: Tensor, curvature: Tensor, score: Tensor, weight: Tensor | None
-) -> _Moments:
+) -> _RowSums:
     total = curvature.sum(-1)
     share = curvature / total.clamp(min=1e-300).unsqueeze(-1)
     mean = (share.unsqueeze(-2) @ block).squeeze(-2)
@@ -332,7 +332,7 @@ def _block_moments(
     square = mean.new_zeros(len(mean), 0)
     if weight is not None:
         square = (weight.unsqueeze(-2) @ block.square()).squeeze(-2)
-    return _Moments(total, mean, gram, score.sum(-1), pull, square)
+    return _RowSums(total, mean, gram, score.sum(-1), pull, square)
 
 
 def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
