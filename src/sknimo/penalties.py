@@ -44,11 +44,6 @@ class CoefPenalty:
     weight: Tensor
     column_feature: Tensor
 
-    @property
-    def selects(self) -> bool:
-        """Whether the penalty sets features to exactly zero."""
-        return self.power <= 1
-
     def take(self, members: Tensor) -> CoefPenalty:
         """Keep the models with the given indices."""
         return replace(

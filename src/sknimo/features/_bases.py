@@ -56,8 +56,23 @@ class Basis(Protocol):
         """From coefficients of terms to coefficients by label, (len(labels), m)."""
 
 
+class _Slope:
+    """A numeric feature: one coefficient, the slope at the reference."""
+
+    __slots__ = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One coefficient, the slope."""
+        return ("",)
+
+    def readout(self: Basis) -> np.ndarray:
+        """Slope at the reference, (1, m)."""
+        return self.slopes(np.array([self.reference]))
+
+
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(_Slope):
     """A numeric feature as one standardised column, `(x - reference) / scale`.
 
     Attributes
@@ -81,11 +96,6 @@ class Linear:
         return int(self.scale > 0)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """One coefficient, the slope."""
-        return ("",)
-
-    @property
     def group(self) -> np.ndarray:
         """All of it is the linear part."""
         return np.zeros(self.n_terms, dtype=int)
@@ -106,7 +116,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Polynomial:
+class Polynomial(_Slope):
     """A numeric feature as a parabola, `z` and `z**2 / spread`.
 
     Attributes
@@ -127,11 +137,6 @@ class Polynomial:
         return 2
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """One coefficient, the slope at the reference."""
-        return ("",)
-
-    @property
     def group(self) -> np.ndarray:
         """The line, then the curve."""
         return np.array([0, 1])
@@ -146,13 +151,9 @@ class Polynomial:
         z = _standardise(x, self.reference, self.scale)
         return np.column_stack([np.ones(len(z)), 2 * z / self.spread]) / self.scale
 
-    def readout(self) -> np.ndarray:
-        """Slope at the reference, (1, 2)."""
-        return np.array([[1 / self.scale, 0.0]])
-
 
 @dataclass(frozen=True, slots=True)
-class Spline:
+class Spline(_Slope):
     """A numeric feature as a natural cubic spline, straight beyond the outer knots.
 
     The raw columns are `z` and `N_1(z) .. N_{k-2}(z)`, the truncated-power form of a
@@ -180,11 +181,6 @@ class Spline:
         return self.transform.shape[1]
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """One coefficient, the slope at the reference."""
-        return ("",)
-
-    @property
     def group(self) -> np.ndarray:
         """The line, then the curves."""
         return (np.arange(self.n_terms) > 0).astype(int)
@@ -199,10 +195,6 @@ class Spline:
         """Derivative of each term in x, (n, m)."""
         z = _standardise(x, self.reference, self.scale)
         return natural_spline_slopes(z, self.knots) @ self.transform / self.scale
-
-    def readout(self) -> np.ndarray:
-        """Slope at the reference, (1, m)."""
-        return self.slopes(np.array([self.reference]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +256,24 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class OrMissing:
+class _Around:
+    """What stands around another basis and shares its place and scale."""
+
+    basis: Basis
+
+    @property
+    def reference(self) -> float:
+        """Reference of the basis."""
+        return self.basis.reference
+
+    @property
+    def scale(self) -> float:
+        """Scale of the basis."""
+        return self.basis.scale
+
+
+@dataclass(frozen=True, slots=True)
+class OrMissing(_Around):
     """Another basis whose values may be missing (NaN).
 
     A missing value stands at the reference and switches an indicator on, so that it
@@ -277,18 +286,7 @@ class OrMissing:
         Standard deviation of the indicator.
     """
 
-    basis: Basis
     indicator_scale: float
-
-    @property
-    def reference(self) -> float:
-        """Reference of the basis."""
-        return self.basis.reference
-
-    @property
-    def scale(self) -> float:
-        """Scale of the basis."""
-        return self.basis.scale
 
     @property
     def n_terms(self) -> int:
@@ -327,7 +325,7 @@ class OrMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class RankGauss:
+class RankGauss(_Slope):
     """A numeric network input on normal scores of its ranks.
 
     Piecewise linear between quantiles of the training rows and constant beyond them:
@@ -357,11 +355,6 @@ class RankGauss:
         return 1
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """One input."""
-        return ("",)
-
-    @property
     def group(self) -> np.ndarray:
         """One part."""
         return np.zeros(1, dtype=int)
@@ -377,13 +370,9 @@ class RankGauss:
         padded = np.concatenate([[0.0], steps, [0.0]])
         return padded[np.searchsorted(self.points, x, side="right")][:, None]
 
-    def readout(self) -> np.ndarray:
-        """Slope at the reference, (1, 1)."""
-        return self.slopes(np.array([self.reference]))
-
 
 @dataclass(frozen=True, slots=True)
-class Clipped:
+class Clipped(_Around):
     """Another basis on values clipped to the training range.
 
     Attributes
@@ -392,19 +381,8 @@ class Clipped:
     low, high : float
     """
 
-    basis: Basis
     low: float
     high: float
-
-    @property
-    def reference(self) -> float:
-        """Reference of the basis."""
-        return self.basis.reference
-
-    @property
-    def scale(self) -> float:
-        """Scale of the basis."""
-        return self.basis.scale
 
     @property
     def n_terms(self) -> int:

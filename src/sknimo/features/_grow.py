@@ -266,11 +266,6 @@ class BlockReader:
             if column.kind == "category":
                 column.mark_used(table[:, j])
 
-    @property
-    def has_levels(self) -> bool:
-        """Whether some column is a category so far."""
-        return any(column.kind == "category" for column in self._columns or ())
-
     def freeze(self) -> TableReading:
         """What has been found in all blocks."""
         columns = tuple(column.freeze() for column in self._columns or ())

@@ -17,7 +17,6 @@ from sknimo.solver._evidence_state import (
 )
 from sknimo.solver._outer import solve
 from sknimo.solver._problem import (
-    Columns,
     History,
     Members,
     MemoryColumns,
@@ -42,7 +41,6 @@ from sknimo.solver._tangent import needed_bytes
 __all__ = [
     "ESTIMATED_DISPERSION",
     "Coefficients",
-    "Columns",
     "Design",
     "EvidenceOptions",
     "EvidenceState",

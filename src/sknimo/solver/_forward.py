@@ -96,12 +96,7 @@ class Point:
 class Forward:
     """Evaluates design, objective and gradient over blocks of rows.
 
-    Parameters
-    ----------
-    problem : Problem
-    options : Options
-    budget : int, optional
-        Memory in bytes; by default what the options and the device allow.
+    Parameters are those of `RowSupply`, which cuts the blocks.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._profile import Rows
 
 MatmulName = Literal["exact", "tf32", "bf16"]
+
+Record = TypeVar("Record", "MemoryColumns", "Problem", "Members", CoefPenalty)
 
 CHECKPOINT_SECONDS = 10.0
 
@@ -40,6 +42,20 @@ class Status(enum.Enum):
     def ok(self) -> bool:
         """Whether the member may be called converged."""
         return self in (Status.CONVERGED, Status.EARLY_STOPPED, Status.NESTED)
+
+
+def _moved(record: Record, device: torch.device) -> Record:
+    """A record of tensors and of such records on a device."""
+    moved: dict[str, Any] = {}
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if isinstance(value, Tensor):
+            moved[name] = value.to(device)
+        elif isinstance(value, MemoryColumns):
+            moved[name] = value.to(device)
+        elif isinstance(value, CoefPenalty):
+            moved[name] = _moved(value, device)
+    return replace(record, **moved)
 
 
 class Columns(Protocol):
@@ -108,7 +124,7 @@ class MemoryColumns:
 
     def to(self, device: torch.device) -> MemoryColumns:
         """Copy to a device."""
-        return MemoryColumns(self.terms.to(device), self.inputs.to(device))
+        return _moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +230,7 @@ class Problem:
 
     def to(self, device: torch.device) -> Problem:
         """Copy to a device; columns that are not in memory know theirs already."""
-        columns = self.columns
-        if isinstance(columns, MemoryColumns):
-            columns = columns.to(device)
-        return replace(
-            self,
-            columns=columns,
-            term_feature=self.term_feature.to(device),
-            y=self.y.to(device),
-            offset=self.offset.to(device),
-            term_group=self.term_group.to(device),
-        )
+        return _moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,21 +282,7 @@ class Members:
 
     def to(self, device: torch.device) -> Members:
         """Copy to a device."""
-        penalty = self.penalty
-        return Members(
-            CoefPenalty(
-                penalty.strength.to(device),
-                penalty.power,
-                penalty.weight.to(device),
-                penalty.column_feature.to(device),
-            ),
-            self.network_alpha.to(device),
-            self.seeds,
-            self.weight.to(device),
-            None if self.validation is None else self.validation.to(device),
-            self.support.to(device),
-            self.input_support.to(device),
-        )
+        return _moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
