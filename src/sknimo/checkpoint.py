@@ -27,8 +27,8 @@ from sknimo.files import remove_unfinished, replace_file
 Record = TypeVar("Record")
 
 SUFFIX = ".safetensors"
-# Of the files' own layout; a state of another version is refused.
-VERSION = 1
+# Of the files' own layout; a state in another is refused.
+LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Checkpoint:
     ) -> None:
         """Replace the state of that name."""
         about = {
-            "version": VERSION,
+            "version": LAYOUT,
             "fingerprint": self.fingerprint,
             "facts": dict(facts),
         }
@@ -114,7 +114,7 @@ class Checkpoint:
         return self.folder / f"{name}{SUFFIX}"
 
     def _check(self, facts: Mapping[str, Any], path: Path) -> None:
-        if facts["version"] != VERSION:
+        if facts["version"] != LAYOUT:
             raise CheckpointError(
                 f"{path} was written by another version of sknimo. Remove the folder "
                 "to begin again."

@@ -28,7 +28,7 @@ from safetensors.numpy import save
 from sknimo.exceptions import ModelFileError
 from sknimo.files import replace_file
 from sknimo.io._checks import Node
-from sknimo.io._record import model_from_record, model_record
+from sknimo.io._record import ARRAYS, model_from_record, model_record
 from sknimo.model import FittedModel
 
 # The schema that is written; all up to it are read.
@@ -39,8 +39,7 @@ MAX_HEADER_BYTES = 4 * 2**20
 MAX_HEADER_VALUES = 100_000
 MAX_LENGTH = 2**31
 # Arrays of a model's record; those of its features are joined in `bases`.
-RECORD_TENSORS = ("low", "high", "coef", "intercept", "params", "modulated")
-MODEL_TENSORS = (*RECORD_TENSORS, "code", "bases")
+MODEL_TENSORS = (*ARRAYS, "code", "bases")
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -251,7 +250,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def pack_model(model: FittedModel) -> Archive:
     """Part the record of a model into values and arrays."""
     record = model_record(model)
-    tensors = {name: record.pop(name) for name in RECORD_TENSORS}
+    tensors = {name: record.pop(name) for name in ARRAYS}
     tensors["code"] = record["spec"].pop("code")
     pool: list[np.ndarray] = []
     for feature in record["features"]:
@@ -271,8 +270,8 @@ def unpack_model(node: Node, tensors: dict[str, np.ndarray]) -> FittedModel:
     if missing:
         raise ModelFileError(f"arrays are missing: {', '.join(sorted(missing))}.")
     family, spec, features = node.fields("family", "spec", "features")
-    hidden, mask, owner = spec.fields("hidden", "mask", "input_feature")
-    pool = _Pool(tensors["bases"])
+    spec.fields("hidden", "mask", "input_feature")
+    pool = _Numbers(tensors["bases"])
     columns = []
     for feature in features.items():
         name, basis, read = feature.fields("name", "basis", "input")
@@ -283,14 +282,9 @@ def unpack_model(node: Node, tensors: dict[str, np.ndarray]) -> FittedModel:
     return model_from_record(
         {
             "family": family.value,
-            "spec": {
-                "hidden": hidden.value,
-                "mask": mask.value,
-                "input_feature": owner.value,
-                "code": tensors["code"],
-            },
+            "spec": {**spec.value, "code": tensors["code"]},
             "features": columns,
-            **{name: tensors[name] for name in RECORD_TENSORS},
+            **{name: tensors[name] for name in ARRAYS},
         }
     )
 
@@ -305,7 +299,7 @@ def _lift(value: Any, pool: list[np.ndarray]) -> Any:
     return value
 
 
-def _lower(node: Node, pool: _Pool) -> Any:
+def _lower(node: Node, pool: _Numbers) -> Any:
     """Undo `_lift`, taking the arrays in the same order."""
     value = node.value
     if type(value) is not dict:
@@ -318,7 +312,7 @@ def _lower(node: Node, pool: _Pool) -> Any:
     }
 
 
-class _Pool:
+class _Numbers:
     """Numbers of all features, handed out in turn."""
 
     def __init__(self, values: np.ndarray) -> None:

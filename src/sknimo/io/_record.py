@@ -42,6 +42,8 @@ from sknimo.model import FittedModel
 from sknimo.network import NetworkSpec
 
 MAX_HIDDEN = 2**16
+# Arrays of a record; those of its features are within them.
+ARRAYS = ("low", "high", "coef", "intercept", "params", "modulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,35 +210,26 @@ def model_record(model: FittedModel) -> dict[str, Any]:
 
 def model_from_record(record: dict[str, Any]) -> FittedModel:
     """Undo `model_record`; anything amiss is a `ModelFileError`."""
-    node = Node(record, "model")
-    family, spec, columns, low, high, coef, intercept, params, modulated = node.fields(
-        "family",
-        "spec",
-        "features",
-        "low",
-        "high",
-        "coef",
-        "intercept",
-        "params",
-        "modulated",
-    )
-    features = _read_features(columns, low, high)
+    names = ("family", "spec", "features", *ARRAYS)
+    found = dict(zip(names, Node(record, "model").fields(*names), strict=True))
+    intercept, params = found["intercept"], found["params"]
+    features = _read_features(found["features"], found["low"], found["high"])
     p, q = features.n_features, len(features.term_feature)
-    network = _read_spec(spec, features)
+    network = _read_spec(found["spec"], features)
     members = intercept.array((None,))
     if len(members) == 0:
         raise intercept.refuse("one number per member")
     size = len(members)
-    weights = params.value
-    dtype = np.float32 if getattr(weights, "dtype", None) == np.float32 else np.float64
+    dtype = getattr(params.value, "dtype", None)
+    dtype = np.float32 if dtype == np.float32 else np.float64
     return FittedModel(
         features=features,
-        family=FAMILIES[family.text(FAMILIES)],
+        family=FAMILIES[found["family"].text(FAMILIES)],
         spec=network,
-        coef=_tensor(coef.array((size, q))),
+        coef=_tensor(found["coef"].array((size, q))),
         intercept=_tensor(members),
         params=_tensor(params.array((size, network.n_params), dtype)),
-        modulated=_tensor(modulated.array((size, p), np.bool_)),
+        modulated=_tensor(found["modulated"].array((size, p), np.bool_)),
     )
 
 

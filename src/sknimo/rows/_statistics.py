@@ -11,7 +11,7 @@ Shapes: n rows of a block or of this rank, p columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 
 import numpy as np
@@ -308,9 +308,6 @@ def gather_sample(
     parts = ranks.gather(own)
     if len(parts) == 1:
         return own
-    return RowSample(
-        np.concatenate([part.table for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.concatenate([part.weight for part in parts]),
-        np.concatenate([part.offset for part in parts]),
-    )
+    names = [field.name for field in fields(RowSample)]
+    values = ([getattr(part, name) for part in parts] for name in names)
+    return RowSample(*map(np.concatenate, values))

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.solver._problem import Columns, MemoryColumns
+from sknimo.solver._problem import MemoryColumns, ProblemColumns
 
 PAGE_ROWS = 8192
 POOL_ROWS = 8 * PAGE_ROWS
@@ -83,7 +83,7 @@ class Pool:
 
     Parameters
     ----------
-    columns : Columns
+    columns : ProblemColumns
     first_row : int
         Number of this process's first row over all ranks.
     n_inputs : int
@@ -92,7 +92,7 @@ class Pool:
     """
 
     def __init__(
-        self, columns: Columns, first_row: int, n_inputs: int, dtype: torch.dtype
+        self, columns: ProblemColumns, first_row: int, n_inputs: int, dtype: torch.dtype
     ) -> None:
         self.columns = columns
         self.first_row = first_row
@@ -154,7 +154,9 @@ class Pool:
         return terms, inputs.to(self.dtype)
 
 
-def pool_bytes(columns: Columns, n_inputs: int, size: int, dtype: torch.dtype) -> int:
+def pool_bytes(
+    columns: ProblemColumns, n_inputs: int, size: int, dtype: torch.dtype
+) -> int:
     """Memory of a pool; none for columns that are in memory as a whole."""
     if isinstance(columns, MemoryColumns):
         return 0

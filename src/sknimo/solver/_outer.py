@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -71,7 +72,7 @@ def solve(
     saved = load_state(checkpoint, name, problem.ranks)
     if saved is not None and saved.facts["finished"]:
         return unpack_solution(saved, problem.device)
-    with _Machine(problem, members, options):
+    with _machine(problem, members, options):
         if saved is None:
             run = _Run.begin(problem, members, options, start)
         else:
@@ -421,32 +422,23 @@ class _Run:
         return problem.rows(members.weight).loss(eta, members.validation)
 
 
-class _Machine:
+@contextmanager
+def _machine(problem: Problem, members: Members, options: Options) -> Iterator[None]:
     """Settings of torch for one run, restored on exit.
 
     Small problems run faster on one thread; TF32 is a switch of the whole process.
     """
-
-    def __init__(self, problem: Problem, members: Members, options: Options) -> None:
-        h1, h2 = problem.spec.hidden
-        size = members.n_models * problem.n_rows * problem.spec.n_features * (h1 + h2)
-        self.single = problem.device.type == "cpu" and size < 2**23
-        self.tf32 = options.matmul == "tf32"
-
-    def __enter__(self) -> None:
-        self.before = torch.get_num_threads()
-        self.precision = torch.get_float32_matmul_precision()
-        if self.single:
-            torch.set_num_threads(1)
-        if self.tf32:
-            torch.set_float32_matmul_precision("high")
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        torch.set_num_threads(self.before)
-        if self.tf32:
-            torch.set_float32_matmul_precision(self.precision)
+    size = members.n_models * problem.n_rows * problem.spec.n_features
+    size *= sum(problem.spec.hidden)
+    threads = torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    if problem.device.type == "cpu" and size < 2**23:
+        torch.set_num_threads(1)
+    if options.matmul == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if options.matmul == "tf32":
+            torch.set_float32_matmul_precision(precision)

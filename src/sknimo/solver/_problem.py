@@ -58,7 +58,7 @@ def _moved(record: Record, device: torch.device) -> Record:
     return replace(record, **moved)
 
 
-class Columns(Protocol):
+class ProblemColumns(Protocol):
     """The table of a problem, read by rows: terms (m, q) and inputs (m, r).
 
     Both are float64 on `device` and zero at the reference. A table larger than memory
@@ -136,7 +136,7 @@ class Problem:
 
     Attributes
     ----------
-    columns : Columns
+    columns : ProblemColumns
         Terms (n, q) and network inputs (n, r).
     term_feature : Tensor of shape (q,), integer
         The feature that owns each term.
@@ -150,7 +150,7 @@ class Problem:
         The processes over which the rows are spread.
     """
 
-    columns: Columns
+    columns: ProblemColumns
     term_feature: Tensor
     y: Tensor
     offset: Tensor

@@ -366,7 +366,7 @@ def newton_step(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class InnerStep:
     """Coefficients after a step, with what had to be known about the point there."""
 
     coefficients: Coefficients
@@ -381,7 +381,7 @@ def step_from(
     ridge: Tensor,
     max_halvings: int = 4,
     again: bool = False,
-) -> Step:
+) -> InnerStep:
     """The same step where the expansion is known already.
 
     With `again` another step will follow: one pass then judges this one and expands for
@@ -390,7 +390,7 @@ def step_from(
     coef = agree(rows.ranks, solve_ridge(here.gram, here.moment, ridge))
     at = Coefficients(coef, here.intercept(coef))
     if rows.family.scaled_target:
-        return Step(at)
+        return InnerStep(at)
 
     def penalty(coef: Tensor) -> Tensor:
         return (ridge * coef.square()).sum(-1) / 2
@@ -399,12 +399,12 @@ def step_from(
     return _halve_until_lower(rows, penalty, here, step, max_halvings)
 
 
-def _look(design: Design, rows: Rows, at: Coefficients, far: bool) -> Step:
+def _look(design: Design, rows: Rows, at: Coefficients, far: bool) -> InnerStep:
     """One pass at a point: `eta`, and the expansion as well when looking far."""
     if not far:
-        return Step(at, rows.eta(design, at.coef, at.intercept))
+        return InnerStep(at, rows.eta(design, at.coef, at.intercept))
     here = expand(design, rows, at)
-    return Step(at, here.eta, here)
+    return InnerStep(at, here.eta, here)
 
 
 def _is_blind(values: Tensor, max_halvings: int) -> bool:
@@ -416,9 +416,9 @@ def _halve_until_lower(
     rows: Rows,
     penalty: Callable[[Tensor], Tensor],
     here: Expansion,
-    step: Step,
+    step: InnerStep,
     max_halvings: int,
-) -> Step:
+) -> InnerStep:
     """Shorten the step of each model until its objective does not rise.
 
     `eta` is linear in the coefficients, so shorter steps need no pass over the design.
@@ -439,11 +439,11 @@ def _halve_until_lower(
         value = rows.objective(trial_eta, penalty(trial.coef))
         worse = ~(value <= start + slack)  # NaN counts as worse
         if not blind and not bool(worse.any()):
-            return step if halving == 0 else Step(trial, trial_eta)
+            return step if halving == 0 else InnerStep(trial, trial_eta)
         last = halving == max_halvings
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
     kept = torch.where(worse.unsqueeze(-1), here.eta, trial_eta)
-    return Step(trial.replaced(worse, at), kept)
+    return InnerStep(trial.replaced(worse, at), kept)
 
 
 def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:

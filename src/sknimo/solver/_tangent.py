@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
+from sknimo.solver._design import cut_rows
 from sknimo.solver._profile import WEIGHT_FLOOR, Rows
 
 # Blocks of this size keep products efficient; larger ones are no faster on a CPU.
@@ -76,8 +77,7 @@ class Tangent:
         per_row = 8 * (
             2 * n_parameters + len(self.active) * (4 * h1 + 4 * h2) + 2 * r * h1
         )
-        size = max(1, int(n_bytes // per_row))
-        return [slice(begin, min(begin + size, n)) for begin in range(0, n, size)]
+        return cut_rows(n, per_row, n_bytes)
 
     def design(self, params: Tensor, rows: slice = EVERY_ROW) -> Tensor:
         """`phi * (1 + g)` of some rows, (n, q)."""
