@@ -162,6 +162,7 @@ ALLOWED = {
         "typer",
         "sknimo.checkpoint",
         "sknimo.estimators",
+        "sknimo.families",
         "sknimo.files",
         "sknimo.ranks",
         "sknimo.rows",

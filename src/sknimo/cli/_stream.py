@@ -33,6 +33,7 @@ from sknimo.cli._fit import (
     split_roles,
 )
 from sknimo.cli._tables import PARQUET, STDIN, TableReader, TextFormat
+from sknimo.families import get_family
 from sknimo.ranks import Ranks
 from sknimo.rows import Block, RowBlocks, read_parquet, together
 
@@ -253,7 +254,7 @@ def fit_stream(
         settings = {"categorical": list(roles.categorical)} | settings
     est = make_estimator(family, task.fixed, settings)
     held_out = _choose_test(scan.n_rows, task.test, task.seed, remark)
-    as_labels = family == "binomial"
+    as_labels = get_family(family).is_binary
     skip = task.skip_missing
     plan = Plan(source, roles, columns, scan, as_labels, skip, held_out)
     begin = perf_counter()
