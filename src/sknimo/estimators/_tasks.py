@@ -78,7 +78,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         """Share of deviance explained; for the Gaussian family this is R squared."""
         check_is_fitted(self)
         target = read_numeric_target(y)
-        if self.model_.family.scaled_target:
+        if self.model_.family.least_squares:
             return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
         family, truth = self.model_.family, torch.as_tensor(target)

@@ -3,7 +3,6 @@
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
-    ESTIMATED_DISPERSION,
     EvidenceOptions,
     EvidenceState,
     fit_evidence,
@@ -38,7 +37,6 @@ from sknimo.solver._quadratic import minimise_quadratic
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
-    "ESTIMATED_DISPERSION",
     "Coefficients",
     "Columns",
     "Design",

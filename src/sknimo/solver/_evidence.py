@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, keep_inputs, restore_inputs, unpack
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import Coefficients, Rows, newton_step
@@ -41,14 +43,9 @@ from sknimo.solver._tangent import (
     working_rows,
 )
 
-# Families whose dispersion is estimated; the binomial has it fixed at one. Counts can
-# vary more than Poisson's law says, which is taken for noise, but not less.
-ESTIMATED_DISPERSION = ("gaussian", "gamma", "poisson")
-LEAST_DISPERSION = {"poisson": 1.0}
 PRECISION_RANGE = (1e-6, 1e10)
 # Where classes or zero counts can be separated, coefficients run away: their prior
 # standard deviation stays below ten per standard deviation of a feature.
-SEPARABLE = ("binomial", "poisson")
 LEAST_LOGIT_PRECISION = 1e-2
 # An input or group of terms whose precision passes this is switched off.
 DEAD_INPUT = 1e4
@@ -175,24 +172,38 @@ def start_state(
 def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
     """Variance beyond the family's own that `eta` (n,) leaves, one if it is known.
 
-    `used` counts the directions that the fit has spent. Mean half deviance for the
-    Gaussian and gamma families. For counts Pearson's statistic, divided by one plus the
-    mean relative residual: a single count where hardly any was expected would decide it
-    otherwise (Fletcher, 2012, doi:10.1093/biomet/asr083).
+    `used` counts the directions that the fit has spent. Mean deviance, or Pearson's
+    statistic, divided by one plus the mean relative residual: a single count where
+    hardly any was expected would decide it otherwise (Fletcher, 2012,
+    doi:10.1093/biomet/asr083).
     """
     family, weight = rows.family, rows.weight[0]
-    if family.name not in ESTIMATED_DISPERSION:
+    if not family.estimates_dispersion:
         return 1.0
     n_rows = float(weight.sum())
     free = max(n_rows - used, 0.05 * n_rows)
-    if family.name not in LEAST_DISPERSION:
-        return float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+    if family.dispersion == "deviance":
+        found = float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+        return max(found, family.least_dispersion)
     counts = weight > 0
-    weight, mean = weight[counts], family.mean(eta[counts]).clamp(min=1e-12)
-    excess = (rows.y[counts] - mean) / mean
-    pearson = float((weight * excess.square() * mean).sum()) / free
-    skew = float((weight * excess).sum()) / n_rows
-    return max(pearson / max(1 + skew, 0.1), LEAST_DISPERSION[family.name])
+    weight, link = weight[counts], LINKS[family.link]
+    mean = link.inside(link.mean(eta[counts]), 1e-12)
+    variance, rise = _with_slope(family.variance, mean)
+    excess = (rows.y[counts] - mean) / variance
+    pearson = float((weight * excess.square() * variance).sum()) / free
+    skew = float((weight * excess * rise).sum()) / n_rows
+    return max(pearson / max(1 + skew, 0.1), family.least_dispersion)
+
+
+def _with_slope(
+    function: Callable[[Tensor], Tensor], at: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A function of each number, and its derivative, which may be zero throughout."""
+    leaf = at.detach().requires_grad_(True)
+    with torch.enable_grad():
+        value = function(leaf)
+        (slope,) = torch.autograd.grad((value + 0 * leaf).sum(), leaf)
+    return value.detach(), slope
 
 
 def fit_evidence(
@@ -267,7 +278,7 @@ def _remove(
         if not weak:
             return state
         allowance = torch.full_like(strength, margin)
-        if not inputs and problem.family.name in ESTIMATED_DISPERSION:
+        if not inputs and problem.family.estimates_dispersion:
             faint = wald_gain(strength, width) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)
@@ -460,7 +471,7 @@ class _Member:
     def _solve_linear(self, design: Tensor, at: Coefficients) -> Coefficients:
         """Re-solve the coefficients for a design; one step when it is quadratic."""
         ridge = self.state.coef_precision[self.linear_group] * self.state.dispersion
-        for _ in range(1 if self.rows.family.scaled_target else GLM_INNER_STEPS):
+        for _ in range(1 if self.rows.family.least_squares else GLM_INNER_STEPS):
             at = newton_step(
                 design.unsqueeze(0), self.rows, ridge.unsqueeze(0), at, max_halvings=8
             )
@@ -521,8 +532,8 @@ class _Member:
         width = self._group_width()
         counted = _group_sum(determined[:q], self.linear_group, len(width))
         size = _group_sum(theta[:q].square(), self.linear_group, len(width))
-        family = self.rows.family.name
-        least = LEAST_LOGIT_PRECISION if family in SEPARABLE else PRECISION_RANGE[0]
+        family = self.rows.family
+        least = LEAST_LOGIT_PRECISION if family.separable else PRECISION_RANGE[0]
         coef_precision = (counted + 1e-6) / (size + 1e-10)
         coef_precision = torch.where(
             width > 0,
@@ -536,7 +547,7 @@ class _Member:
         dispersion = max(estimate_dispersion(self.rows, eta[0], used), 1e-10)
         prior = float((precision * theta.square()).sum()) / 2
         evidence = -loss / state.dispersion - prior - posterior.half_log_det
-        if family in ESTIMATED_DISPERSION:  # the intercept takes one row's worth
+        if family.estimates_dispersion:  # the intercept takes one row's worth
             evidence -= (n_rows - 1) / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
         # Less the precision that comes next: a coefficient on its way out counts for
