@@ -36,10 +36,10 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        family = self.family
+        family: Any = self.family
         if isinstance(family, str):
             family = FAMILIES.get(family)
-        tags.target_tags.positive_only = family is not None and family.positive_only
+        tags.target_tags.positive_only = bool(family and family.positive_only)
         return tags
 
     def _family(self) -> Family:
