@@ -6,8 +6,10 @@ Shapes: K models, p features, q columns.
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
-from sknimo.penalties import CoefPenalty, make_penalty, shrink_groups
+from sknimo import NIMORegressor, load
+from sknimo.penalties import CoefPenalty, Penalty, make_penalty, shrink_groups
 
 RTOL = 1e-12  # float64, closed forms on both sides
 STEP = 1e-6
@@ -221,6 +223,44 @@ def test_unknown_penalty_lists_the_known():
     for delta in (0.0, 1.5):
         with pytest.raises(ValueError, match="delta must lie in"):
             make_penalty("sub_l1", alpha, owner, 1, delta)
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    return X, X[:, 0] * (1 + np.tanh(X[:, 1])) + 0.3 * rng.normal(size=80)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("name", "power"), [("ridge", 2.0), ("lasso", 1.0), ("sub_l1", 2 * 0.3 / 1.3)]
+)
+def test_a_name_and_its_record_lead_to_the_same_fit(name, power, table):
+    X, y = table
+    plain = NIMORegressor(penalty=name, delta=0.3, max_iter=20, random_state=0)
+    record = clone(plain).set_params(penalty=Penalty(power), delta=0.7)
+    assert record.penalty == Penalty(power)
+    assert np.array_equal(record.fit(X, y).coef_, plain.fit(X, y).coef_)
+
+
+@pytest.mark.parametrize("power", [0.0, -1.0, 1.5, 3.0, np.nan])
+def test_a_power_without_a_proximal_map_is_refused(power):
+    with pytest.raises(ValueError, match=r"power must lie in \(0, 1\] or be 2, got"):
+        Penalty(power)
+
+
+def test_a_file_keeps_the_penalties_that_have_a_name(table, tmp_path):
+    for given, loaded in ((Penalty(2.0), "ridge"), (Penalty(0.5), "lasso")):
+        est = NIMORegressor(penalty=given, max_iter=0, random_state=0).fit(*table)
+        est.save(tmp_path / "model.sknimo")
+        # A penalty of one's own is an object, which comes back as the default.
+        assert load(tmp_path / "model.sknimo").penalty == loaded
+
+
+def test_what_is_no_penalty_is_refused_with_the_options(table):
+    with pytest.raises(ValueError, match="'sub_l1', got 0.5. Or give a Penalty."):
+        NIMORegressor(penalty=0.5).fit(*table)
 
 
 def test_taking_members_keeps_their_own_penalties(make_power):

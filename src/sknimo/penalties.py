@@ -15,13 +15,53 @@ Shapes: K models, p features, q columns; the model axis K always leads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-PenaltyName = Literal["ridge", "lasso", "sub_l1"]
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """A penalty on coefficients, before anything is known of strengths and features.
+
+    Attributes
+    ----------
+    power : float
+        Of the size of a feature's coefficients: in (0, 1] or exactly 2.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.penalties import Penalty
+    >>> NIMORegressor(penalty=Penalty(power=0.5))
+    NIMORegressor(penalty=Penalty(power=0.5))
+    """
+
+    power: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.power <= 1 or self.power == 2):
+            raise ValueError(f"power must lie in (0, 1] or be 2, got {self.power!r}.")
+
+    @property
+    def name(self) -> str:
+        """The name that says the same; sub-l1 penalties differ by `delta`."""
+        return {1.0: "lasso", 2.0: "ridge"}.get(self.power, "sub_l1")
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the name alone says which penalty this is."""
+        return self.name != "sub_l1"
+
+
+# What the shape of a penalty by name is, given `delta`.
+PENALTIES: dict[str, Callable[[float], Penalty]] = {
+    "ridge": lambda delta: Penalty(2.0),
+    "lasso": lambda delta: Penalty(1.0),
+    "sub_l1": lambda delta: Penalty(2 * delta / (1 + delta)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,31 +156,32 @@ def _power_prox(norm: Tensor, price: Tensor, power: float) -> Tensor:
 
 
 def make_penalty(
-    name: str,
+    penalty: str | Penalty,
     strength: Tensor,
     column_feature: Tensor,
     n_features: int,
     delta: float = 1.0,
 ) -> CoefPenalty:
-    """Build a penalty from its public name.
+    """Build a penalty from its public name, shaped by `delta`, or from its record.
 
     A feature with m columns is priced at `sqrt(m)`, as in the group lasso, so that a
     wide feature is not favoured for its width.
     """
-    if name not in get_args(PenaltyName):
-        known = ", ".join(repr(option) for option in get_args(PenaltyName))
-        raise ValueError(f"penalty must be one of {known}, got {name!r}.")
-    if not 0 < delta <= 1:
-        raise ValueError(f"delta must lie in (0, 1], got {delta!r}.")
+    if isinstance(penalty, str):
+        if penalty not in PENALTIES:
+            known = ", ".join(repr(option) for option in PENALTIES)
+            raise ValueError(f"penalty must be one of {known}, got {penalty!r}.")
+        if not 0 < delta <= 1:
+            raise ValueError(f"delta must lie in (0, 1], got {delta!r}.")
+        penalty = PENALTIES[penalty](delta)
     width = torch.zeros(n_features, dtype=strength.dtype, device=strength.device)
     width.index_add_(
         0, column_feature, torch.ones_like(column_feature, dtype=width.dtype)
     )
     weight = width.sqrt().expand(len(strength), -1).contiguous()
-    if name == "ridge":
+    if penalty.power == 2:
         return CoefPenalty(strength / 2, 2.0, torch.ones_like(weight), column_feature)
-    power = 1.0 if name == "lasso" else 2 * delta / (1 + delta)
-    return CoefPenalty(strength, power, weight, column_feature)
+    return CoefPenalty(strength, penalty.power, weight, column_feature)
 
 
 def shrink_groups(

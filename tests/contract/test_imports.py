@@ -167,6 +167,7 @@ ALLOWED = {
         "typer",
         "sknimo.checkpoint",
         "sknimo.estimators",
+        "sknimo.families",
         "sknimo.files",
         "sknimo.ranks",
         "sknimo.rows",

@@ -19,6 +19,7 @@ from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import UserError, count_rows
 from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
+from sknimo.families import get_family
 
 # A text column with this share of numbers is a numeric column with typing errors.
 MOSTLY_NUMBERS = 0.5
@@ -187,7 +188,7 @@ def fit_table(
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
     family, est = choose_estimator(request, roles, find_family(rows.y), remark)
-    if family == "binomial":
+    if get_family(family).is_binary:
         rows = replace(rows, y=Named.make(label_target(rows.y), roles.target))
     held_out = None
     if request.test is not None:
@@ -388,7 +389,7 @@ def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
     )
 
     cls: Any
-    if family == "binomial":
+    if get_family(family).is_binary:
         cls = NIMOClassifier if fixed else NIMOClassifierCV
     else:
         cls = NIMORegressor if fixed else NIMORegressorCV

@@ -34,6 +34,7 @@ from sknimo.cli._fit import (
     split_roles,
 )
 from sknimo.cli._tables import PARQUET, STDIN, TableReader, TextFormat
+from sknimo.families import get_family
 from sknimo.ranks import Ranks
 from sknimo.rows import Block, RowBlocks, read_parquet, together
 
@@ -249,7 +250,7 @@ def fit_stream(
     likely = "binomial" if scan.is_binary else "gaussian"
     family, est = choose_estimator(request, roles, likely, remark)
     held_out = _choose_test(scan.n_rows, request.test, request.seed, remark)
-    as_labels = family == "binomial"
+    as_labels = get_family(family).is_binary
     skip = request.skip_missing
     plan = ReadingPlan(source, roles, columns, scan, as_labels, skip, held_out)
     begin = perf_counter()

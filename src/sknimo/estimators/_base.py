@@ -205,7 +205,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
                 "Rows with positive weight hold a single class; two classes are needed."
             )
         mean, scale = 0.0, 1.0
-        if family.scaled_target:
+        if family.least_squares:
             spread = fit_linear(target - shift, weight)
             # A constant target has no scale: every coefficient is zero.
             mean, scale = spread.reference, spread.scale or 1.0

@@ -120,7 +120,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     cls = CLASSES[class_name.text(CLASSES)]
     est = cls(**_read_params(params, omitted, cls))
     model = unpack_model(content, archive.tensors)
-    if (model.family.name == "binomial") != issubclass(cls, ClassificationTask):
+    if model.family.is_binary != issubclass(cls, ClassificationTask):
         raise class_name.refuse(f"a class for the {model.family.name} family")
     est._saved_by = library.text()
     est._show_model(model)

@@ -16,10 +16,11 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning
+from sknimo.families import Family
 from sknimo.machine import DeviceName
 from sknimo.model import FittedModel
 from sknimo.network import CodeName
-from sknimo.penalties import PenaltyName, make_penalty
+from sknimo.penalties import PENALTIES, Penalty, make_penalty
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 from sknimo.training import (
     assemble,
@@ -69,7 +70,7 @@ class Certificate:
 class FixedPenalties(BaseNIMO):
     """What the plain estimators share: rows in, one solve, attributes out."""
 
-    penalty: PenaltyName
+    penalty: str | Penalty
     alpha: float
     delta: float
     scale_contributions: bool
@@ -109,7 +110,7 @@ class FixedPenalties(BaseNIMO):
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
-        check_option("penalty", self.penalty, get_args(PenaltyName))
+        check_option("penalty", self.penalty, PENALTIES, Penalty)
         check_option("position_code", self.position_code, get_args(CodeName))
         check_option("device", self.device, get_args(DeviceName))
         check_option("dtype", self.dtype, get_args(DtypeName))
@@ -236,8 +237,9 @@ default="mean"
         The point that coefficients refer to; "auto" is the mean here. Columns of two
         values and categories stand at their most frequent value, unless a dictionary
         says otherwise.""",
-    "parameters": """penalty : {"lasso", "ridge", "sub_l1"}, default="lasso"
-        Penalty on the coefficients of the standardised features.
+    "parameters": """penalty : {"lasso", "ridge", "sub_l1"} or Penalty, default="lasso"
+        Penalty on the coefficients of the standardised features, by name or as a
+        `sknimo.penalties.Penalty`.
     alpha : float, default=0.01
         Strength of the penalty; 0 leaves the coefficients free. A Gaussian target is
         scaled to unit variance first, so the same value suits any unit.
@@ -327,9 +329,10 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"}, default="gaussian"
+    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
         Distribution of the target; the link is the identity for Gaussian targets and
-        the logarithm otherwise.
+        the logarithm otherwise. A distribution of your own is a
+        `sknimo.families.Family`.
     <parameters>
 
     Attributes
@@ -353,9 +356,9 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
     def __init__(
         self,
-        family: str = "gaussian",
+        family: str | Family = "gaussian",
         *,
-        penalty: str = "lasso",
+        penalty: str | Penalty = "lasso",
         alpha: float = 0.01,
         delta: float = 0.5,
         scale_contributions: bool = True,
@@ -424,7 +427,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     def __init__(
         self,
         *,
-        penalty: str = "lasso",
+        penalty: str | Penalty = "lasso",
         alpha: float = 0.01,
         delta: float = 0.5,
         scale_contributions: bool = True,

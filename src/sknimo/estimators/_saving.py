@@ -26,6 +26,7 @@ from sknimo.explain import (
     find_roles,
     restore_levels,
 )
+from sknimo.families import Family
 from sknimo.io import (
     MODEL_TENSORS,
     Archive,
@@ -38,6 +39,7 @@ from sknimo.io import (
     write_real,
 )
 from sknimo.model import FittedModel
+from sknimo.penalties import Penalty
 from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
@@ -230,6 +232,8 @@ def write_param(value: Any) -> Any:
     """Plain values as they are, containers as a mapping of their type to a list."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, Family | Penalty) and value.is_registered:
+        return value.name
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, Integral) and abs(int(value)) <= 2**53:

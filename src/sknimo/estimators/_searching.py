@@ -30,7 +30,7 @@ from sknimo.search import (
     search,
     takes_long,
 )
-from sknimo.solver import ESTIMATED_DISPERSION, Options
+from sknimo.solver import Options
 from sknimo.training import (
     StreamedSet,
     TrainingSet,
@@ -197,7 +197,7 @@ class Searching(BaseNIMO):
 
         There a perfect fit to a part of the rows would pull it anywhere.
         """
-        known = family.name not in ESTIMATED_DISPERSION
+        known = not family.estimates_dispersion
         if self.reference != "auto" or known or isinstance(data, StreamedSet):
             return None
         return movable_reference(data.features, data.table)
@@ -367,8 +367,8 @@ class NIMORegressorCV(RegressionTask, Searching):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"}, default="gaussian"
-        Distribution of the target.
+    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
+        Distribution of the target, by name or as a `sknimo.families.Family`.
     <parameters>
 
     Attributes
@@ -392,7 +392,7 @@ class NIMORegressorCV(RegressionTask, Searching):
 
     def __init__(
         self,
-        family: str = "gaussian",
+        family: str | Family = "gaussian",
         *,
         alphas: Any = None,
         cv: Any = 5,

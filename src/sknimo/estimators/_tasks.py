@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.families import Family, get_family
+from sknimo.families import BINOMIAL, FAMILIES, Family
 from sknimo.training import (
     LabelReader,
     NumberReader,
@@ -24,22 +24,34 @@ from sknimo.training import (
     read_weight,
 )
 
-REGRESSION_FAMILIES = ("gaussian", "poisson", "gamma")
+REGRESSION_FAMILIES = {
+    name: family for name, family in FAMILIES.items() if not family.is_binary
+}
 
 
 class RegressionTask(RegressorMixin, BaseNIMO):
     """Numeric targets; `family` chooses the distribution."""
 
-    family: str
+    family: str | Family
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.family in ("poisson", "gamma")
+        family: Any = self.family
+        if isinstance(family, str):
+            family = FAMILIES.get(family)
+        tags.target_tags.positive_only = bool(family and family.positive_only)
         return tags
 
     def _family(self) -> Family:
-        check_option("family", self.family, REGRESSION_FAMILIES)
-        return get_family(self.family)
+        family = self.family
+        check_option("family", family, REGRESSION_FAMILIES, Family)
+        if isinstance(family, str):
+            family = FAMILIES[family]
+        if family.is_binary:
+            raise ValueError(
+                f"{family!r} is for two classes; use NIMOClassifier for labels."
+            )
+        return family
 
     def _read_target(self, y: Any) -> Target:
         return Target(read_numeric_target(y))
@@ -66,7 +78,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         """Share of deviance explained; for the Gaussian family this is R squared."""
         check_is_fitted(self)
         target = read_numeric_target(y)
-        if self.model_.family.scaled_target:
+        if self.model_.family.least_squares:
             return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
         family, truth = self.model_.family, torch.as_tensor(target)
@@ -89,7 +101,7 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
         return tags
 
     def _family(self) -> Family:
-        return get_family("binomial")
+        return BINOMIAL
 
     def _read_target(self, y: Any) -> Target:
         labels = read_labels(y)

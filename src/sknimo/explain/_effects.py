@@ -23,7 +23,6 @@ from sknimo.explain._local import (
     find_roles,
     local_term_coef,
     local_values,
-    ratio_name,
     response_effects,
     spread_rows,
     sum_by_owner,
@@ -125,7 +124,7 @@ class Effects:
     @property
     def ratio_name(self) -> str | None:
         """What `ratio` is called, None for the identity link."""
-        return ratio_name(self.family)
+        return self.family.ratio_name
 
     @property
     def reference_text(self) -> tuple[str, ...]:
@@ -238,7 +237,7 @@ def effects(
     moments = _moments(steps, _own_slopes(model, table, switches), share)
     response = response_effects(model.family, steps, switches, eta, offset)
     coef = features.feature_coef(model.term_coef)
-    has_ratio = ratio_name(model.family) is not None
+    has_ratio = model.family.ratio_name is not None
     levels = level_effects(
         model, table, weight=weight, max_rows=max_rows, origin=origin
     )

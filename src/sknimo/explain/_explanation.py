@@ -13,7 +13,7 @@ import torch
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._frames import Origin, label_column, make_frame
-from sknimo.explain._local import local_values, ratio_name, response_effects
+from sknimo.explain._local import local_values, response_effects
 from sknimo.explain._text import cut, show_value, width_of
 from sknimo.families import Family
 from sknimo.features import Label
@@ -128,7 +128,7 @@ class Explanation:
     @property
     def ratio_name(self) -> str | None:
         """What `ratios` are ("odds ratio", "rate ratio"), None where they are not."""
-        return ratio_name(self.family)
+        return self.family.ratio_name
 
     @property
     def ratios(self) -> np.ndarray:

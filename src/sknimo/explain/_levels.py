@@ -15,7 +15,6 @@ from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import (
     check_weight,
     find_roles,
-    ratio_name,
     spread_rows,
 )
 from sknimo.explain._text import cut, pad, show_number
@@ -91,7 +90,7 @@ class LevelEffects:
             "average_effect": self.average_effect,
             "effect_sd": self.effect_sd,
         }
-        name = ratio_name(self.family)
+        name = self.family.ratio_name
         if name is not None:
             label = name.replace(" ", "_")
             with np.errstate(over="ignore"):

@@ -415,12 +415,3 @@ def response_effects(
         before = mean_of(family, found.before + shift)
         out[:, found.feature] = (after - before) / found.distance
     return out
-
-
-def ratio_name(family: Family) -> str | None:
-    """What the exponential of an effect is called, if anything."""
-    if family.link == "logit":
-        return "odds ratio"
-    if family.link != "log":
-        return None
-    return "rate ratio" if family.name == "poisson" else "mean ratio"

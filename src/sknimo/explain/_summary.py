@@ -18,7 +18,7 @@ import numpy as np
 from sknimo.explain._effects import Effects, exp_or_inf
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
-from sknimo.explain._local import find_roles, ratio_name
+from sknimo.explain._local import find_roles
 from sknimo.explain._price import TrainingFacts
 from sknimo.explain._surfaces import effect_curve
 from sknimo.explain._text import (
@@ -281,7 +281,7 @@ def summarise(
     `reference` is the estimator's parameter of this name, for the words alone.
     """
     names, roles = model.features.names, find_roles(model)
-    label = ratio_name(model.family)
+    label = model.family.ratio_name
     known = None if facts is None else facts.effects
     return Summary(
         title=title,
@@ -301,7 +301,7 @@ def _rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryRow]:
     """Features with a role, each followed by its levels."""
     features, roles = model.features, find_roles(model)
     kinds = feature_kinds(features)
-    has_ratio = ratio_name(model.family) is not None
+    has_ratio = model.family.ratio_name is not None
     coef = features.feature_coef(model.term_coef)
     levels = restore_levels(model) if known is None else known.levels
     for j, name in enumerate(features.names):

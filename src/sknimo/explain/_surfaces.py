@@ -15,7 +15,7 @@ import numpy as np
 from sknimo.explain._explanation import find_feature
 from sknimo.explain._frames import Origin, label_column, make_frame
 from sknimo.explain._kinds import feature_kinds
-from sknimo.explain._local import local_coefficients, ratio_name
+from sknimo.explain._local import local_coefficients
 from sknimo.explain._text import show_value
 from sknimo.families import Family
 from sknimo.features import FeatureMap, Label
@@ -77,7 +77,7 @@ class EffectCurve:
     @property
     def ratio(self) -> np.ndarray | None:
         """`exp(effect)`: odds, rate or mean ratio to the reference, if it is one."""
-        if ratio_name(self.family) is None:
+        if self.family.ratio_name is None:
             return None
         with np.errstate(over="ignore"):
             return np.exp(self.effect)
@@ -92,7 +92,7 @@ class EffectCurve:
             columns: dict[str, Any] = {"value": value, "effect": effect, "slope": slope}
         else:
             columns = {"level": label_column(value, self.levels), "effect": effect}
-        name = ratio_name(self.family)
+        name = self.family.ratio_name
         if name is not None:
             with np.errstate(over="ignore"):
                 columns[name.replace(" ", "_")] = np.exp(effect)

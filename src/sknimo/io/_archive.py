@@ -248,7 +248,15 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def pack_model(model: FittedModel) -> Archive:
-    """Part the record of a model into values and arrays."""
+    """Part the record of a model into values and arrays.
+
+    A file names the family, so that only those of the library can be saved.
+    """
+    if not model.family.is_registered:
+        raise ValueError(
+            f"{model.family!r} is no family of this library: a file holds no code, and "
+            "could not be loaded. Pickle the estimator, or export it with to_onnx."
+        )
     record = model_record(model)
     tensors = {name: record.pop(name) for name in ARRAYS}
     tensors["code"] = record["spec"].pop("code")

@@ -19,7 +19,6 @@ from sknimo.plots._style import (
     GREY,
     ORANGE,
     PINK,
-    eta_label,
     largest,
     make_axes,
     missing_place,
@@ -272,7 +271,7 @@ def plot_effect_curve(
             place, record.missing, marker="s", ls="none", color=ORANGE, label="missing"
         )
     ax.set_xlabel(plain(record.feature))
-    ax.set_ylabel(f"effect on the {eta_label(record)}")
+    ax.set_ylabel(f"effect on the {record.family.eta_name}")
     if rows is not None:
         ax.legend(frameon=False, fontsize=9)
     strip(ax)
@@ -297,7 +296,7 @@ def _plot_level_effects(record: EffectCurve, ax: Axes | None) -> Axes:
     colours = [DARK if place == baseline else BLUE for place in places]
     ax.scatter(effect, places, s=45, c=colours, zorder=3)
     name_rows(ax, names, cut=False)
-    ax.set_xlabel(f"effect on the {eta_label(record)}, against the baseline")
+    ax.set_xlabel(f"effect on the {record.family.eta_name}, against the baseline")
     ax.set_ylabel(short(record.feature))
     return ax
 

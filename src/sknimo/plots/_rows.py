@@ -21,7 +21,6 @@ from sknimo.plots._style import (
     ORANGE,
     SEQUENTIAL,
     colour_bar,
-    eta_label,
     largest,
     legend_name,
     make_axes,
@@ -78,7 +77,7 @@ def plot_beeswarm(
         labels.append(f"{len(rest)} others together")
     name_rows(ax, labels)
     note = "\n(grey: levels and missing values)" if grey else ""
-    ax.set_xlabel(f"contribution to the {eta_label(record)}{note}")
+    ax.set_xlabel(f"contribution to the {record.family.eta_name}{note}")
     bar = colour_bar(ax, colours, "value of the feature")
     bar.set_ticks([0, 1], labels=["low", "high"])
     return ax
@@ -129,7 +128,7 @@ def plot_waterfall(
     first = "base value" if record.offset[row] == 0 else "base value and offset"
     name_rows(ax, [first, *labels, "prediction (eta)"], cut=False)
     ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
-    ax.set_xlabel(eta_label(record))
+    ax.set_xlabel(record.family.eta_name)
     return ax
 
 
@@ -168,7 +167,7 @@ def plot_effect(
         shade = record.data[rows, k]
         scatter_shaded(ax, x, y, shade, record.levels[k], record.names[k])
     ax.set_xlabel(plain(record.names[j]))
-    ax.set_ylabel(f"contribution to the {eta_label(record)}")
+    ax.set_ylabel(f"contribution to the {record.family.eta_name}")
     strip(ax)
     return ax
 
@@ -230,7 +229,7 @@ def plot_agreement(
     high = max(other.max(initial=0.0), record.values.max(initial=0.0))
     ax.plot([low, high], [low, high], color=DARK, lw=0.9, ls=DASHED, zorder=0)
     ax.set_xlabel(f"contribution, {plain(label)}")
-    ax.set_ylabel(f"contribution to the {eta_label(record)}")
+    ax.set_ylabel(f"contribution to the {record.family.eta_name}")
     ax.legend(frameon=False, fontsize=9)
     strip(ax)
     return ax

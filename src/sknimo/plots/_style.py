@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain import EffectCurve, Explanation, clean, show_value
+from sknimo.explain import clean, show_value
 
 try:
     import matplotlib.pyplot as plt
@@ -242,12 +242,6 @@ def colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8)
     return bar
-
-
-def eta_label(record: Explanation | EffectCurve) -> str:
-    """What the linear predictor is called under the link of a record."""
-    words = {"identity": "prediction", "logit": "log-odds", "log": "log of the mean"}
-    return words.get(record.family.link, "linear predictor")
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from sknimo.report._figures import (
     step_cell,
     total_cell,
 )
-from sknimo.report._story import ETA_NAMES, Story
+from sknimo.report._story import Story
 from sknimo.report._text import (
     clean_text,
     common_decimals,
@@ -172,7 +172,7 @@ def _table_row(
     level: bool = False,
 ) -> TableRow:
     scaled: float | None
-    if model.family.link != "identity":
+    if model.family.ratio_name is not None:
         scaled = float(np.exp(min(line.coef, 700.0)))
     else:
         scaled = line.coef * line.scale if line.label == "" else None
@@ -269,7 +269,7 @@ def make_case_block(story: Story, case: Case) -> CaseBlock:
         for step in case.steps
     ]
     end = total_cell(case.eta, low, high)
-    name = ETA_NAMES[story.model.family.link]
+    name = story.model.family.eta_name
     steps.append(CaseStep(name, "", show_number(case.eta), end, True))
     return CaseBlock(case.label, case.why, _outcome(story, case), tuple(steps))
 

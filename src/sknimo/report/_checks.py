@@ -135,7 +135,7 @@ def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
 
 
 def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
-    if fit.model.family.name != "binomial":
+    if not fit.model.family.is_binary:
         return
     gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
     if np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
@@ -152,9 +152,8 @@ def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
 def _rows(fit: Fit, sample: Sample) -> Iterator[Check]:
     n_rows = len(sample) if fit.facts is None else fit.facts.n_samples
     acting = int((fit.model.term_coef != 0).sum())
-    name = fit.model.family.name
     count, what = n_rows, "rows"
-    if name == "binomial":
+    if fit.model.family.is_binary:
         share = float(np.mean(sample.y))
         count, what = round(min(share, 1 - share) * n_rows), "rows of the rarer class"
     per = count / max(acting, 1)

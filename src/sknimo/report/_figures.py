@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sknimo.families import Family
 from sknimo.model import FittedModel
 from sknimo.report import _svg as svg
 from sknimo.report._effects import (
@@ -29,9 +30,9 @@ MAX_LEVELS = 8
 SHADES = ("low", "middle", "high")
 
 
-def fit_figure(quality: Quality, target: str, family: str) -> str:
+def fit_figure(quality: Quality, target: str, family: Family) -> str:
     """Predictions beside observations: all rows, or averages of groups."""
-    if family == "gaussian":
+    if family.least_squares:
         rows = spread_rows(quality.n_rows, MAX_POINTS)
         x, y = quality.predicted[rows], quality.observed[rows]
     else:
@@ -44,14 +45,14 @@ def fit_figure(quality: Quality, target: str, family: str) -> str:
         [up(across.low), up(across.high)],
         "guide",
     )
-    marks = "point" if family == "gaussian" else "group"
+    marks = "point" if family.least_squares else "group"
     body += svg.points_path(
         np.array([across(value) for value in x]),
         np.array([up(value) for value in y]),
         marks,
     )
     told = (
-        f"{len(x)} rows" if family == "gaussian" else f"{len(x)} groups of rows"
+        f"{len(x)} rows" if family.least_squares else f"{len(x)} groups of rows"
     ) + "; on the diagonal a prediction is exactly right"
     return svg.figure(body, f"Predicted against observed {target}", told)
 

@@ -29,7 +29,7 @@ from sknimo.report._effects import Line, show_value
 from sknimo.report._figures import fit_figure
 from sknimo.report._inputs import Fit, Sample
 from sknimo.report._quality import Measure, Quality, means
-from sknimo.report._story import ETA_NAMES, Story
+from sknimo.report._story import Story
 from sknimo.report._text import (
     clean_text,
     common_decimals,
@@ -48,7 +48,6 @@ MAX_SETTING = 120
 # An effect that varies by less than this share of itself is called the same.
 STEADY = 0.1
 
-RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio", "gamma": "mean ratio"}
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 REFERENCE_NOTE = (
     "The point at which the coefficients hold: by default the training mean of a "
@@ -154,8 +153,8 @@ def make_page(story: Story, title: str | None) -> Page:
         n_local=f"{story.findings.n_rows:,}",
         range_unit="on one scale: numbers per standard deviation, levels against their "
         "baseline",
-        scaled_label=RATIOS.get(model.family.name, "per sd"),
-        eta_name=ETA_NAMES[model.family.link],
+        scaled_label=model.family.ratio_name or "per sd",
+        eta_name=model.family.eta_name,
         tables=make_tables(story),
         base_value=show_number(model.base_value),
         base_note="" if model.family.link == "identity" else known,
@@ -169,7 +168,7 @@ def make_page(story: Story, title: str | None) -> Page:
         curves=make_curve_panels(story),
         cases=cases,
         checks=story.checks,
-        formula=f"{ETA_NAMES[model.family.link]} = base value + Σ coefficient × "
+        formula=f"{model.family.eta_name} = base value + Σ coefficient × "
         "(distance from the reference) × (1 + g(all other features))",
         reference_note=REFERENCE_NOTE,
         code=_code(story),
@@ -207,7 +206,7 @@ ROWS_NAMES = {
 
 def _lead(story: Story) -> str:
     judged = story.judged
-    what = "variance" if story.model.family.name == "gaussian" else "deviance"
+    what = "variance" if story.model.family.least_squares else "deviance"
     model, glm = judged.explained.model, judged.explained.glm
     if model < 0:
         return (
@@ -295,10 +294,10 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         "they overlap the figures flatter the model; the nested GLM was solved on "
         "these very rows, which flatters it.",
     }[quality.rows]
-    family = story.model.family.name
+    family = story.model.family
     caption = (
         "Every dot a row (at most 240, evenly chosen)."
-        if family == "gaussian"
+        if family.least_squares
         else "Every dot a tenth of the rows, by size of prediction."
     )
     return QualityBlock(
@@ -342,7 +341,7 @@ def _sentence(story: Story, line: Line) -> str:
     """One coefficient in words: at the reference, over rows, and what bends it."""
     where = ""
     if story.model.family.link != "identity":
-        where = f" in the {ETA_NAMES[story.model.family.link]}"
+        where = f" in the {story.model.family.eta_name}"
     low, high = line.local_effect
     text = (
         f": {_comparison(story, line)} goes with "

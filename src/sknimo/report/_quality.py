@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sknimo.families import Family
+from sknimo.families import LINKS, Family
 from sknimo.model import FittedModel
 from sknimo.penalties import make_penalty
 from sknimo.report._inputs import Fit, Sample
@@ -133,9 +133,7 @@ def best_constant(family: Family, sample: Sample) -> float:
     y = torch.as_tensor(np.array(sample.y, dtype=np.float64))
     offset, share = torch.as_tensor(sample.shift), torch.as_tensor(sample.share)
     # Without an offset the mean is the answer; inside the domain of the link.
-    mean = (share * y).sum()
-    if family.link != "identity":
-        mean = mean.clamp(1e-12, 1 - 1e-12 if family.link == "logit" else None)
+    mean = LINKS[family.link].inside((share * y).sum(), 1e-12)
     at = family.link_function(mean) - (share * offset).sum()
     for _ in range(MAX_NEWTON):
         score = (share * family.score(y, at + offset)).sum()
@@ -219,7 +217,7 @@ def _measures(
     def explained(name: str) -> float:
         return 1 - deviance[name] / null if null > 0 else 0.0
 
-    variance = family.name == "gaussian"
+    variance = family.least_squares
     measures = [
         Measure(
             "R²" if variance else "Deviance explained",
@@ -239,7 +237,7 @@ def _measures(
         measures.append(Measure(name, meaning=meaning, **values, **options))
 
     share, y = sample.share, sample.y
-    if family.name == "binomial":
+    if family.is_binary:
         add(
             "AUC",
             lambda at: rank_auc(y, at, share),

@@ -19,8 +19,6 @@ from sknimo.report._inputs import Fit, Sample
 from sknimo.report._quality import Quality, judge, nested_glm
 from sknimo.report._text import clean_text
 
-ETA_NAMES = {"identity": "prediction", "log": "log of the mean", "logit": "log-odds"}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Story:

@@ -54,7 +54,6 @@ from sknimo.search._runner import Runner
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import Verdict, hold_out
 from sknimo.solver import (
-    ESTIMATED_DISPERSION,
     Coefficients,
     EvidenceOptions,
     EvidenceState,
@@ -298,7 +297,7 @@ def choose_glm(
 def evidence_options(problem: Problem, settings: Settings) -> EvidenceOptions:
     """How the restarts of a search are fitted."""
     window = settings.window
-    if problem.family.name not in ESTIMATED_DISPERSION:
+    if not problem.family.estimates_dispersion:
         window = settings.window_fixed_dispersion
     return replace(
         settings.evidence,

@@ -173,7 +173,7 @@ def fit_path(
 
     `near` is the path of other rows, if there is one to start from.
     """
-    if problem.family.scaled_target:
+    if problem.family.least_squares:
         return _fit_gaussian_path(problem, share, grid, n_bytes)
     size = _batch_size(problem, n_bytes)
     parts = [
@@ -313,7 +313,7 @@ def largest_alpha(
     penalty = make_penalty("lasso", huge, problem.term_feature, p)
     rows = problem.rows(share)
     design = _design(problem, 1, n_bytes)
-    if problem.family.scaled_target:
+    if problem.family.least_squares:
         null = start_coefficients(rows, problem.n_terms)
     else:  # an offset moves the best intercept
         null = solve_coefficients(design, rows, penalty).coefficients

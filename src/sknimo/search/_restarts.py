@@ -18,7 +18,6 @@ from sknimo.search._reference import View
 from sknimo.search._runner import Restart, Runner, Start
 from sknimo.search._settings import Settings
 from sknimo.solver import (
-    ESTIMATED_DISPERSION,
     Coefficients,
     EvidenceOptions,
     EvidenceState,
@@ -153,10 +152,10 @@ def first_starts(
     n_narrow = 0
     if len(usable) > few and bool(shortlist.any()):
         n_narrow = settings.n_starts // 2
-    family, n_wide = problem.family.name, settings.n_starts - n_narrow
-    wide = make_starts(settings, family, random, "wide", usable, usable, n_wide)
+    n_wide = settings.n_starts - n_narrow
+    wide = make_starts(settings, problem, random, "wide", usable, usable, n_wide)
     narrow = make_starts(
-        settings, family, random, "narrow", shortlist, shortlist, n_narrow
+        settings, problem, random, "narrow", shortlist, shortlist, n_narrow
     )
     for k, start in enumerate(narrow):
         size = settings.narrow_sizes[k % len(settings.narrow_sizes)]
@@ -204,7 +203,7 @@ class _Relaxed:
         runner, state = self.runner, known.state
         starts = make_starts(
             runner.settings,
-            known.view.problem.family.name,
+            known.view.problem,
             self.random,
             "relaxed",
             state.support,
@@ -268,7 +267,7 @@ def brief_options(runner: Runner) -> EvidenceOptions:
 
 def make_starts(
     settings: Settings,
-    family: str,
+    problem: Problem,
     random: np.random.RandomState,
     stage: str,
     support: Tensor,
@@ -277,7 +276,7 @@ def make_starts(
 ) -> list[Start]:
     """Starts of one stage, from cautious to optimistic in turn."""
     optimism = settings.optimism
-    if family not in ESTIMATED_DISPERSION:
+    if not problem.family.estimates_dispersion:
         optimism = settings.optimism_fixed_dispersion
     return [
         Start(

@@ -238,17 +238,10 @@ def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
 
 
 def eta_losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """Half unit deviance of each row; squared error of the probability for classes.
-
-    The deviance of a class has no bound: a few rows predicted with too much certainty
-    would outweigh a hundred that only the network gets right.
-    """
+    """What each row that judges a model costs; see `Family.held_out_loss`."""
     family = problem.family
     y = problem.y.cpu()[torch.as_tensor(rows)]
     predicted = torch.as_tensor(eta)
-    if family.name == "binomial":
-        loss = (y - family.mean(predicted)).square()
-    else:
-        loss = family.loss(y, predicted)
+    loss = (family.held_out_loss or family.loss)(y, predicted)
     # An overflow is a large loss, and the mean of losses must be a number.
     return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()

@@ -9,7 +9,6 @@ from sknimo.solver._evidence import (
     simplify,
 )
 from sknimo.solver._evidence_state import (
-    ESTIMATED_DISPERSION,
     EvidenceOptions,
     EvidenceState,
     restrict,
@@ -39,7 +38,6 @@ from sknimo.solver._quadratic import minimise_quadratic
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
-    "ESTIMATED_DISPERSION",
     "Coefficients",
     "Design",
     "EvidenceOptions",

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
 from sknimo.solver._evidence_state import (
-    ESTIMATED_DISPERSION,
     EvidenceOptions,
     EvidenceState,
     restrict,
@@ -109,7 +108,7 @@ def _remove(
         if not weak:
             return state
         allowance = torch.full_like(strength, margin)
-        if not inputs and problem.family.name in ESTIMATED_DISPERSION:
+        if not inputs and problem.family.estimates_dispersion:
             faint = wald_gain(strength, width) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from sknimo.families import LINKS
 from sknimo.network import unpack
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import Coefficients, Rows
 
-# Families whose dispersion is estimated; the binomial has it fixed at one. Counts can
-# vary more than Poisson's law says, which is taken for noise, but not less.
-ESTIMATED_DISPERSION = ("gaussian", "gamma", "poisson")
-LEAST_DISPERSION = {"poisson": 1.0}
 MEMORY_BUDGET = 10**9
 
 
@@ -137,24 +135,38 @@ def start_state(
 def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
     """Variance beyond the family's own that `eta` (n,) leaves, one if it is known.
 
-    `used` counts the directions that the fit has spent. Mean half deviance for the
-    Gaussian and gamma families. For counts Pearson's statistic, divided by one plus the
-    mean relative residual: a single count where hardly any was expected would decide it
-    otherwise (Fletcher, 2012, doi:10.1093/biomet/asr083).
+    `used` counts the directions that the fit has spent. Mean deviance, or Pearson's
+    statistic, divided by one plus the mean relative residual: a single count where
+    hardly any was expected would decide it otherwise (Fletcher, 2012,
+    doi:10.1093/biomet/asr083).
     """
     family, weight = rows.family, rows.weight[0]
-    if family.name not in ESTIMATED_DISPERSION:
+    if not family.estimates_dispersion:
         return 1.0
     n_rows = float(weight.sum())
     free = max(n_rows - used, 0.05 * n_rows)
-    if family.name not in LEAST_DISPERSION:
-        return float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+    if family.dispersion == "deviance":
+        found = float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+        return max(found, family.least_dispersion)
     counts = weight > 0
-    weight, mean = weight[counts], family.mean(eta[counts]).clamp(min=1e-12)
-    excess = (rows.y[counts] - mean) / mean
-    pearson = float((weight * excess.square() * mean).sum()) / free
-    skew = float((weight * excess).sum()) / n_rows
-    return max(pearson / max(1 + skew, 0.1), LEAST_DISPERSION[family.name])
+    weight, link = weight[counts], LINKS[family.link]
+    mean = link.inside(link.mean(eta[counts]), 1e-12)
+    variance, rise = _with_slope(family.variance, mean)
+    excess = (rows.y[counts] - mean) / variance
+    pearson = float((weight * excess.square() * variance).sum()) / free
+    skew = float((weight * excess * rise).sum()) / n_rows
+    return max(pearson / max(1 + skew, 0.1), family.least_dispersion)
+
+
+def _with_slope(
+    function: Callable[[Tensor], Tensor], at: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A function of each number, and its derivative, which may be zero throughout."""
+    leaf = at.detach().requires_grad_(True)
+    with torch.enable_grad():
+        value = function(leaf)
+        (slope,) = torch.autograd.grad((value + 0 * leaf).sum(), leaf)
+    return value.detach(), slope
 
 
 def restrict(

@@ -183,7 +183,7 @@ class Forward:
             design = self.design(bent, noise)
         here = expand(design, rows, at, square=self.options.scale_contributions)
         penalty = self.price(bent.members, here.square)
-        n_steps = 1 if self.problem.family.scaled_target else GLM_INNER_STEPS
+        n_steps = 1 if self.problem.family.least_squares else GLM_INNER_STEPS
         for left in reversed(range(n_steps)):
             ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
             step = step_from(here, design, rows, ridge, again=left > 0)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from sknimo.network import NetworkSpec, keep_inputs, restore_inputs
 from sknimo.solver._evidence_state import (
-    ESTIMATED_DISPERSION,
     MEMORY_BUDGET,
     EvidenceState,
     estimate_dispersion,
@@ -38,7 +37,6 @@ from sknimo.solver._tangent import (
 PRECISION_RANGE = (1e-6, 1e10)
 # Where classes or zero counts can be separated, coefficients run away: their prior
 # standard deviation stays below ten per standard deviation of a feature.
-SEPARABLE = ("binomial", "poisson")
 LEAST_LOGIT_PRECISION = 1e-2
 # An input or group of terms whose precision passes this is switched off.
 DEAD_INPUT = 1e4
@@ -150,7 +148,7 @@ class Member:
     def _solve_linear(self, design: Tensor, at: Coefficients) -> Coefficients:
         """Re-solve the coefficients for a design; one step when it is quadratic."""
         ridge = self.state.coef_precision[self.linear_group] * self.state.dispersion
-        for _ in range(1 if self.rows.family.scaled_target else GLM_INNER_STEPS):
+        for _ in range(1 if self.rows.family.least_squares else GLM_INNER_STEPS):
             at = newton_step(
                 design.unsqueeze(0), self.rows, ridge.unsqueeze(0), at, max_halvings=8
             )
@@ -205,8 +203,8 @@ class Member:
         width = self._group_width()
         counted = group_sum(determined[:q], self.linear_group, len(width))
         size = group_sum(theta[:q].square(), self.linear_group, len(width))
-        family = self.rows.family.name
-        least = LEAST_LOGIT_PRECISION if family in SEPARABLE else PRECISION_RANGE[0]
+        family = self.rows.family
+        least = LEAST_LOGIT_PRECISION if family.separable else PRECISION_RANGE[0]
         coef_precision = (counted + 1e-6) / (size + 1e-10)
         coef_precision = torch.where(
             width > 0,
@@ -220,7 +218,7 @@ class Member:
         dispersion = max(estimate_dispersion(self.rows, eta[0], used), 1e-10)
         prior = float((precision * theta.square()).sum()) / 2
         evidence = -loss / state.dispersion - prior - posterior.half_log_det
-        if family in ESTIMATED_DISPERSION:  # the intercept takes one row's worth
+        if family.estimates_dispersion:  # the intercept takes one row's worth
             evidence -= (n_rows - 1) / 2 * math.log(state.dispersion)
         self.variance = posterior.variance[:q]
         # Less the precision that comes next: a coefficient on its way out counts for

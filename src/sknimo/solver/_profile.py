@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sknimo.families import Family
+from sknimo.families import LINKS, Family
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._design import Design, as_design
@@ -259,7 +259,7 @@ def expand(
     be lifted and rows come in several blocks.
     """
     design = as_design(design)
-    quadratic = rows.family.scaled_target
+    quadratic = rows.family.least_squares
     lone = design.n_blocks == 1 and rows.ranks.alone
     moments, eta = _sweep(design, rows, at, square, lone and not quadratic)
     if not (quadratic or lone):
@@ -308,7 +308,7 @@ def _sweep(
             # Only where a row counts at all.
             floor = WEIGHT_FLOOR * level.unsqueeze(-1) * part.weight
             curvature = torch.maximum(curvature, floor)
-        squares = square and not rows.family.scaled_target
+        squares = square and not rows.family.least_squares
         weight = part.weight if squares else None
         fresh = _block_moments(block, curvature, part.score(eta), weight)
         if found is None:
@@ -340,13 +340,10 @@ def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
     n_models = rows.weight.shape[0]
     sums = torch.stack([(rows.weight * v).sum(-1) for v in (rows.y, rows.offset)])
     y_mean, offset_mean = rows.ranks.total(sums)
-    family = rows.family
-    if family.name == "binomial":
-        y_mean = y_mean.clamp(1e-6, 1 - 1e-6)
-    elif family.link == "log":
-        y_mean = y_mean.clamp(min=1e-6)
+    link = LINKS[rows.family.link]
     coef = rows.weight.new_zeros(n_models, n_columns)
-    return Coefficients(coef, family.link_function(y_mean) - offset_mean)
+    start = link.link_function(link.inside(y_mean, 1e-6)) - offset_mean
+    return Coefficients(coef, start)
 
 
 def newton_step(
@@ -389,7 +386,7 @@ def step_from(
     """
     coef = agree(rows.ranks, solve_ridge(here.gram, here.moment, ridge))
     at = Coefficients(coef, here.intercept(coef))
-    if rows.family.scaled_target:
+    if rows.family.least_squares:
         return InnerStep(at)
 
     def penalty(coef: Tensor) -> Tensor:

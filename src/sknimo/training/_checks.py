@@ -23,11 +23,17 @@ FULL_BATCH_ROWS = 20_000
 BATCH_ROWS = 1024
 
 
-def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Refuse a value outside a list, naming the list."""
+def check_option(
+    name: str, value: object, options: Iterable[str], record: type | None = None
+) -> None:
+    """Refuse a value outside a list, naming the list; records of a kind may pass."""
+    options = list(options)
+    if record is not None and isinstance(value, record):
+        return
     if not isinstance(value, str) or value not in options:
         known = ", ".join(repr(option) for option in options)
-        raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+        other = f" Or give a {record.__name__}." if record is not None else ""
+        raise ValueError(f"{name} must be one of {known}, got {value!r}.{other}")
 
 
 def check_number(name: str, value: Any, kind: type, minimum: float) -> None:

@@ -30,7 +30,6 @@ from sknimo.features import (
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import (
-    ESTIMATED_DISPERSION,
     Coefficients,
     EvidenceOptions,
     EvidenceState,
@@ -239,7 +238,7 @@ class Additive:
     ) -> None:
         n_curved = len(parts.curved)
         self.margin = CURVE_MARGIN + math.log(max(n_curved, 1))
-        if family.name not in ESTIMATED_DISPERSION:
+        if not family.estimates_dispersion:
             self.margin += FIXED_DISPERSION_MARGIN
         self.weight = torch.as_tensor(weight)
         y, share = torch.as_tensor(target), self.weight / self.weight.sum()

@@ -164,9 +164,7 @@ class Judged:
 
     def is_separated(self, family: Family) -> bool:
         """Whether a binary fit predicts every row with certainty."""
-        return family.name == "binomial" and certain(
-            self.largest_eta, self.largest_loss
-        )
+        return family.is_binary and certain(self.largest_eta, self.largest_loss)
 
 
 def judge_rows(model: FittedModel, data: StreamedSet) -> Judged:

@@ -124,7 +124,7 @@ def assemble(
 
 def is_separated(model: FittedModel, data: TrainingSet) -> bool:
     """Whether a binary fit predicts every row with certainty."""
-    if model.family.name != "binomial":
+    if not model.family.is_binary:
         return False
     eta = model.eta(data.table, data.offset)
     loss = model.family.loss(torch.as_tensor(data.y), torch.as_tensor(eta)).numpy()

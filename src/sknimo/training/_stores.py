@@ -29,8 +29,16 @@ from sknimo.version import VERSION
 Result = TypeVar("Result")
 
 DIGEST_LENGTH = 24
-# Parameters that do not change the answer, or change it through folds and seeds alone.
-FREE_PARAMETERS = ("checkpoint", "cv", "max_time", "n_jobs", "random_state", "verbose")
+# Parameters that do not change the answer, or only through what else is looked at.
+FREE_PARAMETERS = (
+    "checkpoint",
+    "cv",
+    "family",
+    "max_time",
+    "n_jobs",
+    "random_state",
+    "verbose",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +171,7 @@ def open_store(
         *table,
         problem.term_feature,
         problem.term_group,
-        problem.family.name,
+        problem.family.traits(),
         problem.spec,
         problem.device.type,
         random_state,

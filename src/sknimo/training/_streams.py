@@ -405,7 +405,7 @@ def prepare_stream(
                 "Rows with positive weight hold a single class; two classes are needed."
             )
     mean, scale = 0.0, 1.0
-    if family.scaled_target:
+    if family.least_squares:
         spread = _target_moments(y - offset, weight, ranks).line(0)
         # A constant target has no scale: every coefficient is zero.
         mean, scale = spread.reference, spread.scale or 1.0

@@ -101,7 +101,6 @@
 
   const model = compileModel(data.model, data.swap, data.link);
   const percent = data.link === "logit";
-  const etaName = { identity: "prediction", log: "log of the mean", logit: "log-odds" }[data.link];
   const showMean = (mean) => {
     if (!percent) return showNumber(mean);
     return `${(100 * mean).toFixed(1)}\u202f%`;
@@ -285,7 +284,7 @@
       ? "as at the start"
       : `${showChange(mean - before)} from ${showMean(before)} at the start`;
     const known = offset === 0 ? "" : `, offset ${showNumber(offset, 4, true)}`;
-    const tail = data.link === "identity" ? "" : ` ${etaName}`;
+    const tail = data.link === "identity" ? "" : ` ${data.etaName}`;
     byId("sum").textContent = `base value ${showNumber(model.baseValue)}${known}, `
       + `contributions ${showNumber(total, 4, true)}; together ${showNumber(eta)}${tail}`;
     const largest = Math.max(...controls.map(({ feature }) => Math.abs(parts[feature])), 0);
