@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from sknimo.features import (
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
 from sknimo.rows import RowBlocks
+from sknimo.search import Settings
 from sknimo.solver import Problem
 from sknimo.training import (
     StreamedSet,
@@ -87,6 +88,8 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
     verbose: bool
     random_state: Any
     model_: FittedModel
+    # Numbers that decide and that no parameter sets; an ablation replaces them.
+    _settings: ClassVar[Settings] = Settings()
 
     def _take_params(self, given: Mapping[str, Any]) -> None:
         """Keep what a constructor was given, as it was given."""
@@ -238,7 +241,15 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         levels = read.levels or (None,) * table.shape[1]
         with torch_threads(len(table)):
             options = choose_curves(
-                table, names, weight, levels, options, target, offset, family
+                table,
+                names,
+                weight,
+                levels,
+                options,
+                target,
+                offset,
+                family,
+                self._settings.curves,
             )
         return fit_features(table, names, weight, levels, options)
 
@@ -253,6 +264,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
         return StreamOptions(
             self._feature_options(),
+            self._settings.curves,
             self.categorical,
             self.missing == "indicator",
             self._apply_formula,

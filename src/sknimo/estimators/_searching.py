@@ -7,7 +7,7 @@ import time
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
@@ -62,8 +62,6 @@ class Searching(BaseNIMO):
     hidden: tuple[int, int] | None
     max_time: float | None
     n_jobs: int | None
-    # Numbers that decide and that no parameter sets; an ablation replaces them.
-    _settings: ClassVar[Settings] = Settings()
 
     def _check_params(self) -> None:
         check_option("rule", self.rule, get_args(RuleName))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sknimo.solver import EvidenceOptions
+from sknimo.training import CurveRules
 
 RuleName = Literal["min", "1se", "stability"]
 
@@ -156,7 +157,8 @@ class Settings:
     # Progress is checked twice in a pass; a member may stand still for this share.
     patience_share: float = 0.3
 
-    # -- Evidence: how one restart is fitted and simplified
+    # -- Curves, and the evidence: how one restart is fitted and simplified
+    curves: CurveRules = field(default_factory=CurveRules)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
 
     def feature_margin(self, n_features: int) -> float:

@@ -43,7 +43,7 @@ def fit_evidence(
 
     `weight` (n,) counts rows: it sums to the number of observations.
     """
-    member = Member(problem, weight, start, options.memory_budget)
+    member = Member(problem, weight, start, options)
     trace: list[float] = []
     pruned_at = n_steps = 0
     # The first step is always taken: every answer has seen the data.
@@ -86,8 +86,8 @@ def _remove(
     options: EvidenceOptions,
     inputs: bool,
 ) -> EvidenceState:
-    # A bilinear term needs time to move to another feature.
-    n_steps = min(15 if inputs else 40, options.max_iter)
+    n_steps = options.input_steps if inputs else options.feature_steps
+    n_steps = min(n_steps, options.max_iter)
     brief = replace(options, max_iter=n_steps, burn_in=1)
     margin = options.input_margin if inputs else options.feature_margin
     needed = torch.zeros_like(state.support)
@@ -104,7 +104,8 @@ def _remove(
         width = group_sum(
             torch.ones_like(state.coef), problem.term_feature, len(needed)
         )
-        weak = [j for j in order if inputs or strength[j] < 4 * margin * width[j]]
+        most = options.weak_margins * margin * width
+        weak = [j for j in order if inputs or strength[j] < most[j]]
         if not weak:
             return state
         allowance = torch.full_like(strength, margin)
@@ -145,7 +146,7 @@ def feature_strength(
     problem: Problem, weight: Tensor, state: EvidenceState, options: EvidenceOptions
 ) -> Tensor:
     """Squared Wald statistic of each feature's coefficients, (p,)."""
-    member = Member(problem, weight, state, options.memory_budget)
+    member = Member(problem, weight, state, options)
     member.update_precisions()
     return member.wald()
 
@@ -174,7 +175,7 @@ def reference_step(
     mean so far; all other parameters are free to follow the step. Only `movable` (p,)
     features that are one line move.
     """
-    member = Member(problem, weight, state, options.memory_budget)
+    member = Member(problem, weight, state, options)
     return member.reference_step(movable, moved)
 
 
@@ -183,5 +184,5 @@ def linear_predictor(
 ) -> Tensor:
     """`eta` of a state on the rows of a problem, (n,)."""
     weight = torch.ones_like(problem.y)
-    member = Member(problem, weight, state, options.memory_budget)
+    member = Member(problem, weight, state, options)
     return problem.offset + member.intercept + member.design @ member.coef

@@ -18,8 +18,6 @@ from sknimo.network import unpack
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import Coefficients, Rows
 
-MEMORY_BUDGET = 10**9
-
 
 @dataclass(frozen=True, slots=True)
 class EvidenceOptions:
@@ -43,6 +41,10 @@ class EvidenceOptions:
         Bytes that a step may take beside the data: rows are cut into blocks.
     deadline : float
         Time (`time.monotonic`) after which no further step or trial begins.
+
+    Notes
+    -----
+    The other fields are commented where they are declared.
     """
 
     max_iter: int = 80
@@ -52,8 +54,24 @@ class EvidenceOptions:
     feature_margin: float = 4.0
     input_margin: float = 1.0
     faint_slack: float = 1.0
-    memory_budget: int = MEMORY_BUDGET
+    memory_budget: int = 10**9
     deadline: float = math.inf
+    # Gauss-Newton steps of a trial without a feature, and without an input: a bilinear
+    # term needs time to move to another feature.
+    feature_steps: int = 40
+    input_steps: int = 15
+    # Features whose squared Wald statistic is beyond this many margins per term are not
+    # tried: their evidence could not fall by so little.
+    weak_margins: float = 4.0
+    # Precisions are kept in this range; beyond it only rounding would change.
+    precision_range: tuple[float, float] = (1e-6, 1e10)
+    # Where classes or zero counts can be separated, coefficients run away: their prior
+    # standard deviation stays below ten per standard deviation of a feature.
+    least_logit_precision: float = 1e-2
+    # An input or group of terms whose precision passes this is switched off: its
+    # weights are a hundredth, its coefficients less than a thousandth.
+    dead_input: float = 1e4
+    dead_coef: float = 1e7
 
     @property
     def out_of_time(self) -> bool:
@@ -73,7 +91,7 @@ class EvidenceState:
     params_precision : Tensor of shape (p + 5,)
         One per input feature, then one per later block of weights.
     coef_precision : Tensor of shape (n_groups,)
-        One per group of terms; above `DEAD_COEF` the group is switched off.
+        One per group of terms; above `dead_coef` the group is switched off.
     dispersion : float
     support, input_support : Tensor of shape (p,), bool
         Features with a coefficient, and features that the network reads.

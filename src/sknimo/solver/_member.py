@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sknimo.network import NetworkSpec, keep_inputs, restore_inputs
 from sknimo.solver._evidence_state import (
-    MEMORY_BUDGET,
+    EvidenceOptions,
     EvidenceState,
     estimate_dispersion,
     restrict,
@@ -34,13 +34,6 @@ from sknimo.solver._tangent import (
     working_rows,
 )
 
-PRECISION_RANGE = (1e-6, 1e10)
-# Where classes or zero counts can be separated, coefficients run away: their prior
-# standard deviation stays below ten per standard deviation of a feature.
-LEAST_LOGIT_PRECISION = 1e-2
-# An input or group of terms whose precision passes this is switched off.
-DEAD_INPUT = 1e4
-DEAD_COEF = 1e7
 MAX_DAMPING = 1e8
 # A step that promises less than this share of the objective is rounding.
 STANDSTILL = 1e-13
@@ -56,12 +49,12 @@ class Member:
         problem: Problem,
         weight: Tensor,
         start: EvidenceState,
-        memory_budget: int = MEMORY_BUDGET,
+        options: EvidenceOptions,
     ) -> None:
         self.problem = problem
         self.weight = weight
         self.state = start
-        self.memory_budget = memory_budget
+        self.options = options
         self.damping = 1.0
         self._compact()
 
@@ -81,7 +74,7 @@ class Member:
             # Without inputs or coefficients there is no network to pay a prior for.
             self.params, self.group = self.params[:0], self.group[:0]
         self.active = state.support.nonzero().squeeze(-1)
-        alive = state.coef_precision <= DEAD_COEF
+        alive = state.coef_precision <= self.options.dead_coef
         alive = state.support[problem.term_feature] & alive[problem.term_group]
         self.columns = alive.nonzero().squeeze(-1)
         self.column_feature = problem.term_feature[self.columns]
@@ -109,7 +102,9 @@ class Member:
     def _chunk_bytes(self) -> float:
         """Memory of one block of rows: what the matrices of a step leave."""
         n_parameters = len(self.columns) + len(self.params)
-        spare = self.memory_budget - needed_bytes(len(self.weight), n_parameters)
+        spare = self.options.memory_budget - needed_bytes(
+            len(self.weight), n_parameters
+        )
         on_cpu = self.weight.device.type == "cpu"
         return min(spare, BLOCK_BYTES) if on_cpu else spare
 
@@ -190,7 +185,7 @@ class Member:
 
     def update_precisions(self) -> None:
         """Move precisions and dispersion towards the maximum of the evidence."""
-        state, q = self.state, len(self.coef)
+        state, q, options = self.state, len(self.coef), self.options
         precision, theta = self._precision(), self._theta()
         posterior = self._linearised().posterior(state.dispersion, precision)
         determined = (1 - precision * posterior.variance).clamp(0, 1)
@@ -199,16 +194,18 @@ class Member:
         size = group_sum(theta[q:].square(), self.group, n_groups)
         params_precision = torch.where(
             size > 0, (counted + 1e-3) / (size + 1e-8), state.params_precision
-        ).clamp(*PRECISION_RANGE)
+        ).clamp(*options.precision_range)
         width = self._group_width()
         counted = group_sum(determined[:q], self.linear_group, len(width))
         size = group_sum(theta[:q].square(), self.linear_group, len(width))
         family = self.rows.family
-        least = LEAST_LOGIT_PRECISION if family.separable else PRECISION_RANGE[0]
+        least, most = options.precision_range
+        if family.separable:
+            least = options.least_logit_precision
         coef_precision = (counted + 1e-6) / (size + 1e-10)
         coef_precision = torch.where(
             width > 0,
-            coef_precision.clamp(least, PRECISION_RANGE[1]),
+            coef_precision.clamp(least, most),
             state.coef_precision,
         )
         eta = self._eta()
@@ -234,8 +231,8 @@ class Member:
             n_effective=used,
         )
         p = len(state.support)
-        dead_inputs = state.input_support & (params_precision[:p] > DEAD_INPUT)
-        dead_groups = (width > 0) & (coef_precision > DEAD_COEF)
+        dead_inputs = state.input_support & (params_precision[:p] > options.dead_input)
+        dead_groups = (width > 0) & (coef_precision > options.dead_coef)
         if bool(dead_inputs.any() or dead_groups.any()):
             self._switch_off(dead_groups, dead_inputs)
 
@@ -320,7 +317,7 @@ class Member:
                 state,
                 coef=state.coef * ~groups[problem.term_group],
                 coef_precision=state.coef_precision.masked_fill(
-                    groups, PRECISION_RANGE[1]
+                    groups, self.options.precision_range[1]
                 ),
             ),
             problem,

@@ -20,7 +20,7 @@ from sknimo.training._checks import (
     read_offset,
     read_weight,
 )
-from sknimo.training._curves import choose_curves
+from sknimo.training._curves import CurveRules, choose_curves
 from sknimo.training._data import Target, TrainingSet, merge_rows
 from sknimo.training._folds import (
     AnyFold,
@@ -56,6 +56,7 @@ from sknimo.training._streams import (
 
 __all__ = [
     "AnyFold",
+    "CurveRules",
     "Ensemble",
     "Fold",
     "LabelReader",

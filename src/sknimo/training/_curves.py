@@ -43,24 +43,32 @@ from sknimo.solver import (
 from sknimo.training._data import count_weights
 
 AUTO = "auto"
-# Curves show on this many rows or not at all.
-MAX_ROWS = 4_000
-# Features beyond this many compete for a curve by what it explains on its own.
-MAX_CURVES = 40
-# Beside these, the lines that explain most; what the others explain is taken as known.
-MAX_LINES = 100
 START_RIDGE = 1e-3
-# Log evidence that a part must bring where one feature may have a curve. With many
-# features each is as much less likely to have one, which costs the logarithm of their
-# number: of fifty simulated tables without curves one gets one.
-CURVE_MARGIN = 1.75
-# More where the dispersion is known: what lines leave to the network cannot pass for
-# noise there, and passes for curves.
-FIXED_DISPERSION_MARGIN = 3.0
 # A part whose columns vary less than this has nothing to add.
 NEGLIGIBLE = 1e-6
 
 LINE, BOW, WIGGLES = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRules:
+    """Numbers that decide which features enter as curves."""
+
+    # Log evidence that a part must bring where one feature may have a curve. With many
+    # features each is as much less likely to have one, which costs the logarithm of
+    # their number: of fifty simulated tables without curves one gets one.
+    margin: float = 1.75
+    # More where the dispersion is known: what lines leave to the network cannot pass
+    # for noise there, and passes for curves.
+    fixed_dispersion_margin: float = 3.0
+    # Curves show on this many rows or not at all.
+    max_rows: int = 4_000
+    # Features beyond this many compete for a curve by what it explains on its own.
+    max_curves: int = 40
+    # Beside these, the lines that explain most; what others explain is taken as known.
+    max_lines: int = 100
+    # Gauss-Newton steps of a trial without some parts: it starts almost there.
+    trial_steps: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ def choose_curves(
     target: np.ndarray,
     offset: np.ndarray,
     family: Family,
+    rules: CurveRules,
 ) -> FeatureOptions:
     """Replace "auto" by "linear", "poly2" or "spline" for every feature."""
     kinds = spread_option("basis", options.basis, names, "linear")
@@ -123,11 +132,11 @@ def choose_curves(
         return fit_features(table, names, weight, levels, basis, quiet=True)
 
     splines, parabolas = fit("spline"), fit("poly2")
-    some = np.linspace(0, len(table) - 1, min(len(table), MAX_ROWS)).astype(int)
+    some = np.linspace(0, len(table) - 1, min(len(table), rules.max_rows)).astype(int)
     counts = count_weights(weight)
     share = counts[some] * (counts.sum() / counts[some].sum())
     parts = split_curves(table[some], splines, parabolas, auto, share)
-    additive = Additive(parts, target[some], share, offset[some], family)
+    additive = Additive(parts, target[some], share, offset[some], family, rules)
     for part in additive.needed_curves():
         kind = "spline" if additive.parts.role[part] == WIGGLES else "poly2"
         chosen[int(additive.parts.feature[part])] = kind
@@ -198,7 +207,7 @@ def fit_lines(design: np.ndarray, rows: Rows) -> Coefficients:
     return solve_coefficients(terms, rows, penalty).coefficients
 
 
-def screen(parts: Parts, rows: Rows) -> tuple[Parts, np.ndarray]:
+def screen(parts: Parts, rows: Rows, rules: CurveRules) -> tuple[Parts, np.ndarray]:
     """The most promising curves and the strongest lines, and what other lines explain.
 
     A curve promises what it explains of the residual that all lines leave.
@@ -214,11 +223,11 @@ def screen(parts: Parts, rows: Rows) -> tuple[Parts, np.ndarray]:
         pull = score @ block
         gram = (block * curvature[:, None]).T @ block
         gain.append(pull @ np.linalg.lstsq(gram, pull, rcond=None)[0])
-    curved = parts.curved[np.argsort(gain, kind="stable")[-MAX_CURVES:]]
+    curved = parts.curved[np.argsort(gain, kind="stable")[-rules.max_curves :]]
     effect = design * lines.coef[0].numpy()
     owner = parts.feature[parts.part[straight[parts.part]]]
     size = np.bincount(owner, effect.var(axis=0), parts.feature.max() + 1)
-    strong = np.argsort(size, kind="stable")[-MAX_LINES:]
+    strong = np.argsort(size, kind="stable")[-rules.max_lines :]
     kept = np.isin(parts.feature, curved)
     kept |= straight & np.isin(parts.feature, strong)
     rest = effect[:, ~np.isin(owner, parts.feature[kept & straight])].sum(axis=1)
@@ -235,16 +244,17 @@ class Additive:
         weight: np.ndarray,
         offset: np.ndarray,
         family: Family,
+        rules: CurveRules,
     ) -> None:
-        n_curved = len(parts.curved)
-        self.margin = CURVE_MARGIN + math.log(max(n_curved, 1))
+        n_curved, self.rules = len(parts.curved), rules
+        self.margin = rules.margin + math.log(max(n_curved, 1))
         if not family.estimates_dispersion:
-            self.margin += FIXED_DISPERSION_MARGIN
+            self.margin += rules.fixed_dispersion_margin
         self.weight = torch.as_tensor(weight)
         y, share = torch.as_tensor(target), self.weight / self.weight.sum()
         rows = Rows(y, torch.as_tensor(offset), share.unsqueeze(0), family)
-        if n_curved > MAX_CURVES:
-            parts, known = screen(parts, rows)
+        if n_curved > rules.max_curves:
+            parts, known = screen(parts, rows, rules)
             rows = replace(rows, offset=rows.offset + torch.as_tensor(known))
         self.parts = parts
         self.problem = Problem.in_memory(
@@ -293,7 +303,7 @@ class Additive:
 
     def _shed(self, parts: list[int]) -> list[int]:
         """Drop parts that bring too little, weakest first; return those that stay."""
-        brief = EvidenceOptions(max_iter=30, burn_in=1)
+        brief = EvidenceOptions(max_iter=self.rules.trial_steps, burn_in=1)
         left, needed = list(parts), []
         while left:
             size = self._size()

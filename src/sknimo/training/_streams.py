@@ -59,7 +59,7 @@ from sknimo.training._checks import (
     read_offset,
     read_weight,
 )
-from sknimo.training._curves import choose_curves
+from sknimo.training._curves import CurveRules, choose_curves
 from sknimo.training._data import MERGE_CELLS, Target
 
 # Rows of a vector that are worked on at a time.
@@ -187,6 +187,7 @@ class StreamOptions:
     Attributes
     ----------
     features : FeatureOptions
+    curves : CurveRules
     categorical : Any
         Columns to take for categories.
     admit_missing : bool
@@ -199,6 +200,7 @@ class StreamOptions:
     """
 
     features: FeatureOptions
+    curves: CurveRules
     categorical: Any
     admit_missing: bool
     prepare: Callable[[Any], Any]
@@ -415,7 +417,7 @@ def prepare_stream(
     size = choose_sample_size(options.memory_budget, p)
     places = sample_rows(first_row, len(y), size, ranks)
     sample = gather_sample(table, y, weight, offset, places, ranks)
-    features = _fit_features(counts, sample, schema, family, options.features)
+    features = _fit_features(counts, sample, schema, family, options)
     some = np.linspace(0, len(sample.y) - 1, min(len(sample.y), FACT_ROWS))
     data = StreamedSet(
         table,
@@ -459,19 +461,20 @@ def _fit_features(
     sample: RowSample,
     schema: TableSchema,
     family: Family,
-    options: FeatureOptions,
+    options: StreamOptions,
 ) -> FeatureMap:
     """Bases, references and scales; curves by the evidence of the sample."""
     with torch_threads(len(sample.y)):
-        options = choose_curves(
+        bases = choose_curves(
             sample.table,
             schema.names,
             sample.weight,
             schema.levels,
-            options,
+            options.features,
             sample.y,
             sample.offset,
             family,
+            options.curves,
         )
     summaries = summarise_columns(counts, sample, schema)
-    return fit_summaries(summaries, schema.names, schema.levels, options)
+    return fit_summaries(summaries, schema.names, schema.levels, bases)
