@@ -21,7 +21,7 @@ from sklearn.metrics import (
 
 from sknimo import CheckpointError, NIMOClassifier, NIMORegressor, NIMORegressorCV, load
 from sknimo.checkpoint import fingerprint
-from sknimo.cli._options import Family as FamilyChoice
+from sknimo.cli._options import FamilyChoice
 from sknimo.families import BINOMIAL, FAMILIES, LINKS, POISSON, Family, get_family
 
 AUTOGRAD_RTOL = 1e-12  # both sides analytic, float64: only the form differs
