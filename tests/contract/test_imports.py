@@ -155,9 +155,6 @@ ALLOWED = {
         "sknimo.files",
         "sknimo.io",
         "sknimo.model",
-        "sknimo.penalties",
-        "sknimo.solver",
-        "sknimo.version",
     },
     "cli": {
         "numpy",

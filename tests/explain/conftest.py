@@ -14,7 +14,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
-from sknimo.explain import Explainable, describe_training
+from sknimo.explain import describe_training
 from sknimo.families import get_family
 from sknimo.features import (
     FeatureMap,
@@ -28,14 +28,6 @@ from sknimo.network import init_params, make_spec, unpack
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 NAMES = ("age", "dose", "weight", "smoker", "noise")
-
-
-class Regressor(NIMORegressor, Explainable):
-    """The estimator with explanations mixed in."""
-
-
-class Classifier(NIMOClassifier, Explainable):
-    """The estimator with explanations mixed in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +83,9 @@ def fitted_models():
             alpha=0.005, network_alpha=0.3, hidden=(8, 8), max_iter=120, random_state=0
         )
         est = (
-            Classifier(**options)
+            NIMOClassifier(**options)
             if family == "binomial"
-            else Regressor(family=family, **options)
+            else NIMORegressor(family=family, **options)
         )
         models[family] = fit_briefly(est, X, draw_target(family, eta, rng))
     return models

@@ -29,21 +29,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMORegressor, NIMORegressorCV
 from sknimo.datasets import make_nimo_regression
-from sknimo.explain import Explainable, describe_training, shapley
+from sknimo.explain import describe_training, shapley
 
 DATA = Path(os.environ.get("SKNIMO_DATA", "no-such-folder"))
 
 
-class Regressor(NIMORegressor, Explainable):
-    """The estimator with explanations mixed in."""
-
-
-class RegressorCV(NIMORegressorCV, Explainable):
-    """The searching estimator with explanations mixed in."""
-
-
 def fit_quietly(X, y, **options):
-    est = Regressor(random_state=0, **options)
+    est = NIMORegressor(random_state=0, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         est.fit(X, y)
@@ -54,7 +46,7 @@ def fit_quietly(X, y, **options):
 @pytest.mark.slow
 def test_contributions_follow_the_truth_of_setting_1():
     data = make_nimo_regression(setting=1, n_samples=300, random_state=0)
-    est = RegressorCV(n_starts=4, random_state=0).fit(data.X, data.y)
+    est = NIMORegressorCV(n_starts=4, random_state=0).fit(data.X, data.y)
     est._facts = describe_training(est.model_, data.X, data.y)
     values = est.explain(data.X).values
     for j in data.active:

@@ -10,21 +10,13 @@ from time import perf_counter
 import matplotlib
 import pytest
 
-from sknimo import NIMORegressor
-from sknimo.explain import Explainable
-
 matplotlib.use("Agg")
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("plot_*.py"))
 MINUTE = 60.0
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not issubclass(NIMORegressor, Explainable), reason="explanations not mixed in"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 def test_there_is_a_gallery():

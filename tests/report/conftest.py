@@ -11,7 +11,7 @@ import pytest
 
 from sknimo.explain import fit_gauge
 from sknimo.model import FittedModel
-from sknimo.report import Fit, Sample, render_report
+from sknimo.report import ModelCard, Sample, render_report
 
 
 @dataclass
@@ -177,7 +177,7 @@ def make_report(make_model, draw_sample):
         model = make_model(kinds, family, **options)
         sample = draw_sample(model) if sample is None else sample
         classes = ("no", "yes") if family == "binomial" else None
-        fit = Fit(model, kind="NIMORegressor", classes=classes)
+        fit = ModelCard(model, kind="NIMORegressor", classes=classes)
         return Made(render_report(fit, sample, rows=rows), model, sample)
 
     return make

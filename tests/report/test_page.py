@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sknimo.features import FeatureMap, Levels, Linear
-from sknimo.report import Fit, Sample, render_report
+from sknimo.report import ModelCard, Sample, render_report
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -40,7 +40,7 @@ def hostile(make_model, draw_sample):
     labels = tuple(HOSTILE[row % len(HOSTILE)] for row in range(len(sample)))
     sample = Sample(sample.table, sample.y, labels=labels, target=HOSTILE[0])
     settings = (("alpha", HOSTILE[1]), ("title", HOSTILE[3]))
-    fit = Fit(model, kind="NIMORegressor", settings=settings, changed=("alpha",))
+    fit = ModelCard(model, kind="NIMORegressor", settings=settings, changed=("alpha",))
     return render_report(fit, sample, held_out=sample, title=HOSTILE[1])
 
 

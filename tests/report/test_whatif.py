@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import explain
-from sknimo.report import Fit, Sample, render_report
+from sknimo.report import ModelCard, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 # Both sides compute in doubles; sums run in another order.
@@ -216,7 +216,7 @@ def test_whole_numbers_stay_whole(make_report, open_report, draw_sample, make_mo
     sample = draw_sample(model)
     table = sample.table.copy()
     table[:, 0] = table[:, 0].round()
-    view = open_report(render_report(Fit(model), Sample(table, sample.y)))
+    view = open_report(render_report(ModelCard(model), Sample(table, sample.y)))
     slider = view.control(0).locator("input[type=range]")
     slider.focus()
     view.page.keyboard.press("Home")

@@ -14,7 +14,7 @@ from sknimo.model import FittedModel
 from sknimo.training import read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
-    from sknimo.report import Fit, Report, Sample
+    from sknimo.report import ModelCard, Report, Sample
 
 # Values whose representation says all and is the same in every process.
 PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
@@ -55,10 +55,8 @@ class Reportable:
     ) -> Report:
         """Write a report as one HTML file that needs nothing else.
 
-        It says how well the model predicts beside the plain GLM, what each feature
-        does and what bends it, explains single rows, checks the data, and holds the
-        model itself in a page on which every feature can be moved. Needs the extra
-        `report`.
+        It judges, shows and explains the model, checks the data, and holds the model
+        itself in a page on which every feature can be moved. Needs the extra `report`.
 
         Parameters
         ----------
@@ -73,9 +71,8 @@ class Reportable:
         sample_weight_test, offset_test : array, optional
             The same for `X_test`.
         rows : int or sequence of int, optional
-            Rows of `X` to explain one by one: how many, or their positions. The
-            report holds their values in full. Eight by default, spread over the
-            predictions.
+            Rows of `X` to explain one by one, with their values in full: how many
+            (eight by default, spread over the predictions), or their positions.
         title : str, optional
 
         Returns
@@ -90,14 +87,11 @@ class Reportable:
         if (X_test is None) != (y_test is None):
             raise ValueError("X_test and y_test belong together; give both or neither.")
         sample = self._read_sample(X, y, sample_weight, offset)
-        held_out = None
-        if X_test is not None:
-            held_out = self._read_sample(
-                X_test, y_test, sample_weight_test, offset_test
-            )
+        test = X_test, y_test, sample_weight_test, offset_test
+        held_out = None if X_test is None else self._read_sample(*test)
         with torch_threads(0):  # many small evaluations: threads would only wait
             report = render_report(
-                self._describe_fit(), sample, held_out=held_out, rows=rows, title=title
+                self._model_card(), sample, held_out=held_out, rows=rows, title=title
             )
         if path is not None:
             report.save(path)
@@ -141,14 +135,14 @@ class Reportable:
             )
         return (labels == classes[1]).astype(np.float64)
 
-    def _describe_fit(self) -> Fit:
+    def _model_card(self) -> ModelCard:
         """What a report says of the estimator itself."""
-        from sknimo.report import Fit
+        from sknimo.report import ModelCard
 
         classes = getattr(self, "classes_", None)
         settings = {name: _show(v) for name, v in self.get_params(deep=False).items()}
         defaults = inspect.signature(type(self)).parameters
-        return Fit(
+        return ModelCard(
             model=self.model_,
             facts=self._facts,
             kind=type(self).__name__,

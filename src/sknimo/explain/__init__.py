@@ -4,6 +4,47 @@ Everything here is a function of a `FittedModel` and a numeric table, and return
 frozen record; estimators offer the same as methods. What a number
 means, and which numbers belong to the fitted function alone, is said in
 `docs/explanations.md`.
+
+>>> from sknimo import NIMORegressor
+>>> from sknimo.datasets import make_nimo_regression
+>>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+>>> X, y = data.X, data.y
+>>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
+>>> model = est.model_
+
+>>> swap = fit_gauge(model, X)
+>>> bool(abs(explain(model, X, swap=swap).eta - est.predict(X)).max() < 1e-10)
+True
+>>> explain(model, X[:3], method="shapley").note
+'exact Shapley values, 32 coalitions'
+>>> shapley(model, X[:3], max_exact=2, n_permutations=8).note
+'sampled Shapley values, 8 permutations in antithetic pairs'
+
+>>> found = effects(model, X, swap=swap)
+>>> found.coef.round(0)
+array([ 3., -2.,  2.,  0.,  0.])
+>>> round(float(found.variance_share.sum()), 6)
+1.0
+>>> strength = interactions(model, X, swap=swap).strength
+>>> bool((strength == strength.T).all())
+True
+>>> line = effect_curve(model, "x0", n_grid=5)
+>>> bool(abs(line.slope - est.coef_[0]).max() < 1e-12)
+True
+>>> pair_surface(model, "x0", "x1", n_grid=7).surface.shape
+(7, 7)
+>>> at_mean = reference_sensitivity(model, X).effects[:, 0]
+>>> bool(abs(at_mean - est.coef_).max() < 1e-9)
+True
+
+>>> price = price_of_nonlinearity(model, X, y)
+>>> price.glm_deviance > price.refit_deviance, price.names[price.price.argmax()]
+(True, 'x0')
+>>> bool(nested_glm(model, X, y).modulated.any())
+False
+>>> page = str(summarise(model, describe_training(model, X, y), title="A fit"))
+>>> max(len(line) for line in page.splitlines()) <= 80
+True
 """
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
@@ -19,10 +60,15 @@ from sknimo.explain._local import (
     MAX_ROWS,
     LocalValues,
     Roles,
+    check_weight,
+    fill_offset,
     find_roles,
     local_coefficients,
     local_values,
+    mean_of,
+    spread_rows,
 )
+from sknimo.explain._nested import best_constant, nested_glm, streamed_losses
 from sknimo.explain._price import (
     Price,
     TrainingFacts,
@@ -30,9 +76,17 @@ from sknimo.explain._price import (
     describe_training,
     price_of_nonlinearity,
     rank_modifiers,
+    ranking_rows,
 )
+from sknimo.explain._ranges import CoefficientRanges, coefficient_ranges
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
-from sknimo.explain._summary import Summary, SummaryRow, summarise
+from sknimo.explain._summary import (
+    CertificateLike,
+    Summary,
+    SummaryRow,
+    summarise,
+    summary_rows,
+)
 from sknimo.explain._surfaces import (
     CorrectionCurve,
     EffectCurve,
@@ -41,11 +95,13 @@ from sknimo.explain._surfaces import (
     effect_curve,
     pair_surface,
 )
-from sknimo.explain._text import clean, show_value
+from sknimo.explain._text import check_option, clean, show_value
 
 __all__ = [
     "MAX_ROWS",
     "Attribution",
+    "CertificateLike",
+    "CoefficientRanges",
     "CorrectionCurve",
     "EffectCurve",
     "Effects",
@@ -63,8 +119,12 @@ __all__ = [
     "Summary",
     "SummaryRow",
     "TrainingFacts",
+    "best_constant",
     "check_method",
+    "check_option",
+    "check_weight",
     "clean",
+    "coefficient_ranges",
     "correction_curve",
     "describe_sample",
     "describe_training",
@@ -72,6 +132,7 @@ __all__ = [
     "effects",
     "explain",
     "feature_kinds",
+    "fill_offset",
     "find_origin",
     "find_roles",
     "first_layer",
@@ -81,12 +142,18 @@ __all__ = [
     "level_effects",
     "local_coefficients",
     "local_values",
+    "mean_of",
+    "nested_glm",
     "pair_surface",
     "price_of_nonlinearity",
     "rank_modifiers",
+    "ranking_rows",
     "reference_sensitivity",
     "restore_levels",
     "shapley",
     "show_value",
+    "spread_rows",
+    "streamed_losses",
     "summarise",
+    "summary_rows",
 ]

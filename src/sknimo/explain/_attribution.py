@@ -78,18 +78,18 @@ def _average_gradient(
     """Path integral by Gauss-Legendre quadrature, (n, p)."""
     features = model.features
     p = features.n_features
-    nodes, shares = np.polynomial.legendre.leggauss(n_nodes)
+    nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
     out = np.zeros((len(table), p))
     for rows in model.blocks(len(table)):
         terms, inputs = block_tensors(model, table[rows])
-        for node, share in zip((nodes + 1) / 2, shares / 2, strict=True):
+        for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
             at = (node * inputs).detach().requires_grad_(True)
             with torch.enable_grad():
                 local = model.local_term_coef(terms, at)
                 slope = gradient((node * terms * local).sum(), at)
             direct, through = as_array(terms * local), as_array(inputs * slope)
-            out[rows] += share * sum_by_owner(direct, features.term_feature, p)
-            out[rows] += share * sum_by_owner(through, features.input_feature, p)
+            out[rows] += weight * sum_by_owner(direct, features.term_feature, p)
+            out[rows] += weight * sum_by_owner(through, features.input_feature, p)
     return out
 
 
@@ -106,17 +106,6 @@ def shapley(
     Features without any role get exactly zero and are left out. Up to `max_exact`
     others every coalition is evaluated; beyond, permutations are drawn in pairs of
     opposite order, which removes the error of all main and pair effects.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import shapley
-    >>> found = shapley(est.model_, data.X[:5], max_exact=2, n_permutations=8)
-    >>> found.note
-    'sampled Shapley values, 8 permutations in antithetic pairs'
     """
     players = np.flatnonzero(find_roles(model).relevant)
     n_players = len(players)

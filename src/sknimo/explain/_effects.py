@@ -17,9 +17,11 @@ from sknimo.explain._kinds import eta_at, feature_kinds, n_levels
 from sknimo.explain._levels import LevelEffects, level_effects
 from sknimo.explain._local import (
     MAX_ROWS,
+    LocalValues,
     Roles,
     Switch,
     check_weight,
+    exp_or_inf,
     find_roles,
     local_term_coef,
     local_values,
@@ -35,12 +37,6 @@ from sknimo.model import FittedModel
 # A feature is named among modifiers from this share of the strongest one in the model.
 MODIFIER_SHARE = 0.1
 MAX_MODIFIERS = 3
-
-
-def exp_or_inf(values: np.ndarray) -> np.ndarray:
-    """Exponential; a ratio too large for a float is infinite, without a warning."""
-    with np.errstate(over="ignore"):
-        return np.exp(values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,14 +136,23 @@ class Effects:
 
         Faint ones, below a tenth of the strongest in the model, are left out.
         """
-        named = []
+        return tuple(
+            tuple(self.names[k] for k in self.modifiers_of(j))
+            for j in range(len(self.names))
+        )
+
+    def modifiers_of(self, feature: int) -> list[int]:
+        """Positions of the `modifiers` of one feature."""
+        row = self.directed[feature]
         floor = MODIFIER_SHARE * self.directed.max(initial=0.0)
-        for row in self.directed:
-            order = np.argsort(-row, kind="stable")[:MAX_MODIFIERS]
-            named.append(
-                tuple(self.names[k] for k in order if row[k] > 0 and row[k] >= floor)
-            )
-        return tuple(named)
+        order = np.argsort(-row, kind="stable")[:MAX_MODIFIERS]
+        return [int(k) for k in order if row[k] > 0 and row[k] >= floor]
+
+    @property
+    def size(self) -> np.ndarray:
+        """Root mean square of the effect, per standard deviation, (p,)."""
+        size = np.hypot(self.average_effect, self.effect_sd) * self.scale
+        return np.nan_to_num(size)
 
     def to_frame(self) -> Any:
         """One row per feature, as a data frame of the library that `X` came from.
@@ -208,40 +213,25 @@ def effects(
 
     `swap` is the gauge from `fit_gauge`; `directed` is computed over at most `max_rows`
     rows unless given, and so are the contrasts of features with more than two levels.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import effects
-    >>> found = effects(est.model_, data.X)
-    >>> found.coef.round(0)
-    array([ 3., -2.,  2.,  0.,  0.])
-    >>> round(float(found.variance_share.sum()), 6)
-    1.0
     """
     features = model.features
-    share = check_weight(weight, len(table))
-    local = local_values(model, table, swap)
-    eta = model.eta(table, offset)
-    link_eta = eta if offset is None else eta - offset
-    if directed is None:
-        kept = spread_rows(len(table), max_rows)
-        directed = bending(model, table[kept], share[kept] / share[kept].sum(), swap)
-    switches = (*local.switches, *_two_value_switches(model, table, link_eta))
-    steps = local.local_effect.copy()
-    for found in switches:
-        steps[:, found.feature] = found.contrast
-    moments = _moments(steps, _own_slopes(model, table, switches), share)
-    response = response_effects(model.family, steps, switches, eta, offset)
-    coef = features.feature_coef(model.term_coef)
-    has_ratio = model.family.ratio_name is not None
     levels = level_effects(
         model, table, weight=weight, max_rows=max_rows, origin=origin
     )
+    weight = check_weight(weight, len(table))
+    if directed is None:
+        kept = spread_rows(len(table), max_rows)
+        some = weight[kept] / weight[kept].sum()
+        directed = bending(model, table[kept], some, swap)
+    local = local_values(model, table, swap)
+    eta = model.eta(table, offset)
+    link_eta = eta if offset is None else eta - offset
+    steps, switches = row_effects(model, table, local, link_eta)
+    moments = _sum_up(steps, _own_slopes(model, table, switches), weight)
     levels = _agree_on_two_levels(levels, features, moments)
+    response = response_effects(model.family, steps, switches, eta, offset)
+    coef = features.feature_coef(model.term_coef)
+    has_ratio = model.family.ratio_name is not None
     return Effects(
         names=features.names,
         kinds=feature_kinds(features),
@@ -252,10 +242,10 @@ def effects(
         average_effect=moments.mean,
         effect_sd=moments.sd,
         contrast=_is_contrast(model, table),
-        variance_share=_variance_share(local.contributions, link_eta, share),
-        nonlinearity=_paper_nonlinearity(model, table, share),
+        variance_share=_variance_share(local.contributions, link_eta, weight),
+        nonlinearity=_paper_nonlinearity(model, table, weight),
         bend=_bend_between_levels(levels, features, moments.bend),
-        response_effect=_known_mean(response, share),
+        response_effect=_known_mean(response, weight),
         ratio=exp_or_inf(coef) if has_ratio else None,
         average_ratio=exp_or_inf(moments.mean) if has_ratio else None,
         directed=directed,
@@ -267,8 +257,24 @@ def effects(
     )
 
 
+def row_effects(
+    model: FittedModel, table: np.ndarray, local: LocalValues, eta: np.ndarray
+) -> tuple[np.ndarray, tuple[Switch, ...]]:
+    """What is averaged, row by row (n, p), and the switches behind its contrasts.
+
+    The local effects of `local`, but for numeric features with two values: a slope
+    between two values that nobody is between is nobody's effect. `eta` (n,) has no
+    offset.
+    """
+    switches = (*local.switches, *_two_value_switches(model, table, eta))
+    steps = local.local_effect.copy()
+    for found in switches:
+        steps[:, found.feature] = found.contrast
+    return steps, switches
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moments:
+class _EffectMoments:
     """Mean, spread and bend of effects over weighted rows, each (p,)."""
 
     mean: np.ndarray
@@ -276,36 +282,38 @@ class _Moments:
     bend: np.ndarray
 
 
-def _moments(steps: np.ndarray, own: np.ndarray, share: np.ndarray) -> _Moments:
+def _sum_up(
+    steps: np.ndarray, own: np.ndarray, row_weight: np.ndarray
+) -> _EffectMoments:
     """Sum up the effects `steps` (n, p) of the rows whose value is known.
 
     `own` (n, p) is what they would be with all other features at the reference, up to a
     constant: the slope of a curve at the row's value. What differs from it by more than
     a constant is bent.
     """
-    weight = _known_weight(steps, share)
+    weight = _known_weight(steps, row_weight)
     steps = np.where(weight > 0, steps, 0.0)
     deviation = steps - own
-    shift = (weight * deviation).sum(0)
-    varying = (weight * (deviation - shift) ** 2).sum(0)
-    constant = (weight * (own + shift) ** 2).sum(0)
+    common = (weight * deviation).sum(0)
+    varying = (weight * (deviation - common) ** 2).sum(0)
+    constant = (weight * (own + common) ** 2).sum(0)
     mean = (weight * steps).sum(0)
-    return _Moments(
+    return _EffectMoments(
         mean=np.where(weight.sum(0) > 0, mean, np.nan),
         sd=np.sqrt((weight * (steps - mean) ** 2).sum(0)),
         bend=_ratio(varying, varying + constant),
     )
 
 
-def _known_weight(steps: np.ndarray, share: np.ndarray) -> np.ndarray:
+def _known_weight(steps: np.ndarray, row_weight: np.ndarray) -> np.ndarray:
     """Weight of each row in the average of each feature, (n, p)."""
-    weight = share[:, None] * ~np.isnan(steps)
+    weight = row_weight[:, None] * ~np.isnan(steps)
     total = weight.sum(axis=0)
     return weight / np.where(total > 0, total, 1.0)
 
 
-def _known_mean(steps: np.ndarray, share: np.ndarray) -> np.ndarray:
-    weight = _known_weight(steps, share)
+def _known_mean(steps: np.ndarray, row_weight: np.ndarray) -> np.ndarray:
+    weight = _known_weight(steps, row_weight)
     mean = (weight * np.where(weight > 0, steps, 0.0)).sum(axis=0)
     return np.where(weight.sum(axis=0) > 0, mean, np.nan)
 
@@ -336,10 +344,7 @@ def _is_contrast(model: FittedModel, table: np.ndarray) -> np.ndarray:
 def _two_value_switches(
     model: FittedModel, table: np.ndarray, eta: np.ndarray
 ) -> list[Switch]:
-    """Contrasts of numeric features with two values.
-
-    A slope between two values that nobody is between is nobody's effect.
-    """
+    """Contrasts of numeric features with two values."""
     relevant = find_roles(model).relevant
     found = []
     for j, kind in enumerate(feature_kinds(model.features)):
@@ -364,7 +369,7 @@ def _own_slopes(
 
 
 def _agree_on_two_levels(
-    levels: LevelEffects, features: FeatureMap, moments: _Moments
+    levels: LevelEffects, features: FeatureMap, moments: _EffectMoments
 ) -> LevelEffects:
     """Give the only other level of a category the average over all rows."""
     average, spread = levels.average_effect.copy(), levels.effect_sd.copy()
@@ -391,18 +396,18 @@ def _bend_between_levels(
 
 
 def _variance_share(
-    contributions: np.ndarray, eta: np.ndarray, share: np.ndarray
+    contributions: np.ndarray, eta: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """Covariance of each contribution with eta over the variance of eta, (p,)."""
-    centred = eta - share @ eta
-    total = share @ centred**2
+    centred = eta - weight @ eta
+    total = weight @ centred**2
     if total <= 0:
         return np.zeros(contributions.shape[1])
-    return (share * centred) @ contributions / total
+    return (weight * centred) @ contributions / total
 
 
 def _paper_nonlinearity(
-    model: FittedModel, table: np.ndarray, share: np.ndarray
+    model: FittedModel, table: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """`mean |1 + g_j|` as the paper plots it, NaN without a coefficient, (p,)."""
     features = model.features
@@ -413,5 +418,5 @@ def _paper_nonlinearity(
     # With several terms the ratio of sizes; with one exactly |1 + g|.
     top = np.sqrt(sum_by_owner(local**2, owner, p))
     bottom = np.sqrt(sum_by_owner(size**2, owner, p))
-    ratio = share @ top
+    ratio = weight @ top
     return np.divide(ratio, bottom, out=np.full(p, np.nan), where=bottom > 0)

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._frames import Origin, label_column, make_frame
-from sknimo.explain._local import local_values, response_effects
-from sknimo.explain._text import cut, show_value, width_of
+from sknimo.explain._local import (
+    fill_offset,
+    local_values,
+    mean_of,
+    response_effects,
+)
+from sknimo.explain._text import check_option, cut, show_value, width_of
 from sknimo.families import Family
 from sknimo.features import Label
 from sknimo.model import FittedModel
@@ -123,7 +127,7 @@ class Explanation:
     @property
     def mean(self) -> np.ndarray:
         """Mean response, (n,)."""
-        return self.family.mean(torch.as_tensor(self.eta)).numpy()
+        return mean_of(self.family, self.eta)
 
     @property
     def ratio_name(self) -> str | None:
@@ -183,9 +187,7 @@ class Explanation:
             One row per row of `X`, one column per feature. Levels in "data" stand by
             their names.
         """
-        if quantity not in get_args(Quantity):
-            known = ", ".join(repr(option) for option in get_args(Quantity))
-            raise ValueError(f"quantity must be one of {known}, got {quantity!r}.")
+        check_option("quantity", quantity, get_args(Quantity))
         array = getattr(self, quantity)
         columns: dict[str, Any] = {
             name: array[:, j] for j, name in enumerate(self.names)
@@ -202,18 +204,15 @@ class Explanation:
             import shap  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError("to_shap needs shap: pip install shap.") from error
-        shown: np.ndarray | None = None
-        if any(levels is not None for levels in self.levels):
-            shown = self.data.astype(object)
-            for j, levels in enumerate(self.levels):
-                if levels is not None:
-                    texts = [show_value(code, levels) for code in self.data[:, j]]
-                    shown[:, j] = texts
+        named = [j for j, levels in enumerate(self.levels) if levels is not None]
+        shown = self.data.astype(object)
+        for j in named:
+            shown[:, j] = [show_value(code, self.levels[j]) for code in self.data[:, j]]
         return shap.Explanation(
             values=self.values,
             base_values=self.base_value + self.offset,
             data=self.data,
-            display_data=shown,
+            display_data=shown if named else None,
             feature_names=list(self.names),
         )
 
@@ -257,79 +256,39 @@ def explain(
 ) -> Explanation:
     """Explain the rows of a table.
 
-    Parameters
-    ----------
-    model : FittedModel
-    table : ndarray of shape (n, p)
-    method : {"min_energy", "native", "integrated_gradients", "shapley"}
-    swap : ndarray of shape (q, q), optional
-        The gauge from `fit_gauge`. It sets the contributions of "min_energy", and the
-        local coefficients of every method but "native".
-    directed : ndarray of shape (p, p), optional
-        From `bending`; names the strongest modifiers.
-    offset : ndarray of shape (n,), optional
-    origin : Origin, optional
-    max_exact, n_permutations, seed : int
-        See `shapley`.
-
-    Returns
-    -------
-    Explanation
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import explain, fit_gauge
-    >>> swap = fit_gauge(est.model_, data.X)
-    >>> found = explain(est.model_, data.X, swap=swap)
-    >>> bool(abs(found.eta - est.predict(data.X)).max() < 1e-10)
-    True
-    >>> explain(est.model_, data.X[:3], method="shapley").note
-    'exact Shapley values, 32 coalitions'
-    >>> found[:2].to_frame().shape
-    (2, 5)
+    `swap` is the gauge from `fit_gauge`: it sets the contributions of "min_energy", and
+    the local coefficients of every method but "native". `directed`, from `bending`,
+    names the strongest modifiers. For the last three see `shapley`.
     """
     check_method(method)
-    values = local_values(model, table, None if method == "native" else swap)
-    if method == "integrated_gradients":
-        shares = integrated_gradients(model, table)
-    elif method == "shapley":
-        shares = shapley(
-            model,
-            table,
-            max_exact=max_exact,
-            n_permutations=n_permutations,
-            seed=seed,
-        )
-    else:
-        shares = Attribution(values.contributions, NOTES[method])
-    shift = np.zeros(len(table)) if offset is None else offset
     features = model.features
-    response = response_effects(
-        model.family,
-        values.local_effect,
-        values.switches,
-        model.base_value + shift + values.contributions.sum(axis=1),
-        shift,
-    )
+    local = local_values(model, table, None if method == "native" else swap)
+    offset = fill_offset(offset, len(table))
+    eta = model.base_value + offset + local.contributions.sum(axis=1)
+    if method == "integrated_gradients":
+        parts = integrated_gradients(model, table)
+    elif method == "shapley":
+        options = {"max_exact": max_exact, "n_permutations": n_permutations}
+        parts = shapley(model, table, seed=seed, **options)
+    else:
+        parts = Attribution(local.contributions, NOTES[method])
     return Explanation(
-        values=shares.values,
-        local_coef=values.local_coef,
-        local_effect=values.local_effect,
-        response_effect=response,
+        values=parts.values,
+        local_coef=local.local_coef,
+        local_effect=local.local_effect,
+        response_effect=response_effects(
+            model.family, local.local_effect, local.switches, eta, offset
+        ),
         base_value=model.base_value,
-        offset=shift,
+        offset=offset,
         data=table,
         reference=features.reference,
         names=features.names,
         levels=tuple(map(features.levels, range(features.n_features))),
         family=model.family,
         method=method,
-        note=shares.note,
-        error=shares.error,
+        note=parts.note,
+        error=parts.error,
         directed=directed,
         origin=Origin() if origin is None else origin,
     )
@@ -337,9 +296,7 @@ def explain(
 
 def check_method(method: str) -> None:
     """Refuse an unknown method, naming the known ones."""
-    if method not in get_args(Method):
-        known = ", ".join(repr(option) for option in get_args(Method))
-        raise ValueError(f"method must be one of {known}, got {method!r}.")
+    check_option("method", method, get_args(Method))
 
 
 def find_feature(names: tuple[str, ...], feature: int | str) -> int:

@@ -52,8 +52,8 @@ def fit_gauge(
 ) -> np.ndarray:
     """Find the swap of minimum energy over weighted rows, antisymmetric, (q, q)."""
     kept = spread_rows(len(table), MAX_GAUGE_ROWS)
-    share = check_weight(weight, len(table))[kept]
-    table, share = table[kept], share / share.sum()
+    weight = check_weight(weight, len(table))[kept]
+    table, weight = table[kept], weight / weight.sum()
     owner = model.features.term_feature
     roles = find_roles(model)
     # Only terms with a coefficient have a channel that something can move to.
@@ -65,7 +65,7 @@ def fit_gauge(
     anchor = pairs * _anchored_split(model, table, roles.relevant)
     few = spread_rows(len(table), PROBE_ROWS)
     bent = _bent_pairs(model, table[few], local[few], anchor, roles.relevant)
-    return anchor + _least_squares(model, table, share, local, anchor, pairs & bent)
+    return anchor + _least_squares(model, table, weight, local, anchor, pairs & bent)
 
 
 def _anchored_split(
@@ -76,14 +76,14 @@ def _anchored_split(
     owner = features.term_feature
     wanted = np.flatnonzero(relevant & np.isin(np.arange(len(relevant)), owner))
     anchors = [_anchors(features, j, table[:, j]) for j in wanted.tolist()]
-    place = np.repeat(np.arange(len(wanted)), [len(values) for values in anchors])
-    rows = np.tile(features.reference, (len(place), 1))
-    rows[np.arange(len(place)), wanted[place]] = np.concatenate(anchors)
+    which = np.repeat(np.arange(len(wanted)), [len(values) for values in anchors])
+    rows = np.tile(features.reference, (len(which), 1))
+    rows[np.arange(len(which)), wanted[which]] = np.concatenate(anchors)
     bend = local_term_coef(model, rows) - model.term_coef
     phi = features.terms(rows)
     linear = np.zeros((len(owner), len(owner)))
     for at, j in enumerate(wanted):
-        own, block = np.flatnonzero(owner == j), place == at
+        own, block = np.flatnonzero(owner == j), which == at
         fit, *_ = np.linalg.lstsq(phi[np.ix_(block, own)], bend[block], rcond=None)
         linear[:, own] = fit.T
     return (linear - linear.T) / 2
@@ -130,7 +130,7 @@ def _bent_pairs(
 def _least_squares(
     model: FittedModel,
     table: np.ndarray,
-    share: np.ndarray,
+    weight: np.ndarray,
     local: np.ndarray,
     anchor: np.ndarray,
     allowed: np.ndarray,
@@ -147,14 +147,14 @@ def _least_squares(
     bend = local - model.term_coef - phi @ anchor.T
     energy_of = sum_by_owner(phi * bend, owner, p)
 
-    square_size = (phi**2 * share[:, None]).T @ phi**2
+    square_size = (phi**2 * weight[:, None]).T @ phi**2
     size = np.sqrt(square_size, out=np.zeros_like(square_size), where=allowed)
     per_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
 
-    ridge = RIDGE * np.triu(allowed).sum() / _effective_rows(table, share)
+    ridge = RIDGE * np.triu(allowed).sum() / _effective_rows(table, weight)
 
     def gather(per_feature: np.ndarray) -> np.ndarray:
-        moment = (phi * per_feature[:, owner] * share[:, None]).T @ phi
+        moment = (phi * per_feature[:, owner] * weight[:, None]).T @ phi
         return (moment - moment.T) * per_size
 
     def apply(swap: np.ndarray) -> np.ndarray:
@@ -182,8 +182,8 @@ def _least_squares(
     return swap * per_size * unit
 
 
-def _effective_rows(table: np.ndarray, share: np.ndarray) -> float:
+def _effective_rows(table: np.ndarray, weight: np.ndarray) -> float:
     """Number of distinct rows that weigh as much as these, one repeated counts once."""
     filled = np.where(np.isnan(table), np.inf, table)
-    _, place = np.unique(filled, axis=0, return_inverse=True)
-    return 1 / float((np.bincount(place.reshape(-1), share) ** 2).sum())
+    _, which = np.unique(filled, axis=0, return_inverse=True)
+    return 1 / float((np.bincount(which.reshape(-1), weight) ** 2).sum())

@@ -33,7 +33,7 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
-from sknimo.explain._text import cut, pad
+from sknimo.explain._text import check_option, cut, pad
 from sknimo.model import FittedModel
 
 Kind = Literal["directed", "strength"]
@@ -76,14 +76,15 @@ class Interactions:
 
     def strongest(self, n_pairs: int = 5) -> list[tuple[str, str]]:
         """The pairs that interact most, by `strength`, strongest first."""
+        pairs = self.strongest_pairs(n_pairs)
+        return [(self.names[j], self.names[k]) for j, k in pairs]
+
+    def strongest_pairs(self, n_pairs: int = 5) -> list[tuple[int, int]]:
+        """The same by position."""
         rows, columns = np.triu_indices(len(self.names), 1)
         size = self.strength[rows, columns]
         order = np.argsort(-size, kind="stable")[:n_pairs]
-        return [
-            (self.names[rows[at]], self.names[columns[at]])
-            for at in order
-            if size[at] > 0
-        ]
+        return [(int(rows[at]), int(columns[at])) for at in order if size[at] > 0]
 
     def to_frame(self, kind: Kind = "directed") -> Any:
         """The p by p table as a data frame, one row per bent feature.
@@ -92,7 +93,7 @@ class Interactions:
         ----------
         kind : {"directed", "strength"}, default="directed"
         """
-        check_kind(kind)
+        check_option("kind", kind, get_args(Kind))
         table = getattr(self, kind)
         columns: dict[str, Any] = {"feature": list(self.names)}
         columns |= {name: table[:, k] for k, name in enumerate(self.names)}
@@ -100,25 +101,17 @@ class Interactions:
 
     def __repr__(self) -> str:
         lines = [f"Interactions of {len(self.names)} features over {self.n_rows} rows"]
-        pairs = self.strongest()
+        pairs = self.strongest_pairs()
         if not pairs:
             return f"{lines[0]}\n  none"
         lines.append(f"{'pair':44}{'strength':>11}{'1st bent':>11}{'2nd bent':>11}")
-        for first, second in pairs:
-            j, k = self.names.index(first), self.names.index(second)
-            pair = f"{cut(first, 20)} x {cut(second, 20)}"
+        for j, k in pairs:
+            pair = f"{cut(self.names[j], 20)} x {cut(self.names[k], 20)}"
             lines.append(
                 f"{pad(pair, 44)}{self.strength[j, k]:11.3g}"
                 f"{self.directed[j, k]:11.3g}{self.directed[k, j]:11.3g}"
             )
         return "\n".join(lines)
-
-
-def check_kind(kind: str) -> None:
-    """Refuse an unknown kind, naming the known ones."""
-    if kind not in get_args(Kind):
-        known = ", ".join(repr(option) for option in get_args(Kind))
-        raise ValueError(f"kind must be one of {known}, got {kind!r}.")
 
 
 def bending(
@@ -128,10 +121,13 @@ def bending(
     spread = term_spread(model, table, weight)
     smooth = _bend_along_slopes(model, table, weight, swap, spread)
     switched = _bend_by_switching(model, table, weight, swap, spread)
-    out = np.hypot(smooth, switched)
-    np.fill_diagonal(out, 0.0)
-    # What is left where two numbers cancel is rounding, not an interaction.
-    return np.where(out > 1e-12 * out.max(initial=0.0), out, 0.0)
+    return _beyond_rounding(np.hypot(smooth, switched))
+
+
+def _beyond_rounding(pairs: np.ndarray) -> np.ndarray:
+    """What is left where two numbers cancel is rounding, not an interaction, (p, p)."""
+    np.fill_diagonal(pairs, 0.0)
+    return np.where(pairs > 1e-12 * pairs.max(initial=0.0), pairs, 0.0)
 
 
 def term_spread(
@@ -246,9 +242,7 @@ def interaction_strength(
 
         half[:, k] = weight @ _spread_over(states, slopes)
     both = _switch_pairs(model, table, weight, found)
-    out = np.sqrt(smooth**2 + (half**2 + half.T**2) + both**2)
-    np.fill_diagonal(out, 0.0)
-    return np.where(out > 1e-12 * out.max(initial=0.0), out, 0.0)
+    return _beyond_rounding(np.sqrt(smooth**2 + (half**2 + half.T**2) + both**2))
 
 
 def _switch_pairs(
@@ -270,7 +264,7 @@ def _switch_pairs(
         shape = (len(first), len(second))
         budget = PAIR_EVALUATIONS // (len(pairs) * shape[0] * shape[1])
         kept = spread_rows(len(table), max(budget, MIN_PAIR_ROWS))
-        rows, share = table[kept], weight[kept] / weight[kept].sum()
+        rows, row_weight = table[kept], weight[kept] / weight[kept].sum()
         eta = np.empty((*shape, len(rows)))
         for a, value in enumerate(first.values.tolist()):
             moved = switch(rows, j, value)
@@ -279,7 +273,7 @@ def _switch_pairs(
         eta -= np.tensordot(first.share, eta, 1)
         eta -= np.tensordot(second.share, eta, (0, 1))[:, None]
         square = np.einsum("a,b,abn->n", first.share, second.share, eta**2)
-        out[j, k] = out[k, j] = share @ np.sqrt(square)
+        out[j, k] = out[k, j] = row_weight @ np.sqrt(square)
     return out
 
 
@@ -292,25 +286,13 @@ def interactions(
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
-    """Average directed and symmetric interactions over at most `max_rows` rows.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import interactions
-    >>> found = interactions(est.model_, data.X)
-    >>> bool((found.strength == found.strength.T).all())
-    True
-    """
+    """Average directed and symmetric interactions over at most `max_rows` rows."""
     kept = spread_rows(len(table), max_rows)
-    share = check_weight(weight, len(table))[kept]
-    table, share = table[kept], share / share.sum()
+    weight = check_weight(weight, len(table))[kept]
+    table, weight = table[kept], weight / weight.sum()
     return Interactions(
-        directed=bending(model, table, share, swap),
-        strength=interaction_strength(model, table, share),
+        directed=bending(model, table, weight, swap),
+        strength=interaction_strength(model, table, weight),
         names=model.features.names,
         roles=find_roles(model),
         n_rows=len(table),

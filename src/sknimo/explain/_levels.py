@@ -5,6 +5,7 @@ Shapes: n rows, p features, l levels of all features together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import (
     check_weight,
+    exp_or_inf,
     find_roles,
     spread_rows,
 )
@@ -38,6 +40,8 @@ class LevelEffects:
     value : ndarray
         Code of the level, NaN for missing.
     baseline : ndarray of bool
+    family : Family
+    origin : Origin
     n_rows : ndarray
         Rows with this level; their weight where rows are weighted.
     coef : ndarray
@@ -46,8 +50,6 @@ class LevelEffects:
     average_effect, effect_sd : ndarray
         Mean and standard deviation of the same change over all rows, whatever level
         they have, everything else as in the row.
-    family : Family
-    origin : Origin
     """
 
     features: tuple[str, ...]
@@ -55,12 +57,12 @@ class LevelEffects:
     column: np.ndarray
     value: np.ndarray
     baseline: np.ndarray
+    family: Family
+    origin: Origin
     n_rows: np.ndarray
     coef: np.ndarray
     average_effect: np.ndarray
     effect_sd: np.ndarray
-    family: Family
-    origin: Origin
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -93,9 +95,8 @@ class LevelEffects:
         name = self.family.ratio_name
         if name is not None:
             label = name.replace(" ", "_")
-            with np.errstate(over="ignore"):
-                columns[label] = np.exp(self.coef)
-                columns[f"average_{label}"] = np.exp(self.average_effect)
+            columns[label] = exp_or_inf(self.coef)
+            columns[f"average_{label}"] = exp_or_inf(self.average_effect)
         return make_frame(columns, self.origin)
 
     def __repr__(self) -> str:
@@ -124,7 +125,7 @@ def restore_levels(
 ) -> LevelEffects:
     """Levels of a model with what was measured on rows, NaN where nothing was."""
     features = model.features
-    column, value, coef, baseline, labels = [], [], [], [], []
+    rows: list[tuple[int, float, str, bool, float]] = []
     contrasts = iter(features.coefficients(model.term_coef).tolist())
     for j, basis in enumerate(features.bases):
         own = features.levels(j)
@@ -132,19 +133,15 @@ def restore_levels(
             next(contrasts, None)  # the slope
         for code, label in enumerate(own or ()):
             at_baseline = code == int(basis.reference)
-            column.append(j)
-            value.append(float(code))
-            labels.append(str(label))
-            baseline.append(at_baseline)
-            coef.append(0.0 if at_baseline else next(contrasts))
+            coef = 0.0 if at_baseline else next(contrasts)
+            rows.append((j, float(code), str(label), at_baseline, coef))
         if features.admits_missing[j]:
-            column.append(j)
-            value.append(np.nan)
-            labels.append(MISSING_LABEL)
-            baseline.append(False)
-            coef.append(next(contrasts))
+            rows.append((j, np.nan, MISSING_LABEL, False, next(contrasts)))
+    column, value, labels, baseline, coefs = (
+        zip(*rows, strict=True) if rows else 5 * [()]
+    )
     if measured is None:
-        measured = np.full((3, len(column)), np.nan)
+        measured = np.full((3, len(rows)), np.nan)
     n_rows, average_effect, effect_sd = measured
     return LevelEffects(
         features=tuple(features.names[j] for j in column),
@@ -152,12 +149,12 @@ def restore_levels(
         column=np.array(column, dtype=int),
         value=np.array(value, dtype=float),
         baseline=np.array(baseline, dtype=bool),
-        n_rows=n_rows,
-        coef=np.array(coef, dtype=float),
-        average_effect=average_effect,
-        effect_sd=effect_sd,
         family=model.family,
         origin=Origin() if origin is None else origin,
+        n_rows=n_rows,
+        coef=np.array(coefs, dtype=float),
+        average_effect=average_effect,
+        effect_sd=effect_sd,
     )
 
 
@@ -172,19 +169,26 @@ def level_effects(
     """Average the contrast of every level over at most `max_rows` weighted rows."""
     found = count_levels(restore_levels(model, origin=origin), table, weight)
     kept = spread_rows(len(table), max_rows)
-    rows, share = table[kept], check_weight(weight, len(table))[kept]
-    share = share / share.sum()
-    relevant = find_roles(model).relevant
+    weight = check_weight(weight, len(table))[kept]
+    weight = weight / weight.sum()
     average, spread = np.zeros((2, len(found)))
-    eta = model.eta(rows) if len(found) else np.zeros(len(rows))
-    for j in np.unique(found.column[relevant[found.column]]).tolist():
-        before = eta_at(model, rows, j, float(model.features.reference[j]), eta)
-        for at in found.of(j):
-            if not found.baseline[at]:
-                contrast = eta_at(model, rows, j, found.value[at], eta) - before
-                average[at] = share @ contrast
-                spread[at] = np.sqrt(share @ (contrast - average[at]) ** 2)
+    for at, contrast in level_contrasts(model, table[kept], found):
+        average[at] = weight @ contrast
+        spread[at] = np.sqrt(weight @ (contrast - average[at]) ** 2)
     return replace(found, average_effect=average, effect_sd=spread)
+
+
+def level_contrasts(
+    model: FittedModel, table: np.ndarray, levels: LevelEffects
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Place among `levels` and change of eta in every row (n,), where there is any."""
+    relevant = find_roles(model).relevant
+    eta = model.eta(table) if len(levels) else np.zeros(len(table))
+    for j in np.unique(levels.column[relevant[levels.column]]).tolist():
+        before = eta_at(model, table, j, float(model.features.reference[j]), eta)
+        for at in levels.of(j).tolist():
+            if not levels.baseline[at]:
+                yield at, eta_at(model, table, j, levels.value[at], eta) - before
 
 
 def count_levels(

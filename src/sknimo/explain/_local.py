@@ -20,7 +20,7 @@ Shapes: M members, n rows, p features, q terms, r network inputs, c coefficients
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -166,6 +166,33 @@ def check_weight(weight: np.ndarray | None, n_rows: int) -> np.ndarray:
     """Row weights that sum to one, equal ones when none are given."""
     weight = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=float)
     return weight / weight.sum()
+
+
+def fill_offset(offset: np.ndarray | None, n_rows: int) -> np.ndarray:
+    """Offset of every row, zero when none is given, (n,)."""
+    return np.zeros(n_rows) if offset is None else offset
+
+
+def weighted_quantiles(
+    values: np.ndarray, weight: np.ndarray, probability: Sequence[float]
+) -> np.ndarray:
+    """Quantiles of the known values; integer weights equal repetition.
+
+    Examples
+    --------
+    >>> weighted_quantiles(np.array([3.0, np.nan, 1.0]), np.ones(3), [0.25, 0.5])
+    array([1., 2.])
+    """
+    known = ~np.isnan(values) & (weight > 0)
+    if not known.any():
+        return np.full(len(probability), np.nan)
+    order = np.argsort(values[known], kind="stable")
+    ranked, total = values[known][order], np.cumsum(weight[known][order])
+    goal = np.array(probability) * total[-1]
+    low = np.searchsorted(total, goal * (1 - 1e-12))
+    high = np.searchsorted(total, goal * (1 + 1e-12))
+    last = len(ranked) - 1
+    return (ranked[np.minimum(low, last)] + ranked[np.minimum(high, last)]) / 2
 
 
 def block_tensors(model: FittedModel, table: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -409,9 +436,15 @@ def response_effects(
     levels is no straight line. `eta` includes the offset.
     """
     out = mean_slope(family, eta)[:, None] * local_effect
-    shift = np.zeros(len(eta)) if offset is None else offset
+    offset = fill_offset(offset, len(eta))
     for found in switches:
-        after = mean_of(family, found.after + shift)
-        before = mean_of(family, found.before + shift)
+        after = mean_of(family, found.after + offset)
+        before = mean_of(family, found.before + offset)
         out[:, found.feature] = (after - before) / found.distance
     return out
+
+
+def exp_or_inf(values: np.ndarray) -> np.ndarray:
+    """Exponential; a ratio too large for a float is infinite, without a warning."""
+    with np.errstate(over="ignore"):
+        return np.exp(values)

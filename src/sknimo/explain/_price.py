@@ -28,23 +28,44 @@ from sknimo.explain._local import (
     local_term_coef,
     split_members,
     spread_rows,
+    sum_by_owner,
 )
+from sknimo.explain._nested import MemoryRows
 from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
-from sknimo.penalties import make_penalty
-from sknimo.solver import Coefficients, Rows, solve_coefficients
 
 # Training facts rank modifiers over this many rows and average effects over more. With
 # hundreds of levels the rows are fewer, so that contrasts do not outlast the training.
 RANKING_ROWS = 200
 MIN_RANKING_ROWS = 50
 CONTRAST_EVALUATIONS = 20_000
-# Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
-RIDGE = 1e-8
+
+
+class _Deviances:
+    """What three deviances explain."""
+
+    __slots__ = ()
+
+    null_deviance: float
+    glm_deviance: float
+    deviance: float
+
+    @property
+    def explained(self) -> float:
+        """Share of the null deviance that the model explains."""
+        return self._gone(self.deviance)
+
+    @property
+    def glm_explained(self) -> float:
+        """Share of the null deviance that the nested GLM explains."""
+        return self._gone(self.glm_deviance)
+
+    def _gone(self, deviance: float) -> float:
+        return 1 - deviance / self.null_deviance if self.null_deviance > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price:
+class Price(_Deviances):
     """Deviances with and without the network's corrections.
 
     Coefficients are solved again, all but unpenalised, on the rows given: pass the
@@ -82,16 +103,6 @@ class Price:
         return self.without - self.refit_deviance
 
     @property
-    def explained(self) -> float:
-        """Share of the null deviance that the model explains."""
-        return _share(self.deviance, self.null_deviance)
-
-    @property
-    def glm_explained(self) -> float:
-        """Share of the null deviance that the nested GLM explains."""
-        return _share(self.glm_deviance, self.null_deviance)
-
-    @property
     def share(self) -> np.ndarray:
         """Price as a share of what the network gains over the GLM, (p,)."""
         gain = self.glm_deviance - self.refit_deviance
@@ -127,7 +138,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingFacts:
+class TrainingFacts(_Deviances):
     """What explanations remember of the training rows; no row itself is kept.
 
     Attributes
@@ -148,56 +159,6 @@ class TrainingFacts:
     null_deviance: float
     glm_deviance: float
 
-    @property
-    def explained(self) -> float:
-        """Share of the null deviance that the model explains."""
-        return _share(self.deviance, self.null_deviance)
-
-    @property
-    def glm_explained(self) -> float:
-        """Share of the null deviance that the nested GLM explains."""
-        return _share(self.glm_deviance, self.null_deviance)
-
-
-def _share(deviance: float, null_deviance: float) -> float:
-    return 1 - deviance / null_deviance if null_deviance > 0 else 0.0
-
-
-class _Solver:
-    """Exact coefficients of a fixed design on one set of rows."""
-
-    def __init__(
-        self,
-        model: FittedModel,
-        y: np.ndarray,
-        weight: np.ndarray | None,
-        offset: np.ndarray | None,
-    ) -> None:
-        n_rows = len(y)
-        self.model = model
-        self.total = float(n_rows if weight is None else np.sum(weight))
-        self.share = torch.as_tensor(check_weight(weight, n_rows))
-        self.y = torch.as_tensor(np.array(y, dtype=np.float64))
-        shift = np.zeros(n_rows) if offset is None else np.array(offset, dtype=float)
-        self.offset = torch.as_tensor(shift)
-
-    def solve(self, design: Tensor) -> Tensor:
-        """Average linear predictor of K designs (K, n, q), each solved exactly."""
-        n_models = len(design)
-        weight = self.share.expand(n_models, -1)
-        rows = Rows(self.y, self.offset, weight, self.model.family)
-        owner = torch.as_tensor(self.model.features.term_feature)
-        strength = torch.full((n_models,), RIDGE, dtype=torch.float64)
-        p = self.model.features.n_features
-        penalty = make_penalty("ridge", strength, owner, p)
-        at: Coefficients = solve_coefficients(design, rows, penalty).coefficients
-        return rows.eta(design, at.coef, at.intercept).mean(0)
-
-    def deviance(self, eta: Tensor) -> float:
-        """Twice the weighted sum of half unit deviances."""
-        loss = self.model.family.loss(self.y, eta)
-        return 2 * self.total * float((self.share * loss).sum())
-
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
     """`phi * (1 + g)` of each member, zero outside its support, (M, n, q)."""
@@ -211,12 +172,6 @@ def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
     return torch.as_tensor(np.stack(designs))
 
 
-def _nested_design(model: FittedModel, table: np.ndarray) -> Tensor:
-    """Terms of every feature with a coefficient in some member, (1, n, q)."""
-    support = as_array((model.coef != 0).any(0))
-    return torch.as_tensor(model.features.terms(table) * support).unsqueeze(0)
-
-
 def price_of_nonlinearity(
     model: FittedModel,
     table: np.ndarray,
@@ -226,40 +181,27 @@ def price_of_nonlinearity(
     offset: np.ndarray | None = None,
     origin: Origin | None = None,
 ) -> Price:
-    """Price the correction of every feature.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import price_of_nonlinearity
-    >>> found = price_of_nonlinearity(est.model_, data.X, data.y)
-    >>> found.glm_deviance > found.refit_deviance
-    True
-    >>> found.names[found.price.argmax()]
-    'x0'
-    """
-    solver = _Solver(model, y, weight, offset)
+    """Price the correction of every feature."""
+    rows = MemoryRows(model, y, weight, offset)
     features = model.features
     phi = torch.as_tensor(features.terms(table))
     support = model.coef.cpu() != 0  # (M, q)
     designs = member_designs(model, table)
-    refit = solver.deviance(solver.solve(designs))
+    refit = rows.solved_deviance(designs)
     without = np.full(features.n_features, refit)
-    bent = (model.modulated.cpu() & _features_of(model, support)).any(0).numpy()
+    acts = sum_by_owner(support.numpy() * 1.0, features.term_feature, len(without)) > 0
+    bent = (as_array(model.modulated) & acts).any(0)
     for j in np.flatnonzero(bent):
         own = torch.as_tensor(features.term_feature == j)
         straight = (phi * own) * support.unsqueeze(1)
         design = torch.where(own, straight, designs)
-        without[j] = solver.deviance(solver.solve(design))
+        without[j] = rows.solved_deviance(design)
     eta = torch.as_tensor(model.eta(table, offset))
     return Price(
         names=features.names,
-        null_deviance=solver.deviance(solver.solve(torch.zeros_like(designs[:1]))),
-        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
-        deviance=solver.deviance(eta),
+        null_deviance=rows.solved_deviance(rows.null_design()),
+        glm_deviance=rows.solved_deviance(rows.nested_design(table)),
+        deviance=rows.deviance(eta),
         refit_deviance=refit,
         without=without,
         n_rows=len(table),
@@ -267,15 +209,7 @@ def price_of_nonlinearity(
     )
 
 
-def _features_of(model: FittedModel, terms: Tensor) -> Tensor:
-    """Whether any term of a feature is marked, (M, q) to (M, p)."""
-    out = torch.zeros(model.modulated.shape, dtype=torch.bool)
-    for column, feature in enumerate(model.features.term_feature):
-        out[:, feature] |= terms[:, column]
-    return out
-
-
-def _ranking_rows(model: FittedModel) -> int:
+def ranking_rows(model: FittedModel) -> int:
     """Rows over which who bends whom, and contrasts of levels, are averaged."""
     n_levels = max(len(restore_levels(model)), 1)
     few = max(MIN_RANKING_ROWS, CONTRAST_EVALUATIONS // n_levels)
@@ -295,34 +229,18 @@ def describe_training(
     `y` and `offset` are in the units of the family, not standardised. Effects and gauge
     are averaged over at most a thousand rows, who bends whom and the contrasts of more
     than two levels over at most two hundred of them, deviances over all.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import describe_training, summarise
-    >>> facts = describe_training(est.model_, data.X, data.y)
-    >>> facts.explained > facts.glm_explained
-    True
-    >>> page = str(summarise(est.model_, facts, title="A fit"))
-    >>> max(len(line) for line in page.splitlines()) <= 80
-    True
     """
-    solver = _Solver(model, y, weight, offset)
-    shift = None if offset is None else np.asarray(offset, dtype=float)
-    width = len(model.features.term_feature)
-    empty = torch.zeros(1, len(table), width, dtype=torch.float64)
+    rows = MemoryRows(model, y, weight, offset)
+    offset = None if offset is None else np.asarray(offset, dtype=float)
     facts = describe_sample(
         model,
         table,
         weight,
-        shift,
+        offset,
         n_samples=len(table) if n_samples is None else n_samples,
-        deviance=solver.deviance(torch.as_tensor(model.eta(table, shift))),
-        null_deviance=solver.deviance(solver.solve(empty)),
-        glm_deviance=solver.deviance(solver.solve(_nested_design(model, table))),
+        deviance=rows.deviance(torch.as_tensor(model.eta(table, offset))),
+        null_deviance=rows.solved_deviance(rows.null_design()),
+        glm_deviance=rows.solved_deviance(rows.nested_design(table)),
     )
     levels = count_levels(facts.effects.levels, table, weight)
     return replace(facts, effects=replace(facts.effects, levels=levels))
@@ -344,20 +262,20 @@ def describe_sample(
     Levels count no rows yet.
     """
     kept = spread_rows(len(table), MAX_ROWS)
-    share = check_weight(weight, len(table))[kept]
-    swap = fit_gauge(model, table[kept], share)
-    found = effects(
-        model,
-        table[kept],
-        weight=share,
-        offset=None if offset is None else offset[kept],
-        swap=swap,
-        max_rows=_ranking_rows(model),
-    )
+    table, weight = table[kept], check_weight(weight, len(table))[kept]
+    offset = None if offset is None else offset[kept]
+    swap = fit_gauge(model, table, weight)
     return TrainingFacts(
         n_samples=n_samples,
         swap=swap,
-        effects=found,
+        effects=effects(
+            model,
+            table,
+            weight=weight,
+            offset=offset,
+            swap=swap,
+            max_rows=ranking_rows(model),
+        ),
         deviance=deviance,
         null_deviance=null_deviance,
         glm_deviance=glm_deviance,

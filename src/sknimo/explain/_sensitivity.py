@@ -16,7 +16,7 @@ import numpy as np
 
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._kinds import eta_at
-from sknimo.explain._local import check_weight, local_slopes
+from sknimo.explain._local import check_weight, local_slopes, weighted_quantiles
 from sknimo.explain._text import cut, pad, show_number
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
@@ -102,19 +102,7 @@ def reference_sensitivity(
     weight: np.ndarray | None = None,
     origin: Origin | None = None,
 ) -> ReferenceSensitivity:
-    """Set the coefficients beside the effects at the mean, median and quartiles.
-
-    Examples
-    --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
-    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> from sknimo.explain import reference_sensitivity
-    >>> found = reference_sensitivity(est.model_, data.X)
-    >>> bool(abs(found.effects[:, 0] - est.coef_).max() < 1e-9)  # the mean itself
-    True
-    """
+    """Set the coefficients beside the effects at the mean, median and quartiles."""
     features = model.features
     points = find_points(features, table, check_weight(weight, len(table)))
     return ReferenceSensitivity(
@@ -129,34 +117,22 @@ def reference_sensitivity(
 
 
 def find_points(
-    features: FeatureMap, table: np.ndarray, share: np.ndarray
+    features: FeatureMap, table: np.ndarray, row_weight: np.ndarray
 ) -> np.ndarray:
     """The points of `POINTS`, rows of a table, (m, p)."""
     out = np.tile(features.reference, (len(POINTS), 1))
     for j, column in enumerate(table.T):
-        known = ~np.isnan(column) & (share > 0)
+        known = ~np.isnan(column) & (row_weight > 0)
         if not known.any():
             continue
-        values, place = np.unique(column[known], return_inverse=True)
-        weight = np.bincount(place, share[known])
+        values, which = np.unique(column[known], return_inverse=True)
+        weight = np.bincount(which, row_weight[known])
         if features.levels(j) is not None or len(values) <= 2:
             out[:, j] = values[weight.argmax()]
             continue
-        quantiles = _quantiles(values, weight, np.array([0.5, 0.25, 0.75]))
+        quantiles = weighted_quantiles(values, weight, [0.5, 0.25, 0.75])
         out[:, j] = [weight @ values / weight.sum(), *quantiles]
     return out
-
-
-def _quantiles(
-    values: np.ndarray, weight: np.ndarray, probability: np.ndarray
-) -> np.ndarray:
-    """Weighted quantiles of increasing values; integer weights equal repetition."""
-    total = np.cumsum(weight)
-    goal = probability * total[-1]
-    low = np.searchsorted(total, goal * (1 - 1e-12))
-    high = np.searchsorted(total, goal * (1 + 1e-12))
-    last = len(values) - 1
-    return (values[np.minimum(low, last)] + values[np.minimum(high, last)]) / 2
 
 
 def effects_at(model: FittedModel, points: np.ndarray) -> np.ndarray:

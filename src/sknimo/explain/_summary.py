@@ -15,10 +15,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from sknimo.explain._effects import Effects, exp_or_inf
+from sknimo.explain._effects import Effects
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
-from sknimo.explain._local import find_roles
+from sknimo.explain._local import exp_or_inf, find_roles
 from sknimo.explain._price import TrainingFacts
 from sknimo.explain._surfaces import effect_curve
 from sknimo.explain._text import (
@@ -289,7 +289,7 @@ def summarise(
         reference=_describe_reference(model, roles.relevant, reference),
         scaled_label="per sd" if label is None else label,
         base_value=model.base_value,
-        rows=tuple(_rows(model, known)),
+        rows=tuple(summary_rows(model, known)),
         curves=tuple(_curves(model, roles.acts)),
         idle=tuple(name for j, name in enumerate(names) if not roles.relevant[j]),
         modifiers=() if known is None else _modifiers(known),
@@ -297,7 +297,7 @@ def summarise(
     )
 
 
-def _rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryRow]:
+def summary_rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryRow]:
     """Features with a role, each followed by its levels."""
     features, roles = model.features, find_roles(model)
     kinds = feature_kinds(features)

@@ -9,7 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 
-from sknimo.explain import EffectCurve, Effects, Explanation
+from sknimo.explain import (
+    EffectCurve,
+    Effects,
+    Explanation,
+    check_option,
+)
 from sknimo.plots._style import (
     BLUE,
     DARK,
@@ -31,6 +36,16 @@ from sknimo.plots._style import (
     thin,
 )
 
+# How the model's own coefficients, and those beside them, are marked.
+SERIES: Sequence[dict[str, Any]] = (
+    {"marker": "o", "color": BLUE},
+    {"marker": "D", "mfc": "none", "mec": ORANGE, "mew": 1.6},
+    {"marker": "x", "color": GREEN, "mew": 1.8},
+    {"marker": "s", "mfc": "none", "mec": PINK, "mew": 1.6},
+)
+
+HOLLOW: dict[str, Any] = {"marker": "D", "mfc": "white", "mec": ORANGE, "mew": 1.6}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lines:
@@ -49,30 +64,21 @@ class _Lines:
 
 
 def _coefficient_lines(record: Effects) -> _Lines:
-    labels, feature, factor, coef, main = [], [], [], [], []
+    rows: list[tuple[str, int, float, float, bool]] = []
     levels = record.levels
     for j, name in enumerate(record.names):
-        if record.kinds[j] != "category":
-            labels.append(f"{name} (curve)" if record.kinds[j] == "curve" else name)
-            feature.append(j)
-            factor.append(record.scale[j])
-            coef.append(record.coef[j])
-            main.append(True)
+        category = record.kinds[j] == "category"
+        if not category:
+            label = f"{name} (curve)" if record.kinds[j] == "curve" else name
+            rows.append((label, j, record.scale[j], record.coef[j], True))
+        two_levels = category and not np.isnan(record.coef[j])
         for at in levels.of(j):
             if not levels.baseline[at]:
-                labels.append(f"{name}: {levels.levels[at]}")
-                feature.append(j)
-                factor.append(1.0)
-                coef.append(levels.coef[at])
-                two = record.kinds[j] == "category" and not np.isnan(record.coef[j])
-                main.append(two and not levels.missing[at])
-    return _Lines(
-        labels,
-        np.array(feature, dtype=int),
-        np.array(factor),
-        np.array(coef),
-        np.array(main, dtype=bool),
-    )
+                only_other = bool(two_levels and not levels.missing[at])
+                label = f"{name}: {levels.levels[at]}"
+                rows.append((label, j, 1.0, levels.coef[at], only_other))
+    labels, *columns = zip(*rows, strict=True)
+    return _Lines(list(labels), *map(np.array, columns))
 
 
 def _spread_features(record: Effects, lines: _Lines, values: Any) -> np.ndarray:
@@ -86,6 +92,14 @@ def _spread_features(record: Effects, lines: _Lines, values: Any) -> np.ndarray:
             f"coefficients of {len(record.names)} features."
         )
     return np.where(lines.main, other[lines.feature], np.nan)
+
+
+def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.ndarray:
+    """The largest lines: features by their largest, those of one feature together."""
+    kept = largest(size, most)
+    rank = np.zeros(feature.max(initial=0) + 1)
+    np.maximum.at(rank, feature[kept], size[kept])
+    return kept[np.lexsort((kept, feature[kept], -rank[feature[kept]]))]
 
 
 def plot_coefficients(
@@ -121,22 +135,12 @@ def plot_coefficients(
             for name, coef in others.items()
         }
     size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
-    kept = largest(size, max_features)
-    # Features by their largest coefficient, coefficients of one feature together.
-    rank = np.zeros(len(record.names))
-    np.maximum.at(rank, lines.feature[kept], size[kept])
-    shown = kept[np.lexsort((kept, lines.feature[kept], -rank[lines.feature[kept]]))]
+    shown = _largest_together(size, lines.feature, max_features)
     ax = make_axes(ax, 6.0, len(shown))
     places = np.arange(len(shown))
     ax.axvline(0, color=GREY, lw=0.8)
-    styles: Sequence[dict[str, Any]] = (
-        {"marker": "o", "color": BLUE},
-        {"marker": "D", "mfc": "none", "mec": ORANGE, "mew": 1.6},
-        {"marker": "x", "color": GREEN, "mew": 1.8},
-        {"marker": "s", "mfc": "none", "mec": PINK, "mew": 1.6},
-    )
     for at, (name, coef) in enumerate(series.items()):
-        style = styles[at % len(styles)]
+        style = SERIES[at % len(SERIES)]
         ax.plot(coef[shown], places, ls="none", ms=7 - at, label=name, **style)
     ax.hlines(places, 0, series["NIMO"][shown], color=BLUE, lw=1.2)
     name_rows(ax, [lines.labels[at] for at in shown])
@@ -184,23 +188,15 @@ def plot_levels(
     ax.axvline(0, color=GREY, lw=0.8)
     mean, spread = levels.average_effect[shown], levels.effect_sd[shown]
     ax.hlines(places, mean - spread, mean + spread, color=ORANGE, lw=1.2, alpha=0.7)
-    ax.plot(
-        mean,
-        places,
-        ls="none",
-        marker="D",
-        mfc="white",
-        mec=ORANGE,
-        mew=1.6,
-        ms=6,
-        label="average and sd",
-    )
+    ax.plot(mean, places, ls="none", ms=6, label="average and sd", **HOLLOW)
     coef = levels.coef[shown]
     ax.plot(coef, places, ls="none", marker="o", color=BLUE, label="at the reference")
     names = [
-        _level_label(levels.features[at], levels.levels[at], bool(levels.baseline[at]))
-        if feature is None
-        else _level_label("", levels.levels[at], bool(levels.baseline[at]))
+        _level_label(
+            levels.features[at] if feature is None else "",
+            levels.levels[at],
+            bool(levels.baseline[at]),
+        )
         for at in shown
     ]
     name_rows(ax, names, cut=False)
@@ -322,15 +318,10 @@ def plot_nonlinearity(
         paper's `mean |1 + g_j|`, which depends on how the network splits products.
     max_features : int, default=30
     """
-    if measure not in ("bend", "nonlinearity"):
-        raise ValueError(
-            f"measure must be one of 'bend', 'nonlinearity', got {measure!r}."
-        )
+    check_option("measure", measure, ("bend", "nonlinearity"))
     values = getattr(record, measure)
     base = 0.0 if measure == "bend" else 1.0
-    size = np.hypot(record.average_effect, record.effect_sd) * record.scale
-    size = np.nan_to_num(size)
-    shown = largest(np.where(record.roles.acts, size, 0.0), max_features)
+    shown = largest(np.where(record.roles.acts, record.size, 0.0), max_features)
     ax = make_axes(ax, 5.5, len(shown))
     places = np.arange(len(shown))
     ax.barh(places, values[shown] - base, left=base, color=BLUE, height=0.62)

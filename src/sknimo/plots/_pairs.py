@@ -10,7 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.patches import FancyArrowPatch
 
-from sknimo.explain import CorrectionCurve, Explanation, Interactions, PairSurface
+from sknimo.explain import (
+    CorrectionCurve,
+    Explanation,
+    Interactions,
+    PairSurface,
+    check_option,
+)
 from sknimo.plots._style import (
     AMBER,
     BLUE,
@@ -72,13 +78,11 @@ def plot_correction(
         "ms": 8 if levels is not None else 6,
     }
     labels = [label for label in record.coef_labels if label]
-    for place, label in enumerate(labels if several else [""]):
-        coef = record.all_coef[:, place] if several else record.local_coef
-        mark = MARKERS[place % len(MARKERS)] if few else None
+    for at, label in enumerate(labels if several else [""]):
+        coef = record.all_coef[:, at] if several else record.local_coef
+        mark = MARKERS[at % len(MARKERS)] if few else None
         name = legend_name(label) if several else "all else at the reference"
-        ax.plot(
-            record.grid, coef, color=colour_of(place), marker=mark, label=name, **line
-        )
+        ax.plot(record.grid, coef, color=colour_of(at), marker=mark, label=name, **line)
     if several:
         ax.axhline(0, color=GREY, lw=0.8)
     else:
@@ -207,8 +211,7 @@ def plot_interactions(
     max_features : int, default=30
         Features with the strongest interactions to show.
     """
-    if kind not in ("directed", "strength"):
-        raise ValueError(f"kind must be one of 'directed', 'strength', got {kind!r}.")
+    check_option("kind", kind, ("directed", "strength"))
     table = getattr(record, kind)
     size = np.maximum(table.max(axis=0), table.max(axis=1))
     size = np.where(size >= FAINT * size.max(initial=0.0), size, 0.0)

@@ -30,10 +30,10 @@ from sknimo.plots._style import (
     plain,
     ranks,
     scatter_shaded,
+    short,
     strip,
     swarm,
     thin,
-    value_label,
 )
 
 
@@ -102,7 +102,7 @@ def plot_waterfall(
     rest = [j for j in np.flatnonzero(values) if j not in order]
     steps = [float(values[j]) for j in order]
     labels = [
-        value_label(record.names[j], float(record.data[row, j]), record.levels[j])
+        f"{short(record.names[j])} = {short(record.value_text(row, j), 18)}"
         for j in order
     ]
     if rest:
@@ -204,15 +204,10 @@ def plot_agreement(
     order = largest(importance, max_features)
     rest = np.setdiff1d(np.flatnonzero(importance > 0), order)
     if len(rest):
-        ax.scatter(
-            other[np.ix_(rows, rest)].ravel(),
-            record.values[np.ix_(rows, rest)].ravel(),
-            s=8,
-            color=GREY,
-            label=f"{len(rest)} others",
-            **DOTS,
-        )
-    for place, j in enumerate(order.tolist()):
+        x, y = other[np.ix_(rows, rest)], record.values[np.ix_(rows, rest)]
+        label_rest = f"{len(rest)} others"
+        ax.scatter(x.ravel(), y.ravel(), s=8, color=GREY, label=label_rest, **DOTS)
+    for at, j in enumerate(order.tolist()):
         x, y = other[rows, j], record.values[rows, j]
         known = x.std() > 0 and y.std() > 0
         note = f" (r = {np.corrcoef(x, y)[0, 1]:.3f})" if known else ""
@@ -220,8 +215,8 @@ def plot_agreement(
             x,
             y,
             s=14,
-            color=CYCLE[place % len(CYCLE)],
-            marker=MARKERS[place % len(MARKERS)],
+            color=CYCLE[at % len(CYCLE)],
+            marker=MARKERS[at % len(MARKERS)],
             label=legend_name(record.names[j]) + note,
             **DOTS,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain import clean, show_value
+from sknimo.explain import clean, spread_rows
 
 try:
     import matplotlib.pyplot as plt
@@ -60,9 +60,7 @@ def largest(size: np.ndarray, count: int) -> np.ndarray:
 
 def thin(n_rows: int) -> np.ndarray:
     """Rows to draw, evenly spaced."""
-    if n_rows <= MAX_POINTS:
-        return np.arange(n_rows)
-    return np.linspace(0, n_rows - 1, MAX_POINTS).round().astype(int)
+    return spread_rows(n_rows, MAX_POINTS)
 
 
 def plain(text: object) -> str:
@@ -82,14 +80,14 @@ def legend_name(name: object) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def colour_of(place: int) -> str:
+def colour_of(index: int) -> str:
     """Colour of a level or series, grey beyond those that can be told apart."""
-    return CYCLE[place % len(CYCLE)] if place < MAX_COLOURS else GREY
+    return CYCLE[index % len(CYCLE)] if index < MAX_COLOURS else GREY
 
 
-def marker_of(place: int) -> str:
+def marker_of(index: int) -> str:
     """Marker that tells two series of one colour apart."""
-    return MARKERS[place // len(CYCLE) % len(MARKERS)]
+    return MARKERS[index // len(CYCLE) % len(MARKERS)]
 
 
 def name_rows(ax: Axes, names: list[str], cut: bool = True) -> None:
@@ -230,11 +228,6 @@ def scatter_shaded(
     bar.set_ticks(ticks, labels=[f"{value:.3g}" for value in at])
 
 
-def value_label(name: str, value: float, levels: Any) -> str:
-    """A feature with its value, as one short line."""
-    return f"{short(name)} = {short(show_value(value, levels), 18)}"
-
-
 def colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
     """A thin colour bar beside the axes."""
     bar = ax.figure.colorbar(mappable, ax=ax, pad=0.02, fraction=0.05, aspect=30)
@@ -246,8 +239,8 @@ def colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Ranks between 0 and 1; ties share theirs, a constant gets one half."""
-    levels, inverse = np.unique(values, return_inverse=True)
-    if len(levels) == 1:
+    distinct, inverse = np.unique(values, return_inverse=True)
+    if len(distinct) == 1:
         return np.full(len(values), 0.5)
     below = np.concatenate([[0], np.cumsum(np.bincount(inverse))[:-1]])
     return below[inverse] / max(below[-1], 1)

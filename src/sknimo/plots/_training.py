@@ -57,9 +57,9 @@ def plot_path(
     end = int(np.argmin(alphas))
     labelled = largest(np.abs(coef).max(axis=0), max_labels)
     ax.plot(alphas, np.delete(coef, labelled, axis=1), color=GREY, lw=0.7, alpha=0.6)
-    for place, j in enumerate(labelled):
-        color = CYCLE[place % len(CYCLE)]
-        dash = ("-", "--", ":")[place // len(CYCLE) % 3]
+    for at, j in enumerate(labelled):
+        color = CYCLE[at % len(CYCLE)]
+        dash = ("-", "--", ":")[at // len(CYCLE) % 3]
         ax.plot(alphas, coef[:, j], color=color, ls=dash, lw=1.8)
     ax.axhline(0, color=DARK, lw=0.6)
     chosen = float(alphas[record.index])
@@ -68,13 +68,13 @@ def plot_path(
     ax.set_xscale("log")
     ax.set_xlim(alphas.max(), alphas.min())
     heights = spread_labels(coef[end, labelled], ax.get_ylim(), 0.055)
-    for place, (j, height) in enumerate(zip(labelled, heights, strict=True)):
+    for at, (j, height) in enumerate(zip(labelled, heights, strict=True)):
         ax.annotate(
             short(names[j]),
             (alphas[end], coef[end, j]),
             xytext=(1.03, height),
             textcoords=("axes fraction", "data"),
-            color=CYCLE[place % len(CYCLE)],
+            color=CYCLE[at % len(CYCLE)],
             fontsize=9,
             va="center",
             arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.5},

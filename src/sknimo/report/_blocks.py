@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from sknimo.model import FittedModel
+from sknimo.explain import correction_curve, effect_curve
 from sknimo.report._cases import Case
-from sknimo.report._effects import Line, evaluate, show_value, spread_rows
 from sknimo.report._figures import (
-    MAX_POINTS,
-    curve_figure,
-    effect_figure,
+    Panel,
+    bar_cell,
+    curve_panel,
+    effect_panel,
     range_cell,
     range_limits,
-    shade_rows,
-    share_cell,
     step_cell,
     total_cell,
 )
+from sknimo.report._lines import Line
 from sknimo.report._story import Story
 from sknimo.report._text import (
     clean_text,
@@ -35,6 +32,8 @@ from sknimo.report._text import (
 MAX_EFFECTS = 6
 MAX_PAIRS = 8
 MAX_CURVES = 6
+# Values along which a curve is drawn.
+N_GRID = 41
 # Pairs below this share of the strongest are not worth a figure.
 FAINT_PAIR = 0.05
 # Features in the first table of coefficients; the others are folded.
@@ -62,7 +61,7 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CoefTable:
     """A part of the table of coefficients; `folded` is the text that unfolds it."""
 
     rows: tuple[TableRow, ...]
@@ -70,37 +69,16 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectPanel:
-    """The figure of one effect and what its shades stand for."""
-
-    name: str
-    figure: str
-    shade: str
-    shade_ends: str
-
-
-@dataclass(frozen=True, slots=True)
 class PairRow:
-    """Two features and what they do together."""
+    """Two features and how strongly they interact, as a number and as a bar."""
 
-    first: str
-    second: str
-    joint: str
+    names: tuple[str, str]
+    strength: str
     cell: str
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePanel:
-    """The coefficient of one feature along another."""
-
-    bent: str
-    modifier: str
-    figure: str
-    caption: str
-
-
-@dataclass(frozen=True, slots=True)
-class CaseStep:
+class StepRow:
     """A line of a waterfall."""
 
     name: str
@@ -117,53 +95,49 @@ class CaseBlock:
     label: str
     why: str
     outcome: str
-    steps: tuple[CaseStep, ...]
+    steps: tuple[StepRow, ...]
 
 
-def make_tables(story: Story) -> tuple[Table, ...]:
+def make_tables(story: Story) -> tuple[CoefTable, ...]:
     """The table of coefficients: strongest features at once, the others folded."""
-    findings = story.findings
-    limits = range_limits(findings.lines)
-    first = set(findings.order[:FIRST_FEATURES])
-    if len(findings.order) <= FIRST_FEATURES + 2:
-        first = set(findings.order)
-    shown: list[TableRow] = []
-    rest: list[TableRow] = []
-    for feature in findings.order:
-        rows = _table_rows(story, feature, limits)
-        (shown if feature in first else rest).extend(rows)
-    tables = [Table(tuple(shown))]
-    if rest:
-        count = len(findings.order) - len(first)
-        tables.append(Table(tuple(rest), f"{count} weaker features"))
+    limits = range_limits(story.lines)
+    order, n_first = story.order, FIRST_FEATURES
+    if len(order) <= FIRST_FEATURES + 2:
+        n_first = len(order)
+    tables = []
+    for features, folded in (
+        (order[:n_first], ""),
+        (order[n_first:], f"{len(order) - n_first} weaker features"),
+    ):
+        rows = [row for j in features for row in _table_rows(story, j, limits)]
+        if rows or not folded:
+            tables.append(CoefTable(tuple(rows), folded))
     return tuple(tables)
 
 
 def _table_rows(
     story: Story, feature: int, limits: tuple[float, float]
 ) -> list[TableRow]:
-    model = story.model
-    lines = [line for line in story.findings.lines if line.feature == feature]
-    modifiers = story.findings.modifiers(feature)
+    features = story.model.features
+    lines = story.lines_of(feature)
+    name, modifiers = story.name(feature), story.effects.modifiers_of(feature)
     bent_by = join_words(cut_text(story.name(k), MAX_NAME) for k in modifiers)
-    reference = show_value(model, feature, float(model.features.reference[feature]))
-    if len(lines) == 1 and lines[0].label == "":
-        note = f"at {reference}"
-        return [_table_row(model, lines[0], story.name(feature), note, bent_by, limits)]
-    where = "at" if model.features.levels(feature) is None else "against"
-    heading = TableRow(
-        story.name(feature), f"{where} {reference}", bent_by, heading=True
-    )
-    rows = [heading]
-    for line in lines:
-        name = clean_text(line.label) if line.label else "per unit"
-        row = _table_row(model, line, name, "", "", limits, level=True)
-        rows.append(row)
-    return rows
+    reference = story.reference_text(feature)
+    if len(lines) == 1 and lines[0].row.is_feature:
+        return [_table_row(lines[0], name, f"at {reference}", bent_by, limits)]
+    where = "at" if features.levels(feature) is None else "against"
+    heading = TableRow(name, f"{where} {reference}", bent_by, heading=True)
+    labels = [clean_text(line.row.level) or "per unit" for line in lines]
+    return [
+        heading,
+        *(
+            _table_row(line, label, "", "", limits, level=True)
+            for line, label in zip(lines, labels, strict=True)
+        ),
+    ]
 
 
 def _table_row(
-    model: FittedModel,
     line: Line,
     name: str,
     note: str,
@@ -171,19 +145,14 @@ def _table_row(
     limits: tuple[float, float],
     level: bool = False,
 ) -> TableRow:
-    scaled: float | None
-    if model.family.ratio_name is not None:
-        scaled = float(np.exp(min(line.coef, 700.0)))
-    else:
-        scaled = line.coef * line.scale if line.label == "" else None
     return TableRow(
         name=name,
         note=note,
         bent_by=bent_by,
         level=level,
-        coef=show_number(line.coef),
-        coef_value=repr(line.coef),
-        scaled=show_number(scaled),
+        coef=show_number(line.row.coef),
+        coef_value=repr(line.row.coef),
+        scaled=show_number(line.row.scaled),
         local_coef=show_range(*line.local_coef),
         average=show_number(line.average_effect),
         local_effect=show_range(*line.local_effect),
@@ -191,76 +160,76 @@ def _table_row(
     )
 
 
-def make_effect_panels(story: Story) -> tuple[EffectPanel, ...]:
-    model, findings = story.model, story.findings
-    rows = story.sample.take(spread_rows(len(story.sample), MAX_POINTS))
-    values = evaluate(model, rows.table, story.swap).contributions
+def make_effect_panels(story: Story) -> tuple[Panel, ...]:
     panels = []
-    acting = [j for j in findings.order if findings.roles.acts[j]]
+    acting = [j for j in story.order if story.effects.roles.acts[j]]
     for feature in acting[:MAX_EFFECTS]:
-        modifiers = findings.modifiers(feature)
-        shade = None
-        if modifiers:
-            shade = shade_rows(model, modifiers[0], rows.table[:, modifiers[0]])
-        panels.append(
-            EffectPanel(
-                name=story.name(feature),
-                figure=effect_figure(model, rows, values[:, feature], feature, shade),
-                shade="" if shade is None else story.name(shade.feature),
-                shade_ends="" if shade is None else shade.legend,
-            )
+        modifier = next(iter(story.effects.modifiers_of(feature)), None)
+        curve = effect_curve(
+            story.model, feature, n_grid=N_GRID, table=story.sample.table
         )
+        panels.append(effect_panel(curve, story.dots, feature, modifier))
     return tuple(panels)
 
 
+def _bent_pairs(story: Story, most: int) -> list[tuple[int, int]]:
+    """Pairs that interact, strongest first; of either the one that is bent more."""
+    directed = story.interactions.directed
+    pairs = [
+        (j, k) if directed[j, k] >= directed[k, j] else (k, j)
+        for j, k in story.interactions.strongest_pairs(most)
+    ]
+    # What is left of differences where nothing is bent is rounding.
+    return [(bent, modifier) for bent, modifier in pairs if directed[bent, modifier]]
+
+
 def make_pair_rows(story: Story) -> tuple[PairRow, ...]:
-    pairs = story.findings.pairs[:MAX_PAIRS]
-    largest = max((pair.joint for pair in pairs), default=0.0)
-    decimals = common_decimals([largest])
+    pairs = _bent_pairs(story, MAX_PAIRS)
+    strength = [float(story.interactions.strength[pair]) for pair in pairs]
+    decimals = common_decimals(strength)
     return tuple(
         PairRow(
-            story.name(pair.first),
-            story.name(pair.second),
-            show_fixed(pair.joint, decimals).removeprefix("+"),
-            share_cell(pair.joint / largest if largest > 0 else 0.0),
+            (story.name(min(pair)), story.name(max(pair))),
+            show_fixed(size, decimals).removeprefix("+"),
+            bar_cell(size / strength[0]),
         )
-        for pair in pairs
-        if pair.joint > 0
+        for pair, size in zip(pairs, strength, strict=True)
     )
 
 
-def make_curve_panels(story: Story) -> tuple[CurvePanel, ...]:
-    pairs = story.findings.pairs[:MAX_CURVES]
-    largest = max((pair.joint for pair in pairs), default=0.0)
+def make_curve_panels(story: Story) -> tuple[Panel, ...]:
+    model, features = story.model, story.model.features
+    coef = features.coefficients(model.term_coef)
+    strength = story.interactions.strength
     panels = []
-    for pair in pairs:
-        if pair.joint <= FAINT_PAIR * largest:
+    for bent, modifier in _bent_pairs(story, MAX_CURVES):
+        if strength[bent, modifier] <= FAINT_PAIR * strength.max():
             continue
-        drawn = curve_figure(story.model, story.sample, story.swap, pair)
-        panels.append(
-            CurvePanel(
-                story.name(pair.bent),
-                story.name(pair.modifier),
-                drawn.figure,
-                drawn.key,
-            )
+        curve = correction_curve(
+            model,
+            bent,
+            modifier,
+            swap=story.swap,
+            n_grid=N_GRID,
+            table=story.sample.table,
         )
+        panels.append(curve_panel(curve, coef[features.coef_feature == bent]))
     return tuple(panels)
 
 
 def make_case_block(story: Story, case: Case) -> CaseBlock:
     low, high = case.limits
-    base = case.base_value
+    base, offset = case.found.base_value, float(case.found.offset[0])
     decimals = common_decimals(step.amount for step in case.steps)
     steps = [
-        CaseStep("base value", "", show_number(base), total_cell(base, low, high), True)
+        StepRow("base value", "", show_number(base), total_cell(base, low, high), True)
     ]
-    if case.offset:
-        start = total_cell(base + case.offset, low, high)
-        amount = show_fixed(case.offset, decimals)
-        steps.append(CaseStep("offset", "", amount, start))
+    if offset:
+        start = total_cell(base + offset, low, high)
+        amount = show_fixed(offset, decimals)
+        steps.append(StepRow("offset", "", amount, start))
     steps += [
-        CaseStep(
+        StepRow(
             step.name,
             f"= {step.value}" if step.value else "",
             show_fixed(step.amount, decimals),
@@ -268,19 +237,17 @@ def make_case_block(story: Story, case: Case) -> CaseBlock:
         )
         for step in case.steps
     ]
-    end = total_cell(case.eta, low, high)
+    eta = float(case.found.eta[0])
+    end = total_cell(eta, low, high)
     name = story.model.family.eta_name
-    steps.append(CaseStep(name, "", show_number(case.eta), end, True))
+    steps.append(StepRow(name, "", show_number(eta), end, True))
     return CaseBlock(case.label, case.why, _outcome(story, case), tuple(steps))
 
 
 def _outcome(story: Story, case: Case) -> str:
-    classes = story.fit.classes
+    classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
-        return (
-            f"Predicted {show_number(case.prediction)}, observed "
-            f"{show_number(case.observed)}."
-        )
+        return f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."
     observed = classes[int(case.observed > 0.5)]
-    chance = show_percent(case.prediction)
+    chance = show_percent(mean)
     return f"Probability of {classes[1]} {chance}, observed {observed}."

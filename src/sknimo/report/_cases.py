@@ -11,14 +11,15 @@ from numbers import Integral
 
 import numpy as np
 
+from sknimo.explain import Explanation, explain
 from sknimo.families import Family
 from sknimo.model import FittedModel
-from sknimo.report._effects import evaluate, show_value
 from sknimo.report._inputs import Sample
-from sknimo.report._quality import means, row_deviance
+from sknimo.report._quality import row_deviance
+from sknimo.report._text import show_value
 
-# Typical rows by their place among the predictions, then rows that fit badly.
-PLACES = (
+# Typical rows by their rank among the predictions, then rows that fit badly.
+RANKS = (
     (0.5, "median prediction"),
     (0.0, "lowest prediction"),
     (1.0, "highest prediction"),
@@ -30,7 +31,7 @@ MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CaseStep:
     """What one feature (or the rest together) adds to a prediction.
 
     Attributes
@@ -60,28 +61,25 @@ class Case:
         Its position in the sample.
     label, why : str
         Its name, and why it was chosen.
-    values : ndarray of shape (p,)
-    offset, observed, eta, prediction, base_value : float
-    steps : tuple of Step
+    observed : float
+    found : Explanation
+        Of this row alone.
+    steps : tuple of CaseStep
         From base value and offset to eta, largest first.
     """
 
     row: int
     label: str
     why: str
-    values: np.ndarray
-    offset: float
     observed: float
-    eta: float
-    prediction: float
-    base_value: float
-    steps: tuple[Step, ...]
+    found: Explanation
+    steps: tuple[CaseStep, ...]
 
     @property
     def limits(self) -> tuple[float, float]:
         """Smallest and largest linear predictor along the way."""
-        edges = [self.base_value + self.offset, self.eta]
-        edges += [step.stop for step in self.steps]
+        start = self.found.base_value + float(self.found.offset[0])
+        edges = [start, float(self.found.eta[0]), *(step.stop for step in self.steps)]
         low, high = min(edges), max(edges)
         margin = 0.03 * (high - low) or 1.0
         return low - margin, high + margin
@@ -101,8 +99,8 @@ def choose_rows(
     wanted = min(N_CASES if rows is None else max(int(rows), 0), n_rows)
     ranked = np.argsort(eta, kind="stable")
     chosen: dict[int, str] = {}
-    for place, why in PLACES[:wanted]:
-        chosen.setdefault(int(ranked[round(place * (n_rows - 1))]), why)
+    for rank, why in RANKS[:wanted]:
+        chosen.setdefault(int(ranked[round(rank * (n_rows - 1))]), why)
     worst = np.argsort(-row_deviance(family, sample, eta), kind="stable")
     for row in worst:
         if len(chosen) >= wanted:
@@ -132,28 +130,17 @@ def explain_cases(
     if not chosen:
         return ()
     picked = sample.take(np.array([row for row, _ in chosen]))
-    parts = evaluate(model, picked.table, swap).contributions
-    eta = model.base_value + picked.shift + parts.sum(axis=1)
-    prediction = means(model.family, eta)
+    found = explain(model, picked.table, swap=swap, offset=picked.offset)
     return tuple(
         Case(
             row=row,
             label=_row_name(sample, row),
             why=why,
-            values=picked.table[place],
-            offset=float(picked.shift[place]),
-            observed=float(picked.y[place]),
-            eta=float(eta[place]),
-            prediction=float(prediction[place]),
-            base_value=model.base_value,
-            steps=_steps(
-                model,
-                picked.table[place],
-                parts[place],
-                model.base_value + float(picked.shift[place]),
-            ),
+            observed=float(sample.y[row]),
+            found=found[at],
+            steps=_steps(found[at]),
         )
-        for place, (row, why) in enumerate(chosen)
+        for at, (row, why) in enumerate(chosen)
     )
 
 
@@ -163,11 +150,10 @@ def _row_name(sample: Sample, row: int) -> str:
     return f"row {row}" if label in (None, str(row)) else f"row {row} ({label})"
 
 
-def _steps(
-    model: FittedModel, values: np.ndarray, parts: np.ndarray, start: float
-) -> tuple[Step, ...]:
+def _steps(found: Explanation) -> tuple[CaseStep, ...]:
     """Largest contributions first, the rest in one step."""
-    names = model.features.names
+    parts = found.values[0]
+    start = found.base_value + float(found.offset[0])
     order = [j for j in np.argsort(-np.abs(parts), kind="stable") if parts[j] != 0]
     shown, rest = order[:MAX_STEPS], order[MAX_STEPS:]
     if len(rest) == 1:
@@ -175,11 +161,11 @@ def _steps(
     steps = []
     for j in shown:
         amount = float(parts[j])
-        value = show_value(model, j, float(values[j]))
-        steps.append(Step(names[j], value, amount, start, start + amount))
+        value = show_value(float(found.data[0, j]), found.levels[j])
+        steps.append(CaseStep(found.names[j], value, amount, start, start + amount))
         start += amount
     if rest:
         amount = float(parts[rest].sum())
         name = f"{len(rest)} other features"
-        steps.append(Step(name, "", amount, start, start + amount))
+        steps.append(CaseStep(name, "", amount, start, start + amount))
     return tuple(steps)

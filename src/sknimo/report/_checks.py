@@ -7,32 +7,18 @@ Shapes: n rows, p features.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from sknimo.explain import find_roles
-from sknimo.report._inputs import Fit, Sample
+from sknimo.explain import find_roles, spread_rows
+from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._quality import Quality
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
 Status = Literal["ok", "note", "warn"]
-
-# Fewer rows than this per coefficient make any fit shaky.
-ROWS_PER_COEF = 10
-# Values this many standard deviations from the reference steer a fit alone.
-FAR = 8.0
-CLOSE_CORRELATION = 0.95
-# Beyond this many rows correlations are taken over an even selection.
-CORRELATION_ROWS = 5000
-# Linear predictors beyond this with hardly any deviance left mean separation.
-SEPARATION_ETA = 30.0
-CALIBRATION_GAP = 0.05
-# How much less may be explained on held-out rows before it is said, and warned of.
-SHORTFALL = 0.05
-OVERFIT = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +36,28 @@ class Check:
     text: str
 
 
+# Fewer rows than this per coefficient make any fit shaky.
+ROWS_PER_COEF = 10
+# Values this many standard deviations from the reference steer a fit alone.
+FAR = 8.0
+CLOSE_CORRELATION = 0.95
+# Beyond this many rows correlations are taken over an even selection.
+CORRELATION_ROWS = 5000
+# Linear predictors beyond this with hardly any deviance left mean separation.
+SEPARATION_ETA = 30.0
+CALIBRATION_GAP = 0.05
+# How much less may be explained on held-out rows before it is said, and warned of.
+SHORTFALL = 0.05
+OVERFIT = 0.15
+
+
+def _check(title: str, text: str, trouble: str = "", status: Status = "note") -> Check:
+    """A finding that is in order unless something is the trouble with it."""
+    return Check(status if trouble else "ok", title, f"{text}{trouble or '.'}")
+
+
 def run_checks(
-    fit: Fit,
+    card: ModelCard,
     sample: Sample,
     quality: Quality,
     held_out: Sample | None,
@@ -59,16 +65,16 @@ def run_checks(
 ) -> tuple[Check, ...]:
     """All checks, warnings first, then notes, then what is in order."""
     found = [
-        *_convergence(fit),
+        *_convergence(card),
         *_gain(quality, held_out_quality),
-        *_separation(fit, sample, quality),
-        *_rows(fit, sample),
+        *_separation(card, sample, quality),
+        *_rows(card, sample),
         *_weights(sample),
-        *_constant(fit, sample),
-        *_missing(fit, sample),
-        *_range(fit, sample, quality, held_out),
-        *_far_values(fit, sample),
-        *_correlation(fit, sample),
+        *_constant(card, sample),
+        *_missing(card, sample),
+        *_range(card, sample, quality, held_out),
+        *_far_values(card, sample),
+        *_correlation(card, sample),
         *_repeated(sample, held_out),
         *(
             _balance(sample, quality)
@@ -80,11 +86,11 @@ def run_checks(
     return tuple(sorted(found, key=lambda check: order[check.status]))
 
 
-def _convergence(fit: Fit) -> Iterator[Check]:
-    status = "" if fit.certificate is None else f"{fit.certificate.status} "
-    if fit.converged is None:
+def _convergence(card: ModelCard) -> Iterator[Check]:
+    status = "" if card.certificate is None else f"{card.certificate.status} "
+    if card.converged is None:
         yield Check("note", "Convergence", f"{status}Not recorded for this fit.")
-    elif fit.converged:
+    elif card.converged:
         yield Check("ok", "Convergence", f"{status}The training ended calmly.")
     else:
         yield Check(
@@ -126,16 +132,14 @@ def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
             f"The model explains {show_percent(trained)} on the training rows and "
             f"{show_percent(fresh)} on held-out ones"
         )
-        title = "Training against held-out"
-        if trained - fresh > SHORTFALL:
-            status: Status = "warn" if trained - fresh > OVERFIT else "note"
-            yield Check(status, title, f"{text}: expect the second on new rows.")
-        else:
-            yield Check("ok", title, f"{text}.")
+        short = trained - fresh > SHORTFALL
+        status: Status = "warn" if trained - fresh > OVERFIT else "note"
+        trouble = ": expect the second on new rows." * short
+        yield _check("Training against held-out", text, trouble, status)
 
 
-def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
-    if not fit.model.family.is_binary:
+def _separation(card: ModelCard, sample: Sample, quality: Quality) -> Iterator[Check]:
+    if card.model.family.name != "binomial":
         return
     gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
     if np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
@@ -149,30 +153,26 @@ def _separation(fit: Fit, sample: Sample, quality: Quality) -> Iterator[Check]:
         yield Check("ok", "Separation", "The classes overlap.")
 
 
-def _rows(fit: Fit, sample: Sample) -> Iterator[Check]:
-    n_rows = len(sample) if fit.facts is None else fit.facts.n_samples
-    acting = int((fit.model.term_coef != 0).sum())
+def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    n_rows = len(sample) if card.facts is None else card.facts.n_samples
+    acting = int((card.model.term_coef != 0).sum())
     count, what = n_rows, "rows"
-    if fit.model.family.is_binary:
+    if card.model.family.is_binary:
         share = float(np.mean(sample.y))
         count, what = round(min(share, 1 - share) * n_rows), "rows of the rarer class"
     per = count / max(acting, 1)
     text = f"{count:,} {what} for {show_count(acting, 'coefficient')} that are not zero"
-    if per < ROWS_PER_COEF:
-        yield Check(
-            "warn",
-            "Number of rows",
-            f"{text}: fewer than {ROWS_PER_COEF} each. Expect another sample to give "
-            "other numbers.",
-        )
-    else:
-        yield Check("ok", "Number of rows", f"{text}.")
+    trouble = (
+        f": fewer than {ROWS_PER_COEF} each. Expect another sample to give other "
+        "numbers."
+    ) * (per < ROWS_PER_COEF)
+    yield _check("Number of rows", text, trouble, "warn")
 
 
 def _weights(sample: Sample) -> Iterator[Check]:
     if sample.weight is None:
         return
-    size = 1 / float((sample.share**2).sum())
+    size = 1 / float((sample.row_weight**2).sum())
     status: Status = "note" if size < len(sample) / 2 else "ok"
     yield Check(
         status,
@@ -181,27 +181,34 @@ def _weights(sample: Sample) -> Iterator[Check]:
     )
 
 
-def _names(fit: Fit, which: np.ndarray) -> str:
-    names = fit.model.features.names
+def _names(card: ModelCard, which: np.ndarray) -> str:
+    names = card.model.features.names
     return join_words(names[j] for j in np.flatnonzero(which))
 
 
-def _constant(fit: Fit, sample: Sample) -> Iterator[Check]:
-    trained = fit.model.features.scale == 0
+def _worst(card: ModelCard, amount: np.ndarray, show: Callable[[Any], str]) -> str:
+    """Features with an amount (p,) above zero, largest first."""
+    names = card.model.features.names
+    order = [j for j in np.argsort(-amount, kind="stable") if amount[j] > 0]
+    return join_words(f"{names[j]} ({show(amount[j])})" for j in order)
+
+
+def _constant(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    trained = card.model.features.scale == 0
     here = np.array([_is_constant(column) for column in sample.table.T], dtype=bool)
     if trained.any():
         yield Check(
             "note",
             "Constant columns",
             f"Without spread in training, hence without any effect: "
-            f"{_names(fit, trained)}.",
+            f"{_names(card, trained)}.",
         )
     if (here & ~trained).any():
         yield Check(
             "note",
             "Columns constant here",
             f"Constant on the rows of this report, though not in training: "
-            f"{_names(fit, here & ~trained)}.",
+            f"{_names(card, here & ~trained)}.",
         )
     if not (trained | here).any():
         yield Check("ok", "Constant columns", "None.")
@@ -212,24 +219,21 @@ def _is_constant(column: np.ndarray) -> bool:
     return len(known) == 0 or float(np.ptp(known)) == 0
 
 
-def _missing(fit: Fit, sample: Sample) -> Iterator[Check]:
+def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
     share = np.isnan(sample.table).mean(axis=0)
     if not share.any():
         yield Check("ok", "Missing values", "None on the rows of this report.")
         return
-    names = fit.model.features.names
-    worst = [j for j in np.argsort(-share, kind="stable") if share[j] > 0]
-    text = join_words(f"{names[j]} ({show_percent(share[j])})" for j in worst)
     yield Check(
         "note",
         "Missing values",
-        f"{text}. A missing value stands at the reference and has a coefficient of "
-        "its own.",
+        f"{_worst(card, share, show_percent)}. A missing value stands at the "
+        "reference and has a coefficient of its own.",
     )
 
 
 def _range(
-    fit: Fit, sample: Sample, quality: Quality, held_out: Sample | None
+    card: ModelCard, sample: Sample, quality: Quality, held_out: Sample | None
 ) -> Iterator[Check]:
     """Rows outside the range of the training rows: the model extrapolates there."""
     title = "Extrapolation"
@@ -237,16 +241,13 @@ def _range(
         yield Check("ok", title, "The rows are the training rows: all within range.")
         return
     where, rows = ("held-out", held_out) if held_out is not None else ("", sample)
-    outside = fit.model.features.excess(rows.table) > 0
+    outside = card.model.features.excess(rows.table) > 0
     count = int(outside.any(axis=1).sum())
     if count == 0:
         text = "within the range of the training rows in every feature."
         yield Check("ok", title, f"All {len(rows):,} {where} rows lie {text}")
         return
-    names = fit.model.features.names
-    per = outside.sum(axis=0)
-    worst = [j for j in np.argsort(-per, kind="stable") if per[j] > 0]
-    text = join_words(f"{names[j]} ({per[j]:,})" for j in worst)
+    text = _worst(card, outside.sum(axis=0), "{:,}".format)
     share = count / len(rows)
     yield Check(
         "warn" if share > 0.1 else "note",
@@ -256,35 +257,35 @@ def _range(
     )
 
 
-def _far_values(fit: Fit, sample: Sample) -> Iterator[Check]:
-    features = fit.model.features
+def _far_values(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    features = card.model.features
     numeric = np.array([features.levels(j) is None for j in range(features.n_features)])
     scale = np.where(features.scale > 0, features.scale, np.inf)
     known = np.where(np.isnan(sample.table), features.reference, sample.table)
     distance = (np.abs(known - features.reference) / scale).max(axis=0, initial=0.0)
-    far = numeric & find_roles(fit.model).relevant & (distance > FAR)
+    far = numeric & find_roles(card.model).relevant & (distance > FAR)
     if far.any():
         worst = int(np.argmax(np.where(far, distance, 0.0)))
         yield Check(
             "note",
             "Far values",
             f"Single values more than {FAR:g} standard deviations from the reference "
-            f"in {_names(fit, far)}; the furthest is {distance[worst]:.0f} away. A few "
-            "rows may steer these effects: consider a logarithm.",
+            f"in {_names(card, far)}; the furthest is {distance[worst]:.0f} away. A "
+            "few rows may steer these effects: consider a logarithm.",
         )
     else:
         yield Check("ok", "Far values", f"None beyond {FAR:g} standard deviations.")
 
 
-def _correlation(fit: Fit, sample: Sample) -> Iterator[Check]:
+def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
     """Features that move together share their effects in a way nobody can check."""
-    features = fit.model.features
+    features = card.model.features
     wanted = [
         j
-        for j in np.flatnonzero(find_roles(fit.model).relevant).tolist()
+        for j in np.flatnonzero(find_roles(card.model).relevant).tolist()
         if features.levels(j) is None and not _is_constant(sample.table[:, j])
     ]
-    rows = np.unique(np.linspace(0, len(sample) - 1, CORRELATION_ROWS).astype(int))
+    rows = spread_rows(len(sample), CORRELATION_ROWS)
     table = sample.table[rows][:, wanted]
     table = np.where(np.isnan(table), features.reference[wanted], table)
     # In units of their own: squares of extreme units would overflow.
@@ -318,15 +319,20 @@ def _correlation(fit: Fit, sample: Sample) -> Iterator[Check]:
     )
 
 
+def _row_keys(sample: Sample) -> list[bytes]:
+    """What tells rows with their targets apart; missing equals missing."""
+    rows = np.column_stack([sample.table, sample.y])
+    rows = np.ascontiguousarray(np.where(np.isnan(rows), np.inf, rows) + 0.0)
+    return [row.tobytes() for row in rows]
+
+
 def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
-    keys = np.column_stack([sample.table, sample.y])
-    keys = np.ascontiguousarray(np.where(np.isnan(keys), np.inf, keys) + 0.0)
-    seen = {row.tobytes() for row in keys}
+    keys = _row_keys(sample)
+    seen = set(keys)
     repeated = len(keys) - len(seen)
     if held_out is not None:
-        other = np.column_stack([held_out.table, held_out.y])
-        other = np.ascontiguousarray(np.where(np.isnan(other), np.inf, other) + 0.0)
-        shared = sum(row.tobytes() in seen for row in other)
+        other = _row_keys(held_out)
+        shared = sum(key in seen for key in other)
         if shared:
             yield Check(
                 "warn" if shared > len(other) / 20 else "note",
@@ -350,19 +356,13 @@ def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
 
 def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
     """Whether predictions are right on average."""
-    share = sample.share
-    predicted, observed = float(share @ quality.predicted), float(share @ sample.y)
-    spread = float(np.sqrt(share @ (sample.y - observed) ** 2))
+    weight, y = sample.row_weight, sample.y
+    predicted, observed = float(weight @ quality.predicted), float(weight @ y)
+    spread = float(np.sqrt(weight @ (y - observed) ** 2))
     gap = abs(predicted - observed) / spread if spread > 0 else 0.0
     text = (
         f"Mean prediction {show_number(predicted)}, mean observation "
         f"{show_number(observed)}"
     )
-    if gap > CALIBRATION_GAP:
-        yield Check(
-            "note",
-            "Calibration",
-            f"{text}: apart by {gap:.2f} standard deviations of the target.",
-        )
-    else:
-        yield Check("ok", "Calibration", f"{text}.")
+    trouble = f": apart by {gap:.2f} standard deviations of the target."
+    yield _check("Calibration", text, trouble * (gap > CALIBRATION_GAP))

@@ -1,30 +1,20 @@
-"""What a report is made from: a fit and the rows it is shown on.
+"""What a report is made from: a fitted model and the rows it is shown on.
 
-Shapes: n rows, p features, q terms.
+Shapes: n rows, p features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from sknimo.explain import TrainingFacts
+from sknimo.explain import CertificateLike, TrainingFacts, check_weight, fill_offset
 from sknimo.model import FittedModel
 
 
-class Certificate(Protocol):
-    """What a report reads of a fit's certificate."""
-
-    @property
-    def kkt(self) -> float: ...  # noqa: D102
-    @property
-    def status(self) -> str: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class ModelCard:
     """A fitted model and what is known of how it was fitted.
 
     Attributes
@@ -40,7 +30,7 @@ class Fit:
         Names of those that are not at their default.
     classes : tuple of two str or None
         Labels of a classifier; the model predicts the second.
-    certificate : Certificate or None
+    certificate : CertificateLike or None
     converged : bool or None
     """
 
@@ -50,7 +40,7 @@ class Fit:
     settings: tuple[tuple[str, str], ...] = ()
     changed: tuple[str, ...] = ()
     classes: tuple[str, str] | None = None
-    certificate: Certificate | None = None
+    certificate: CertificateLike | None = None
     converged: bool | None = None
 
 
@@ -81,15 +71,14 @@ class Sample:
         return len(self.table)
 
     @property
-    def share(self) -> np.ndarray:
+    def row_weight(self) -> np.ndarray:
         """Row weights that sum to one, (n,)."""
-        weight = np.ones(len(self)) if self.weight is None else self.weight
-        return weight / weight.sum()
+        return check_weight(self.weight, len(self))
 
     @property
-    def shift(self) -> np.ndarray:
+    def row_offset(self) -> np.ndarray:
         """Offset of every row, zero when none was given, (n,)."""
-        return np.zeros(len(self)) if self.offset is None else self.offset
+        return fill_offset(self.offset, len(self))
 
     def take(self, rows: np.ndarray) -> Sample:
         """Some of the rows."""

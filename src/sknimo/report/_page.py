@@ -12,12 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
+from sknimo.explain import mean_of
 from sknimo.report._blocks import (
     CaseBlock,
-    CurvePanel,
-    EffectPanel,
+    CoefTable,
     PairRow,
-    Table,
     make_case_block,
     make_curve_panels,
     make_effect_panels,
@@ -25,11 +24,11 @@ from sknimo.report._blocks import (
     make_tables,
 )
 from sknimo.report._checks import Check
-from sknimo.report._effects import Line, show_value
-from sknimo.report._figures import fit_figure
-from sknimo.report._inputs import Fit, Sample
-from sknimo.report._quality import Measure, Quality, means
-from sknimo.report._story import Story
+from sknimo.report._figures import Panel, fit_figure
+from sknimo.report._inputs import ModelCard, Sample
+from sknimo.report._lines import Line
+from sknimo.report._quality import Measure, Quality
+from sknimo.report._story import MAX_POINTS, Story
 from sknimo.report._text import (
     clean_text,
     common_decimals,
@@ -49,20 +48,6 @@ MAX_SETTING = 120
 STEADY = 0.1
 
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
-REFERENCE_NOTE = (
-    "The point at which the coefficients hold: by default the training mean of a "
-    "number and the most frequent level of a category. With many features no row may "
-    "lie near it; read the average effect beside the coefficient, and say which one "
-    "you mean."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """What one feature does, in words."""
-
-    name: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +78,27 @@ class Page:
     """Everything that the template shows."""
 
     title: str
-    kind: str
-    family: str
-    link: str
+    kicker: str
     lead: str
     version: str
     sections: tuple[tuple[str, str], ...]
     figures: tuple[tuple[str, str, str], ...]
     alerts: tuple[Check, ...]
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[tuple[str, str], ...]
     qualities: tuple[QualityBlock, ...]
     n_local: str
-    range_unit: str
     scaled_label: str
     eta_name: str
-    tables: tuple[Table, ...]
+    tables: tuple[CoefTable, ...]
     base_value: str
     base_note: str
     modifiers_only: str
     idle: str
-    effects: tuple[EffectPanel, ...]
+    effects: tuple[Panel, ...]
     pairs: tuple[PairRow, ...]
-    curves: tuple[CurvePanel, ...]
+    curves: tuple[Panel, ...]
     cases: tuple[CaseBlock, ...]
     checks: tuple[Check, ...]
-    formula: str
-    reference_note: str
     code: str
     versions: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
@@ -128,21 +108,19 @@ class Page:
 
 def make_page(story: Story, title: str | None) -> Page:
     """Turn the numbers of a report into text and drawings."""
-    model, fit = story.model, story.fit
+    model, card = story.model, story.card
     effects = make_effect_panels(story)
     cases = tuple(make_case_block(story, case) for case in story.cases)
     names = [story.name(j) for j in range(model.features.n_features)]
-    labels = story.findings.roles.labels
+    labels = story.effects.roles.labels
     silent = [
         name for name, role in zip(names, labels, strict=True) if role == "modifier"
     ]
     idle = [name for name, role in zip(names, labels, strict=True) if role == "neither"]
-    known = f", a mean of {_mean_text(fit, story.model.base_value)}"
+    known = f", a mean of {_mean_text(card, story.model.base_value)}"
     return Page(
         title=clean_text(title or f"What predicts {story.sample.target}"),
-        kind=fit.kind,
-        family=model.family.name,
-        link=model.family.link,
+        kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
         lead=_lead(story),
         version=VERSION,
         sections=_sections(bool(effects), bool(cases)),
@@ -150,9 +128,7 @@ def make_page(story: Story, title: str | None) -> Page:
         alerts=tuple(check for check in story.checks if check.status == "warn"),
         sentences=_sentences(story),
         qualities=_quality_blocks(story),
-        n_local=f"{story.findings.n_rows:,}",
-        range_unit="on one scale: numbers per standard deviation, levels against their "
-        "baseline",
+        n_local=f"{story.effects.n_rows:,}",
         scaled_label=model.family.ratio_name or "per sd",
         eta_name=model.family.eta_name,
         tables=make_tables(story),
@@ -168,14 +144,11 @@ def make_page(story: Story, title: str | None) -> Page:
         curves=make_curve_panels(story),
         cases=cases,
         checks=story.checks,
-        formula=f"{model.family.eta_name} = base value + Σ coefficient × "
-        "(distance from the reference) × (1 + g(all other features))",
-        reference_note=REFERENCE_NOTE,
         code=_code(story),
         versions=_versions(),
         facts=_facts(story),
         settings=tuple(
-            (name, cut_text(value, MAX_SETTING)) for name, value in fit.settings
+            (name, cut_text(value, MAX_SETTING)) for name, value in card.settings
         ),
         privacy=_privacy(story),
     )
@@ -232,11 +205,11 @@ def _rows_phrase(quality: Quality) -> str:
 
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     """The numbers at the top: label, value, note."""
-    judged, findings = story.judged, story.findings
+    judged, effects = story.judged, story.effects
     first, second = judged.measures[:2]
     where = ROWS_NAMES[judged.rows]
-    bent = sum(bool(findings.modifiers(j)) for j in findings.order)
-    acting, p = int(findings.roles.acts.sum()), story.model.features.n_features
+    bent = sum(bool(effects.modifiers_of(j)) for j in story.order)
+    acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
     return (
@@ -272,11 +245,8 @@ def _measure(measure: Measure, which: str) -> str:
 
 def _quality_blocks(story: Story) -> tuple[QualityBlock, ...]:
     """Held-out rows first, where there are any."""
-    blocks = []
-    if story.held_out_quality is not None:
-        blocks.append(_quality_block(story, story.held_out_quality))
-    blocks.append(_quality_block(story, story.quality))
-    return tuple(blocks)
+    found = (story.held_out_quality, story.quality)
+    return tuple(_quality_block(story, one) for one in found if one is not None)
 
 
 def _quality_block(story: Story, quality: Quality) -> QualityBlock:
@@ -294,10 +264,10 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         "they overlap the figures flatter the model; the nested GLM was solved on "
         "these very rows, which flatters it.",
     }[quality.rows]
-    family = story.model.family
+    by_row = story.model.family.least_squares
     caption = (
-        "Every dot a row (at most 240, evenly chosen)."
-        if family.least_squares
+        f"Every dot a row (at most {MAX_POINTS}, evenly chosen)."
+        if by_row
         else "Every dot a tenth of the rows, by size of prediction."
     )
     return QualityBlock(
@@ -314,26 +284,28 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
             )
             for measure in quality.measures
         ),
-        figure=fit_figure(quality, _target_short(story), family),
+        figure=fit_figure(quality, _target_short(story), by_row),
         caption=f"{caption} On the diagonal predictions are exactly right.",
     )
 
 
 def _target_short(story: Story) -> str:
-    classes = story.fit.classes
+    classes = story.card.classes
     what = story.sample.target if classes is None else f"share of {classes[1]}"
     return cut_text(what, 24)
 
 
-def _sentences(story: Story) -> tuple[Sentence, ...]:
-    """The strongest features in words, one sentence each."""
+def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
+    """The strongest features, each with a sentence."""
     out = []
-    for feature in story.findings.order[:MAX_SENTENCES]:
-        lines = [line for line in story.findings.lines if line.feature == feature]
-        line = max(lines, key=lambda line: abs(line.average_effect * line.scale))
-        acts = story.findings.roles.acts[feature]
+    for feature in story.order[:MAX_SENTENCES]:
+        line = max(
+            story.lines_of(feature),
+            key=lambda line: abs(line.average_effect * line.unit),
+        )
+        acts = story.effects.roles.acts[feature]
         text = _sentence(story, line) if acts else _modifier_sentence(story, feature)
-        out.append(Sentence(story.name(feature), text))
+        out.append((story.name(feature), text))
     return tuple(out)
 
 
@@ -345,13 +317,13 @@ def _sentence(story: Story, line: Line) -> str:
     low, high = line.local_effect
     text = (
         f": {_comparison(story, line)} goes with "
-        f"{show_number(line.coef, 3, signed=True)}{where} at the reference"
+        f"{show_number(line.row.coef, 3, signed=True)}{where} at the reference"
     )
     if high - low <= STEADY * abs(line.average_effect):
         return f"{text}, and much the same everywhere."
     ends = show_range(low, high, signed=True)
     text = f"{text}; from {ends} over 90 % of the rows"
-    modifiers = story.findings.modifiers(line.feature)
+    modifiers = story.effects.modifiers_of(line.feature)
     if not modifiers:
         return f"{text}."
     return f"{text}, depending on {join_words(story.name(k) for k in modifiers)}."
@@ -359,43 +331,42 @@ def _sentence(story: Story, line: Line) -> str:
 
 def _modifier_sentence(story: Story, feature: int) -> str:
     """What a feature without a coefficient does: it bends others."""
-    moved = story.findings.bending[:, feature]
+    moved = story.effects.directed[:, feature]
     strongest = [j for j in np.argsort(-moved, kind="stable").tolist() if moved[j] > 0]
     names = join_words(story.name(j) for j in strongest[:3])
     return f": no effect at the reference, but it bends that of {names}."
 
 
 def _comparison(story: Story, line: Line) -> str:
-    model, j = story.model, line.feature
-    if line.label:
-        baseline = show_value(model, j, float(model.features.reference[j]))
-        return f"{clean_text(line.label)} instead of {baseline}"
-    column = story.sample.table[:, j]
+    if not line.row.is_feature:
+        baseline = story.reference_text(line.feature)
+        return f"{clean_text(line.row.level)} instead of {baseline}"
+    column = story.sample.table[:, line.feature]
     values = np.unique(column[~np.isnan(column)])
-    if line.contrast and len(values) == 2 and values[1] - values[0] == 1:
+    if len(values) == 2 and values[1] - values[0] == 1:
         low, high = (show_number(float(value)) for value in values)
         return f"{high} instead of {low}"
     return "one unit more"
 
 
-def _mean_text(fit: Fit, eta: float) -> str:
-    mean = float(means(fit.model.family, np.array([eta]))[0])
-    return show_percent(mean) if fit.classes is not None else show_number(mean)
+def _mean_text(card: ModelCard, eta: float) -> str:
+    mean = float(mean_of(card.model.family, np.array([eta]))[0])
+    return show_percent(mean) if card.classes is not None else show_number(mean)
 
 
 def _code(story: Story) -> str:
-    fit = story.fit
-    values = dict(fit.settings)
-    changed = [f"{name}={cut_text(values[name], MAX_SETTING)}" for name in fit.changed]
-    call = f"{fit.kind}({', '.join(changed)})"
+    card = story.card
+    values = dict(card.settings)
+    changed = [f"{name}={cut_text(values[name], MAX_SETTING)}" for name in card.changed]
+    call = f"{card.kind}({', '.join(changed)})"
     if len(call) > 68:
         inner = "".join(f"    {part},\n" for part in changed)
-        call = f"{fit.kind}(\n{inner})"
+        call = f"{card.kind}(\n{inner})"
     extra = ", sample_weight=weight" * (story.sample.weight is not None)
     extra += ", offset=offset" * (story.sample.offset is not None)
     held_out = ", X_test=X_test, y_test=y_test" * (story.held_out is not None)
     return (
-        f"from sknimo import {fit.kind}\n\n"
+        f"from sknimo import {card.kind}\n\n"
         f"est = {call}\n"
         f"est.fit(X, y{extra})\n"
         f'est.report("report.html", X, y{extra}{held_out})'
@@ -413,19 +384,19 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def _facts(story: Story) -> tuple[tuple[str, str], ...]:
-    fit, model = story.fit, story.model
+    card, model = story.card, story.model
     facts = [
         ("Family and link", f"{model.family.name}, {model.family.link}"),
         ("Members averaged", f"{model.n_members:,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
         ("Hidden units", " and ".join(str(width) for width in model.spec.hidden)),
     ]
-    if fit.facts is not None:
-        facts.append(("Training rows", f"{fit.facts.n_samples:,}"))
-    if fit.converged is not None:
-        facts.append(("Converged", "yes" if fit.converged else "no"))
-    if fit.certificate is not None:
-        facts.append(("Optimality residual", f"{fit.certificate.kkt:.0e}"))
+    if card.facts is not None:
+        facts.append(("Training rows", f"{card.facts.n_samples:,}"))
+    if card.converged is not None:
+        facts.append(("Converged", "yes" if card.converged else "no"))
+    if card.certificate is not None:
+        facts.append(("Optimality residual", f"{card.certificate.kkt:.0e}"))
     facts.append(("Fingerprint of the rows", fingerprint(story.sample)))
     if story.held_out is not None:
         facts.append(("... of the held-out rows", fingerprint(story.held_out)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sknimo.files import replace_file
-from sknimo.report._inputs import Fit, Sample
+from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._page import make_page
 from sknimo.report._story import tell
 from sknimo.report._whatif import page_data
@@ -58,18 +58,18 @@ class Report:
 
 
 def render_report(
-    fit: Fit,
+    card: ModelCard,
     sample: Sample,
     *,
     held_out: Sample | None = None,
     rows: int | Sequence[int] | None = None,
     title: str | None = None,
 ) -> Report:
-    """Report on a fit.
+    """Report on a fitted model.
 
     Parameters
     ----------
-    fit : Fit
+    card : ModelCard
     sample : Sample
         Rows that effects, figures and checks refer to; best the training rows.
     held_out : Sample, optional
@@ -82,7 +82,7 @@ def render_report(
     -------
     Report
     """
-    story = tell(fit, sample, held_out, rows)
+    story = tell(card, sample, held_out, rows)
     page = make_page(story, title)
     data = page_data(story)
     style, script = _asset("report.css"), _asset("model.js") + _asset("page.js")
@@ -94,21 +94,6 @@ def render_report(
         data=embed_json(data),
     )
     return Report(html)
-
-
-def write_report(
-    path: str | os.PathLike[str],
-    fit: Fit,
-    sample: Sample,
-    *,
-    held_out: Sample | None = None,
-    rows: int | Sequence[int] | None = None,
-    title: str | None = None,
-) -> Report:
-    """Report on a fit and write the report to a file; see `render_report`."""
-    report = render_report(fit, sample, held_out=held_out, rows=rows, title=title)
-    report.save(path)
-    return report
 
 
 def embed_json(data: Any) -> str:

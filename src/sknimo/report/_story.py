@@ -1,6 +1,6 @@
-"""All numbers of a report, before they become text.
+"""All numbers of a report, before they become text: the records of `explain`.
 
-Shapes: n rows, q terms.
+Shapes: p features, q terms.
 """
 
 from __future__ import annotations
@@ -10,14 +10,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sknimo.explain import fit_gauge
+from sknimo.explain import (
+    MAX_ROWS,
+    Effects,
+    Explanation,
+    Interactions,
+    coefficient_ranges,
+    effects,
+    explain,
+    fit_gauge,
+    interactions,
+    nested_glm,
+    ranking_rows,
+    spread_rows,
+)
 from sknimo.model import FittedModel
 from sknimo.report._cases import Case, explain_cases
 from sknimo.report._checks import Check, run_checks
-from sknimo.report._effects import Findings, find_effects
-from sknimo.report._inputs import Fit, Sample
-from sknimo.report._quality import Quality, judge, nested_glm
-from sknimo.report._text import clean_text
+from sknimo.report._inputs import ModelCard, Sample
+from sknimo.report._lines import Line, make_lines
+from sknimo.report._quality import Quality, judge
+from sknimo.report._text import clean_text, show_value
+
+# Rows that are drawn as dots.
+MAX_POINTS = 240
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +42,7 @@ class Story:
 
     Attributes
     ----------
-    fit : Fit
+    card : ModelCard
     sample : Sample
     held_out : Sample or None
     quality : Quality
@@ -34,25 +50,34 @@ class Story:
     held_out_quality : Quality or None
     swap : ndarray of shape (q, q)
         Gauge of the contributions.
-    findings : Findings
+    effects : Effects
+        Those of the summary where the rows are the training rows.
+    interactions : Interactions
+    lines : tuple of Line
+        In the order of the columns.
+    dots : Explanation
+        Of the rows that are drawn.
     cases : tuple of Case
     checks : tuple of Check
     """
 
-    fit: Fit
+    card: ModelCard
     sample: Sample
     held_out: Sample | None
     quality: Quality
     held_out_quality: Quality | None
     swap: np.ndarray
-    findings: Findings
+    effects: Effects
+    interactions: Interactions
+    lines: tuple[Line, ...]
+    dots: Explanation
     cases: tuple[Case, ...]
     checks: tuple[Check, ...]
 
     @property
     def model(self) -> FittedModel:
         """The fitted model."""
-        return self.fit.model
+        return self.card.model
 
     @property
     def judged(self) -> Quality:
@@ -60,50 +85,85 @@ class Story:
         held_out = self.held_out_quality
         return self.quality if held_out is None else held_out
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Features with a role, largest effects first."""
+        ranked = np.argsort(-self.effects.size, kind="stable").tolist()
+        return tuple(j for j in ranked if self.effects.roles.relevant[j])
+
     def name(self, feature: int) -> str:
         """Name of a feature."""
         return self.model.features.names[feature]
 
+    def reference_text(self, feature: int) -> str:
+        """Reference of a feature, a level by its name."""
+        features = self.model.features
+        value = float(features.reference[feature])
+        return show_value(value, features.levels(feature))
+
+    def lines_of(self, feature: int) -> list[Line]:
+        """The coefficients of a feature."""
+        return [line for line in self.lines if line.feature == feature]
+
 
 def tell(
-    fit: Fit,
+    card: ModelCard,
     sample: Sample,
     held_out: Sample | None = None,
     rows: int | Sequence[int] | None = None,
 ) -> Story:
     """Compute all numbers of a report."""
-    fit, sample = _clean_fit(fit), _clean_sample(sample)
-    model = fit.model
-    if fit.facts is None:
-        swap = fit_gauge(model, sample.table, sample.weight)
+    card, sample = _clean_card(card), _clean_sample(sample)
+    model, facts = card.model, card.facts
+    weight = sample.weight
+    swap = fit_gauge(model, sample.table, weight) if facts is None else facts.swap
+    glm = nested_glm(model, sample.table, sample.y, weight=weight, offset=sample.offset)
+    quality = judge(card, sample, glm)
+    other = None if held_out is None else judge(card, held_out, glm, held_out=True)
+    # As many rows as a fit sums up of its training.
+    some, few = sample.take(spread_rows(len(sample), MAX_ROWS)), ranking_rows(model)
+    table, weight = some.table, some.weight
+    pairs = interactions(model, table, weight=weight, swap=swap, max_rows=few)
+    if facts is not None and quality.rows == "training":
+        found = facts.effects
     else:
-        swap = fit.facts.swap
-    glm = nested_glm(model, sample)
-    quality = judge(fit, sample, glm)
-    other = None if held_out is None else judge(fit, held_out, glm, held_out=True)
+        found = effects(
+            model,
+            table,
+            weight=weight,
+            offset=some.offset,
+            swap=swap,
+            directed=pairs.directed,
+            max_rows=few,
+        )
+    ranges = coefficient_ranges(model, table, weight=weight, swap=swap, max_rows=few)
+    dots = sample.table[spread_rows(len(sample), MAX_POINTS)]
     return Story(
-        fit=fit,
+        card=card,
         sample=sample,
         held_out=held_out,
         quality=quality,
         held_out_quality=other,
         swap=swap,
-        findings=find_effects(model, sample, swap),
+        effects=found,
+        interactions=pairs,
+        lines=tuple(make_lines(model, found, ranges)),
+        dots=explain(model, dots, swap=swap),
         cases=explain_cases(model, sample, quality.eta, swap, rows),
-        checks=run_checks(fit, sample, quality, held_out, other),
+        checks=run_checks(card, sample, quality, held_out, other),
     )
 
 
-def _clean_fit(fit: Fit) -> Fit:
-    """The same fit with names that can be shown; features are known by position."""
-    features = fit.model.features
+def _clean_card(card: ModelCard) -> ModelCard:
+    """The same model with names that can be shown; features are known by position."""
+    features = card.model.features
     names = tuple(clean_text(name) for name in features.names)
-    classes = fit.classes
+    classes = card.classes
     return replace(
-        fit,
-        model=replace(fit.model, features=replace(features, names=names)),
-        kind=clean_text(fit.kind),
-        settings=tuple((name, clean_text(value)) for name, value in fit.settings),
+        card,
+        model=replace(card.model, features=replace(features, names=names)),
+        kind=clean_text(card.kind),
+        settings=tuple((name, clean_text(value)) for name, value in card.settings),
         classes=None
         if classes is None
         else (clean_text(classes[0]), clean_text(classes[1])),

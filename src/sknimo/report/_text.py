@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from sknimo.features import MISSING_LABEL, Label
 
 MINUS = "\N{MINUS SIGN}"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -43,6 +45,13 @@ def show_number(value: float | None, digits: int = 4, signed: bool = False) -> s
         text = f"{mantissa}e{int(exponent)}".replace("-", MINUS)
     sign = MINUS if rounded < 0 else "+" if signed else ""
     return sign + text
+
+
+def show_value(value: float, levels: Sequence[Label] | None) -> str:
+    """A value of a feature as its reader knows it: a level by its name."""
+    if math.isnan(value):
+        return MISSING_LABEL
+    return show_number(value) if levels is None else clean_text(levels[int(value)])
 
 
 def show_fixed(value: float, decimals: int) -> str:
@@ -86,18 +95,17 @@ def common_decimals(values: Iterable[float], digits: int = 3) -> int:
     return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 12)
 
 
-def show_percent(share: float | None, decimals: int = 1) -> str:
+def show_percent(share: float | None) -> str:
     """A share in percent, with a thin space before the sign."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
-    text = f"{100 * share:.{decimals}f}".replace("-", MINUS)
+    text = f"{100 * share:.1f}".replace("-", MINUS)
     return f"{text}\N{NARROW NO-BREAK SPACE}%"
 
 
-def show_count(count: int, noun: str, plural: str | None = None) -> str:
+def show_count(count: int, noun: str) -> str:
     """A number with its noun: "1 row", "1,200 rows"."""
-    word = noun if count == 1 else (plural or f"{noun}s")
-    return f"{count:,} {word}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def clean_text(text: object) -> str:

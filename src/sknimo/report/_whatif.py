@@ -26,22 +26,21 @@ SHOWN = 12
 
 def page_data(story: Story) -> dict[str, Any]:
     """Everything that the what-if page needs, ready for JSON."""
-    fit, sample, model = story.fit, story.sample, story.model
+    card, sample, model = story.card, story.sample, story.model
     return {
         "model": _plain(model_record(model)),
         "swap": _upper(story.swap),
         "link": model.family.link,
-        "etaName": model.family.eta_name,
-        "classes": None if fit.classes is None else list(fit.classes),
+        "classes": None if card.classes is None else list(card.classes),
         "target": sample.target,
-        "controls": [_control(model, sample, j) for j in story.findings.order],
+        "controls": [_control(model, sample, j) for j in story.order],
         "shown": SHOWN,
         "hasOffset": sample.offset is not None,
         "rows": [
             {
                 "label": f"{case.label}, {case.why}",
-                "values": _numbers(case.values),
-                "offset": case.offset,
+                "values": _numbers(case.found.data[0]),
+                "offset": float(case.found.offset[0]),
             }
             for case in story.cases
         ],

@@ -11,31 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from sknimo.explain import TrainingFacts, describe_sample
+from sknimo.explain import TrainingFacts, describe_sample, streamed_losses
 from sknimo.families import Family
 from sknimo.model import FittedModel
-from sknimo.penalties import make_penalty
 from sknimo.ranks import ALONE
 from sknimo.rows import show_bytes
-from sknimo.solver import (
-    Design,
-    Options,
-    Problem,
-    cut_rows,
-    pool_bytes,
-    solve_coefficients,
-)
+from sknimo.solver import Options, Problem, pool_bytes
 from sknimo.training._data import TrainingSet, certain
 from sknimo.training._streams import StreamedSet, choose_sample_size
 
 # Cells of the table that are predicted at a time.
 BLOCK_CELLS = 1 << 18
-# Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
-FACT_RIDGE = 1e-8
-# Optimality of the nested GLM, which is shown with five digits.
-FACT_TOL = 1e-6
 # Vectors with a number per row that are alive at the same time in a fit.
 ROW_VECTORS = 14
 # Blocks of this size stay in the cache of a processor.
@@ -194,7 +181,10 @@ def describe_stream(
 
     Blocks of rows take at most `budget` bytes.
     """
-    glm, null = nested_deviances(model, data, problem, budget)
+    total = data.counts.weight
+    weight = torch.as_tensor(data.weight / total).to(problem.device)
+    glm, null = streamed_losses(model, problem, weight, budget)
+    unit = 2 * total * data.y_scale**2  # deviance of a loss, in units of the target
     sample = data.sample
     facts = describe_sample(
         model,
@@ -203,8 +193,8 @@ def describe_stream(
         sample.offset * data.y_scale,
         n_samples=data.n_samples,
         deviance=judged.deviance,
-        null_deviance=null,
-        glm_deviance=glm,
+        null_deviance=unit * null,
+        glm_deviance=unit * glm,
     )
     levels = facts.effects.levels
     counts = data.counts
@@ -217,30 +207,3 @@ def describe_stream(
             n_rows[at] = of_levels[int(value)]
     levels = replace(levels, n_rows=n_rows)
     return replace(facts, effects=replace(facts.effects, levels=levels))
-
-
-def nested_deviances(
-    model: FittedModel, data: StreamedSet, problem: Problem, budget: float
-) -> tuple[float, float]:
-    """Deviances of the GLM with the model's features, and of the intercept alone."""
-    device, n_rows = problem.device, problem.n_rows
-    used = torch.as_tensor((model.coef != 0).any(0), device=device)
-    strength = torch.full((1,), FACT_RIDGE, dtype=torch.float64, device=device)
-    share = torch.as_tensor(data.weight / data.counts.weight).to(device)
-    rows = problem.rows(share.unsqueeze(0))
-
-    def make(block: slice) -> Tensor:
-        terms, _ = problem.columns.read(block)
-        return terms[:, used].unsqueeze(0)
-
-    q = int(used.sum())
-    blocks = cut_rows(n_rows, 8 * (3 * problem.n_terms + 4 * q), budget)
-    glm = Design(make, blocks, q)
-    null = Design(lambda _: rows.weight.new_empty(1, n_rows, 0), [slice(0, n_rows)], 0)
-    losses = []
-    for design, owner in ((glm, problem.term_feature[used]), (null, used[:0].long())):
-        penalty = make_penalty("ridge", strength, owner, problem.spec.n_features)
-        found = solve_coefficients(design, rows, penalty, tol=FACT_TOL)
-        bare = found.objective - penalty.value(found.coefficients.coef)
-        losses.append(2 * data.counts.weight * data.y_scale**2 * float(bare))
-    return losses[0], losses[1]

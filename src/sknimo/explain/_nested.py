@@ -1,0 +1,167 @@
+"""Generalised linear models without a penalty: the one nested in a fitted model.
+
+A fixed design has an exact optimum. Every such fit goes through `fit_glm`, whether the
+rows are in memory or pass by in blocks, so that summary, price and report mean the same
+by "nested GLM": the features of the model, no network, no penalty.
+
+Shapes: K designs, n rows, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.explain._local import as_array, check_weight, fill_offset
+from sknimo.model import FittedModel
+from sknimo.penalties import make_penalty
+from sknimo.solver import (
+    Coefficients,
+    Design,
+    Problem,
+    Rows,
+    cut_rows,
+    solve_coefficients,
+)
+
+# Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
+RIDGE = 1e-8
+# Optimality of fits to streamed rows, whose deviance is shown with five digits.
+STREAM_TOL = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GLM:
+    """Exact coefficients of K designs, and their mean half deviances (K,)."""
+
+    coefficients: Coefficients
+    loss: Tensor
+
+
+def fit_glm(
+    design: Design | Tensor,
+    rows: Rows,
+    owner: Tensor,
+    n_features: int,
+    tol: float = 1e-10,
+) -> GLM:
+    """Solve K designs (K, n, q) whose columns belong to the features `owner` (q,)."""
+    weight = rows.weight
+    strength = torch.full((len(weight),), RIDGE, dtype=torch.float64).to(weight.device)
+    penalty = make_penalty("ridge", strength, owner, n_features)
+    found = solve_coefficients(design, rows, penalty, tol=tol)
+    at = found.coefficients
+    return GLM(at, found.objective - penalty.value(at.coef))
+
+
+class MemoryRows:
+    """Rows in memory, in the units of the family, on which designs are solved."""
+
+    def __init__(
+        self,
+        model: FittedModel,
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        offset: np.ndarray | None,
+    ) -> None:
+        n_rows = len(y)
+        self.model = model
+        self.total = float(n_rows if weight is None else np.sum(weight))
+        self.rows = Rows(
+            torch.as_tensor(np.array(y, dtype=np.float64)),
+            torch.as_tensor(np.array(fill_offset(offset, n_rows), dtype=np.float64)),
+            torch.as_tensor(check_weight(weight, n_rows)).unsqueeze(0),
+            model.family,
+        )
+
+    def solve(self, design: Tensor) -> Coefficients:
+        """Exact coefficients of K designs (K, n, q); no columns for a constant."""
+        features = self.model.features
+        owner = torch.as_tensor(features.term_feature[: design.shape[-1]])
+        rows = replace(self.rows, weight=self.rows.weight.expand(len(design), -1))
+        return fit_glm(design, rows, owner, features.n_features).coefficients
+
+    def solved_deviance(self, design: Tensor) -> float:
+        """Deviance of the average of K designs, each solved exactly."""
+        at = self.solve(design)
+        return self.deviance(self.rows.eta(design, at.coef, at.intercept).mean(0))
+
+    def deviance(self, eta: Tensor) -> float:
+        """Twice the weighted sum of half unit deviances."""
+        loss = self.rows.family.loss(self.rows.y, eta)
+        return 2 * self.total * float((self.rows.weight[0] * loss).sum())
+
+    def nested_design(self, table: np.ndarray) -> Tensor:
+        """Terms of every feature with a coefficient in some member, (1, n, q)."""
+        support = as_array((self.model.coef != 0).any(0))
+        terms = self.model.features.terms(table) * support
+        return torch.as_tensor(terms).unsqueeze(0)
+
+    def null_design(self) -> Tensor:
+        """No term at all, (1, n, q)."""
+        shape = (1, len(self.rows.y), len(self.model.features.term_feature))
+        return torch.zeros(shape, dtype=torch.float64)
+
+
+def nested_glm(
+    model: FittedModel,
+    table: np.ndarray,
+    y: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+) -> FittedModel:
+    """The model without its network, solved again without a penalty on some rows.
+
+    Only terms with a coefficient in some member take part, so that the GLM is nested
+    in the model.
+    """
+    rows = MemoryRows(model, y, weight, offset)
+    found = rows.solve(rows.nested_design(table))
+    return replace(
+        model,
+        coef=found.coef,
+        intercept=found.intercept,
+        params=model.params[:1],
+        modulated=torch.zeros_like(model.modulated[:1]),
+    )
+
+
+def best_constant(
+    model: FittedModel,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+) -> float:
+    """Linear predictor that fits best where no feature is known, beside the offset."""
+    empty = torch.zeros(1, len(y), 0, dtype=torch.float64)
+    return float(MemoryRows(model, y, weight, offset).solve(empty).intercept[0])
+
+
+def streamed_losses(
+    model: FittedModel, problem: Problem, weight: Tensor, budget: float
+) -> tuple[float, float]:
+    """Mean half deviances of the nested GLM and of the intercept alone, over all ranks.
+
+    `weight` (n,) sums to one over all ranks. Blocks of rows take at most `budget`
+    bytes; targets are in the units of the problem.
+    """
+    n_rows = problem.n_rows
+    used = torch.as_tensor((model.coef != 0).any(0), device=problem.device)
+    rows = problem.rows(weight.unsqueeze(0))
+
+    def make(block: slice) -> Tensor:
+        terms, _ = problem.columns.read(block)
+        return terms[:, used].unsqueeze(0)
+
+    q = int(used.sum())
+    blocks = cut_rows(n_rows, 8 * (3 * problem.n_terms + 4 * q), budget)
+    nested = Design(make, blocks, q)
+    null = Design(lambda _: rows.weight.new_empty(1, n_rows, 0), [slice(0, n_rows)], 0)
+    owner, p = problem.term_feature[used], problem.spec.n_features
+    glm = fit_glm(nested, rows, owner, p, STREAM_TOL)
+    constant = fit_glm(null, rows, owner[:0], p, STREAM_TOL)
+    return float(glm.loss), float(constant.loss)

@@ -1,0 +1,193 @@
+"""The page shows the numbers of `summary`, `effects`, `interactions` and `explain`."""
+
+import re
+import warnings
+from html import unescape
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from sknimo import NIMOClassifier, NIMORegressor
+from sknimo.report._text import show_number, show_percent
+
+N_TRAIN = 150
+
+
+def draw_table():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "dose": rng.uniform(0, 40, 240),
+            "ward": rng.choice(["A", "B", "C"], 240),
+            "sex": rng.choice(["f", "m"], 240),
+            "age": np.where(rng.random(240) < 0.1, np.nan, rng.normal(60, 10, 240)),
+            "smokes": rng.integers(0, 2, 240).astype(float),
+        }
+    )
+    bent = 1 + 0.05 * (X["age"].fillna(55) - 60) + 0.5 * (X["sex"] == "m")
+    y = 0.1 * (X["dose"] - 20) * bent + (X["ward"] == "B") * (1 + X["smokes"])
+    return X, (y + 0.3 * rng.normal(size=240)).rename("fall")
+
+
+@pytest.fixture(scope="module", params=("gaussian", "binomial"))
+def fitted(request):
+    X, y = draw_table()
+    options = dict(
+        alpha=0.003, max_iter=40, missing="indicator", basis={"dose": "spline"}
+    )
+    est = NIMORegressor(**options, random_state=0)
+    if request.param == "binomial":
+        est, y = NIMOClassifier(**options, random_state=0), y > y.median()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return est.fit(X[:N_TRAIN], y[:N_TRAIN]), X, y
+
+
+@pytest.fixture(scope="module")
+def page(fitted):
+    """The page on the training rows."""
+    est, X, y = fitted
+    return est.report(None, X[:N_TRAIN], y[:N_TRAIN]).html
+
+
+@pytest.fixture(scope="module")
+def other_page(fitted):
+    """The page on rows that the model was not fitted to."""
+    est, X, y = fitted
+    return est.report(None, X[N_TRAIN:], y[N_TRAIN:]).html
+
+
+def plain(html):
+    return unescape(re.sub(r"<[^>]+>", "", html)).strip()
+
+
+def read_coefficients(html):
+    """Rows of the table of coefficients: (feature, level) to cells by their label."""
+    table = re.search(r'<table class="coefficients">(.*?)</table>', html, re.S)[1]
+    found, feature = {}, ""
+    for row in re.findall(r"<tr.*?</tr>", table.partition("<tbody>")[2], re.S):
+        name = plain(re.search(r'class="feature-name">(.*?)</bdi>', row)[1])
+        cells = {
+            label: plain(text)
+            for label, text in re.findall(r'data-label="([^"]*)"[^>]*>(.*?)</td>', row)
+        }
+        exact = re.search(r'data-value="([^"]+)"', row)
+        cells["exact"] = None if exact is None else float(exact[1])
+        is_level = 'class="level"' in row
+        feature = feature if is_level else name
+        found[feature, name if is_level else ""] = cells
+    return found
+
+
+def read_pairs(html):
+    table = re.search(r'<table class="pairs">(.*?)</table>', html, re.S)[1]
+    rows = re.findall(r"<tr><th.*?</tr>", table.partition("<tbody>")[2], re.S)
+    return {
+        plain(re.search(r"<th.*?</th>", row)[0]): plain(
+            re.search(r'<td class="num">(.*?)</td>', row)[1]
+        )
+        for row in rows
+    }
+
+
+def read_measures(html):
+    found = re.findall(
+        r'<tr><th scope="row">(.*?) <span class="meaning">.*?</th>(.*?)</tr>', html
+    )
+    return {
+        name: [plain(cell) for cell in re.findall(r"<td.*?</td>", cells)]
+        for name, cells in found
+    }
+
+
+def number(text):
+    return float(text.replace("−", "-").replace(",", ""))
+
+
+def test_every_coefficient_of_the_summary_is_on_the_page(fitted, page):
+    est, *_ = fitted
+    shown = read_coefficients(page)
+    summary = est.summary()
+    for row in summary.rows:
+        if row.kind in ("category", "baseline"):
+            continue
+        level = row.level
+        if not level and (row.name, "per unit") in shown:
+            level = "per unit"
+        cells = shown.pop((row.name, level))
+        assert cells["exact"] == row.coef
+        assert cells["Coefficient"] == show_number(row.coef)
+        assert cells[summary.scaled_label] == show_number(row.scaled)
+        assert cells["Average effect"] == show_number(row.average_effect)
+    assert {cells["exact"] for cells in shown.values()} == {None}  # headings
+
+
+def test_what_bends_a_coefficient_is_what_the_summary_says(fitted, page):
+    est, *_ = fitted
+    shown = {
+        feature: cells["Bent by"]
+        for (feature, level), cells in read_coefficients(page).items()
+        if not level
+    }
+    named = {
+        name: re.findall(r"(\w+) \(", text) for name, text in est.summary().modifiers
+    }
+    assert any(named.values())
+    for feature, text in shown.items():
+        assert re.findall(r"\w+", text.replace(" and ", " ")) == named.get(feature, [])
+
+
+def test_what_is_explained_is_what_the_summary_says(fitted, page):
+    est, *_ = fitted
+    _, glm, model = next(iter(read_measures(page).values()))
+    assert glm == show_percent(est._facts.glm_explained)
+    assert model == show_percent(est._facts.explained)
+
+
+def test_on_other_rows_the_page_shows_their_effects(fitted, other_page):
+    est, X, _ = fitted
+    found = est.effects(X[N_TRAIN:])
+    shown = read_coefficients(other_page)
+    for j, name in enumerate(found.names):
+        if found.kinds[j] != "category":
+            cells = shown.get((name, "per unit")) or shown[name, ""]
+            assert cells["Average effect"] == show_number(found.average_effect[j])
+        for at in found.levels.of(j):
+            if not found.levels.baseline[at]:
+                cells = shown[name, found.levels.levels[at]]
+                average = found.levels.average_effect[at]
+                assert cells["Average effect"] == show_number(average)
+
+
+@pytest.mark.parametrize("rows", (slice(0, N_TRAIN), slice(N_TRAIN, None)))
+def test_strengths_of_pairs_are_those_of_interactions(fitted, request, rows):
+    est, X, _ = fitted
+    name = "page" if rows.start == 0 else "other_page"
+    shown = read_pairs(request.getfixturevalue(name))
+    found = est.interactions(X[rows])
+    assert list(shown) == [f"{j} × {k}" for j, k in found.strongest(len(shown))]
+    for pair, text in shown.items():
+        j, k = (found.names.index(part) for part in pair.split(" × "))
+        decimals = len(text.partition(".")[2])
+        assert text == f"{found.strength[j, k]:.{decimals}f}"
+    assert len(shown) > 3
+
+
+def test_steps_of_single_rows_are_the_contributions_of_explain(fitted):
+    est, X, y = fitted
+    html = est.report(None, X[:N_TRAIN], y[:N_TRAIN], rows=[3]).html
+    table = re.search(r'<table class="waterfall">(.*?)</table>', html, re.S)[1]
+    rows = est.explain(X[3:4])
+    shown = {
+        plain(name): number(plain(amount))
+        for name, amount in re.findall(
+            r'<bdi class="feature-name">(.*?)</bdi>.*?<td class="num">(.*?)</td>', table
+        )
+    }
+    assert shown["base value"] == pytest.approx(rows.base_value, rel=5e-4)
+    values = dict(zip(rows.names, rows.values[0], strict=True))
+    largest = max(map(abs, values.values()))
+    for name, value in values.items():
+        assert shown.get(name, 0.0) == pytest.approx(value, abs=6e-3 * largest)
