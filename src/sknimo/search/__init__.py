@@ -3,8 +3,7 @@
 `search` is a function of tensors; nothing here knows scikit-learn.
 """
 
-from sknimo.search._batches import takes_long
-from sknimo.search._engine import Outcome, search
+from sknimo.search._engine import Outcome, search, takes_long
 from sknimo.search._path import GlmPath
 from sknimo.search._reference import MovableReference, movable_reference
 from sknimo.search._settings import RuleName, Settings

@@ -96,11 +96,6 @@ class Candidate:
     seed: int
 
 
-def takes_long(n_rows: int, n_parameters: int, settings: Settings) -> bool:
-    """Whether a Gauss-Newton step of that size would take too long."""
-    return float(n_rows) * min(n_parameters, n_rows) ** 2 > settings.max_work
-
-
 def search_batches(
     problem: Problem,
     path: GlmPath,

@@ -32,15 +32,7 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap
-from sknimo.search._batches import search_batches, takes_long
-from sknimo.search._blend import (
-    Exploration,
-    decide,
-    glm_member,
-    join_tables,
-    straight_columns,
-    without_curves,
-)
+from sknimo.search._batches import search_batches
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._reference import MovableReference, View
 from sknimo.search._restarts import (
@@ -52,7 +44,16 @@ from sknimo.search._restarts import (
 )
 from sknimo.search._runner import Runner
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Verdict, hold_out
+from sknimo.search._verdict import (
+    Exploration,
+    Verdict,
+    decide,
+    glm_member,
+    hold_out,
+    join_tables,
+    straight_columns,
+    without_curves,
+)
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
@@ -165,6 +166,11 @@ def _is_for_batches(problem: Problem, settings: Settings) -> bool:
         return settings.batch_size > 0
     n_parameters = problem.n_terms + problem.spec.n_params
     return takes_long(problem.n_rows, n_parameters, settings)
+
+
+def takes_long(n_rows: int, n_parameters: int, settings: Settings) -> bool:
+    """Whether a Gauss-Newton step of that size would take too long."""
+    return float(n_rows) * min(n_parameters, n_rows) ** 2 > settings.max_work
 
 
 def _path(
@@ -302,11 +308,21 @@ def evidence_options(problem: Problem, settings: Settings) -> EvidenceOptions:
     return replace(
         settings.evidence,
         max_iter=settings.max_iter,
-        feature_margin=settings.feature_margin(problem.spec.n_features),
+        feature_margin=feature_margin(problem.spec.n_features, settings),
         window=window,
         memory_budget=int(settings.memory_budget),
         deadline=settings.deadline,
     )
+
+
+def feature_margin(n_features: int, settings: Settings) -> float:
+    """Log evidence that a feature must bring.
+
+    A coefficient with squared Wald statistic t raises the evidence by
+    `(t - 1 - log t) / 2`; the t used here grows with the number of features.
+    """
+    threshold = settings.wald_threshold + 2 * math.log(max(n_features, 1))
+    return settings.bilinear_margin + (threshold - 1 - math.log(threshold)) / 2
 
 
 def input_precision(members: list[EvidenceState]) -> float:

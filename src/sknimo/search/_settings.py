@@ -160,12 +160,3 @@ class Settings:
     # -- Curves, and the evidence: how one restart is fitted and simplified
     curves: CurveRules = field(default_factory=CurveRules)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
-
-    def feature_margin(self, n_features: int) -> float:
-        """Log evidence that a feature must bring.
-
-        A coefficient with squared Wald statistic t raises the evidence by
-        `(t - 1 - log t) / 2`; the t used here grows with the number of features.
-        """
-        threshold = self.wald_threshold + 2 * math.log(max(n_features, 1))
-        return self.bilinear_margin + (threshold - 1 - math.log(threshold)) / 2

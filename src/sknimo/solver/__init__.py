@@ -8,7 +8,7 @@ from sknimo.solver._evidence import (
     reference_step,
     simplify,
 )
-from sknimo.solver._evidence_state import (
+from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
     restrict,

@@ -27,12 +27,13 @@ import torch
 from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
-from sknimo.solver._evidence_state import (
+from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
+    Member,
+    group_sum,
     restrict,
 )
-from sknimo.solver._member import Member, group_sum
 from sknimo.solver._problem import Problem
 
 

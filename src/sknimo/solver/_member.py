@@ -10,18 +10,15 @@ m = q + P parameters.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from sknimo.network import NetworkSpec, keep_inputs, restore_inputs
-from sknimo.solver._evidence_state import (
-    EvidenceOptions,
-    EvidenceState,
-    estimate_dispersion,
-    restrict,
-)
+from sknimo.families import LINKS
+from sknimo.network import NetworkSpec, keep_inputs, restore_inputs, unpack
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import Coefficients, Rows, newton_step
 from sknimo.solver._tangent import (
@@ -39,6 +36,196 @@ MAX_DAMPING = 1e8
 STANDSTILL = 1e-13
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
 GLM_INNER_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceOptions:
+    """How hard to try.
+
+    Attributes
+    ----------
+    max_iter : int
+        Gauss-Newton steps.
+    burn_in : int
+        Steps before the precisions start to move.
+    tol : float
+        Rise of the log evidence per step, averaged over `window`, that still counts.
+    window : int
+    feature_margin, input_margin : float
+        Log evidence that removing one feature's coefficient or one input may cost.
+    faint_slack : float
+        A feature that Wald statistics call idle may leave at this multiple of the
+        margin, where they can be trusted (not for classes, which they underrate).
+    memory_budget : int
+        Bytes that a step may take beside the data: rows are cut into blocks.
+    deadline : float
+        Time (`time.monotonic`) after which no further step or trial begins.
+
+    Notes
+    -----
+    The other fields are commented where they are declared.
+    """
+
+    max_iter: int = 80
+    burn_in: int = 8
+    tol: float = 0.05
+    window: int = 6
+    feature_margin: float = 4.0
+    input_margin: float = 1.0
+    faint_slack: float = 1.0
+    memory_budget: int = 10**9
+    deadline: float = math.inf
+    # Gauss-Newton steps of a trial without a feature, and without an input: a bilinear
+    # term needs time to move to another feature.
+    feature_steps: int = 40
+    input_steps: int = 15
+    # Features whose squared Wald statistic is beyond this many margins per term are not
+    # tried: their evidence could not fall by so little.
+    weak_margins: float = 4.0
+    # Precisions are kept in this range; beyond it only rounding would change.
+    precision_range: tuple[float, float] = (1e-6, 1e10)
+    # Where classes or zero counts can be separated, coefficients run away: their prior
+    # standard deviation stays below ten per standard deviation of a feature.
+    least_logit_precision: float = 1e-2
+    # An input or group of terms whose precision passes this is switched off: its
+    # weights are a hundredth, its coefficients less than a thousandth.
+    dead_input: float = 1e4
+    dead_coef: float = 1e7
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline < math.inf and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceState:
+    """Parameters of one member and what the data say about them.
+
+    Attributes
+    ----------
+    params : Tensor of shape (P,)
+    coef : Tensor of shape (q,)
+    intercept : Tensor of shape ()
+    params_precision : Tensor of shape (p + 5,)
+        One per input feature, then one per later block of weights.
+    coef_precision : Tensor of shape (n_groups,)
+        One per group of terms; above `dead_coef` the group is switched off.
+    dispersion : float
+    support, input_support : Tensor of shape (p,), bool
+        Features with a coefficient, and features that the network reads.
+    log_evidence : float
+    n_effective : float
+        Directions that the data determine.
+    n_iter : int
+    """
+
+    params: Tensor
+    coef: Tensor
+    intercept: Tensor
+    params_precision: Tensor
+    coef_precision: Tensor
+    dispersion: float
+    support: Tensor
+    input_support: Tensor
+    log_evidence: float = -math.inf
+    n_effective: float = 0.0
+    n_iter: int = 0
+
+
+def start_state(
+    problem: Problem,
+    weight: Tensor,
+    params: Tensor,
+    coefficients: Coefficients,
+    support: Tensor,
+    input_support: Tensor,
+    optimism: float = 1.0,
+) -> EvidenceState:
+    """Start at a GLM with a small random output layer.
+
+    `optimism` in (0, 1] multiplies the dispersion that the GLM leaves: small values
+    begin by fitting the rows closely, one begins with hardly any network.
+    """
+    p = problem.spec.n_features
+    rows = Rows(problem.y, problem.offset, weight.unsqueeze(0), problem.family)
+    eta = rows.eta(
+        problem.terms.unsqueeze(0), coefficients.coef, coefficients.intercept
+    )
+    dispersion = max(estimate_dispersion(rows, eta[0], 0.0), 1e-12)
+    precision = torch.ones(p + 5, dtype=torch.float64, device=weight.device)
+    precision[:p] = max(int(input_support.sum()), 1)
+    return EvidenceState(
+        params=params.double(),
+        coef=coefficients.coef[0] * support[problem.term_feature],
+        intercept=coefficients.intercept[0],
+        params_precision=precision,
+        coef_precision=torch.full(
+            (problem.n_groups,), 1e-2, dtype=torch.float64, device=weight.device
+        ),
+        dispersion=dispersion * optimism,
+        support=support.clone(),
+        input_support=input_support.clone(),
+    )
+
+
+def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
+    """Variance beyond the family's own that `eta` (n,) leaves, one if it is known.
+
+    `used` counts the directions that the fit has spent. Mean deviance, or Pearson's
+    statistic, divided by one plus the mean relative residual: a single count where
+    hardly any was expected would decide it otherwise (Fletcher, 2012,
+    doi:10.1093/biomet/asr083).
+    """
+    family, weight = rows.family, rows.weight[0]
+    if not family.estimates_dispersion:
+        return 1.0
+    n_rows = float(weight.sum())
+    free = max(n_rows - used, 0.05 * n_rows)
+    if family.dispersion == "deviance":
+        found = float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
+        return max(found, family.least_dispersion)
+    counts = weight > 0
+    weight, link = weight[counts], LINKS[family.link]
+    mean = link.inside(link.mean(eta[counts]), 1e-12)
+    variance, rise = _with_slope(family.variance, mean)
+    excess = (rows.y[counts] - mean) / variance
+    pearson = float((weight * excess.square() * variance).sum()) / free
+    skew = float((weight * excess * rise).sum()) / n_rows
+    return max(pearson / max(1 + skew, 0.1), family.least_dispersion)
+
+
+def _with_slope(
+    function: Callable[[Tensor], Tensor], at: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A function of each number, and its derivative, which may be zero throughout."""
+    leaf = at.detach().requires_grad_(True)
+    with torch.enable_grad():
+        value = function(leaf)
+        (slope,) = torch.autograd.grad((value + 0 * leaf).sum(), leaf)
+    return value.detach(), slope
+
+
+def restrict(
+    state: EvidenceState,
+    problem: Problem,
+    input_support: Tensor,
+    support: Tensor | None = None,
+) -> EvidenceState:
+    """The same member with fewer features and inputs, everything else as it is."""
+    support = state.support if support is None else support
+    params = state.params.clone().unsqueeze(0)
+    owner = torch.tensor(
+        problem.spec.input_feature, dtype=torch.long, device=params.device
+    )
+    unpack(problem.spec, params).first.mul_(input_support[owner].to(params))
+    return replace(
+        state,
+        params=params[0],
+        coef=state.coef * support[problem.term_feature],
+        support=support.clone(),
+        input_support=input_support.clone(),
+    )
 
 
 class Member:

@@ -21,7 +21,7 @@ from sknimo.training._checks import (
     read_weight,
 )
 from sknimo.training._curves import CurveRules, choose_curves
-from sknimo.training._data import Target, TrainingSet, merge_rows
+from sknimo.training._data import Target, TrainingSet, find_rows, merge_rows
 from sknimo.training._folds import (
     AnyFold,
     Fold,
@@ -30,13 +30,13 @@ from sknimo.training._folds import (
 )
 from sknimo.training._passes import (
     describe_stream,
-    fit_budget,
     hold_out,
     judge_rows,
 )
 from sknimo.training._problem import (
     Ensemble,
     assemble,
+    fit_budget,
     is_separated,
     state_columns,
     state_members,
@@ -50,7 +50,6 @@ from sknimo.training._streams import (
     StreamedSet,
     StreamOptions,
     TargetReader,
-    find_rows,
     read_stream,
 )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sknimo.features import FeatureMap
+from sknimo.rows import RowBlocks
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
@@ -116,6 +118,28 @@ def merge_rows(
         keys[:, 0].copy(),
         place,
     )
+
+
+def find_rows(X: Any, y: Any, sample_weight: Any, offset: Any) -> RowBlocks | None:
+    """The rows as blocks if that is what they are, or memory-mapped; else None.
+
+    Tables that are small enough to be sorted and merged are read into memory, mapped or
+    not, and fitted like any other.
+    """
+    if isinstance(X, RowBlocks):
+        if not (y is None and sample_weight is None and offset is None):
+            raise ValueError(
+                "y, sample_weight and offset are part of the blocks; leave them out "
+                "when X is a RowBlocks."
+            )
+        return X
+    mapped = isinstance(X, np.memmap) or isinstance(y, np.memmap)
+    if not mapped or not isinstance(X, np.ndarray) or X.ndim != 2:
+        return None
+    if X.size <= MERGE_CELLS:
+        return None
+    plain = X.dtype.kind in "fiub" and np.ndim(y) == 1 and len(y) == len(X)
+    return RowBlocks.from_arrays(X, y, sample_weight, offset) if plain else None
 
 
 def certain(largest_eta: float, largest_loss: float) -> bool:

@@ -101,20 +101,10 @@ def estimate_needs(
     )
 
 
-def fit_budget(
-    data: TrainingSet | StreamedSet,
-    problem: Problem,
-    options: Options,
-    memory_budget: float,
+def fit_stream_budget(
+    data: StreamedSet, problem: Problem, options: Options, memory_budget: float
 ) -> Options:
-    """Options whose blocks leave room for everything else, or a refusal.
-
-    The budget does not count a table that is in memory anyway.
-    """
-    on_cpu = problem.device.type == "cpu"
-    if not isinstance(data, StreamedSet):
-        room = min(memory_budget, CACHE_BYTES) if on_cpu else memory_budget
-        return replace(options, memory_budget=int(room))
+    """Options whose blocks leave room for everything else, or a refusal."""
     n_rows = max(data.ranks.gather(len(data.y)))  # all ranks refuse, or none
     needs = estimate_needs(n_rows, problem, options, memory_budget)
     if needs.least > memory_budget:
@@ -125,7 +115,7 @@ def fit_budget(
             "smaller, or share the rows out to more processes."
         )
     room = memory_budget - needs.vectors
-    if on_cpu:
+    if problem.device.type == "cpu":
         n_inputs = len(problem.spec.input_feature)
         size = options.batch_size
         pool = pool_bytes(problem.columns, n_inputs, size, options.dtype) if size else 0

@@ -8,7 +8,7 @@ Shapes: n rows, p features, q terms, P weights, K models, M members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from sknimo.network import NetworkSpec, make_spec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE
 from sknimo.rows import StoredColumns
-from sknimo.solver import Members, MemoryColumns, Problem, Solution
+from sknimo.solver import Members, MemoryColumns, Options, Problem, Solution
 from sknimo.training._data import TrainingSet, certain
+from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
 
 
@@ -120,6 +121,23 @@ def assemble(
         params=members.params.detach().cpu(),
         modulated=members.modulated.cpu(),
     )
+
+
+def fit_budget(
+    data: TrainingSet | StreamedSet,
+    problem: Problem,
+    options: Options,
+    memory_budget: float,
+) -> Options:
+    """Options whose blocks keep within the budget.
+
+    It does not count a table that is in memory anyway.
+    """
+    if isinstance(data, StreamedSet):
+        return fit_stream_budget(data, problem, options, memory_budget)
+    on_cpu = problem.device.type == "cpu"
+    room = min(memory_budget, CACHE_BYTES) if on_cpu else memory_budget
+    return replace(options, memory_budget=int(room))
 
 
 def is_separated(model: FittedModel, data: TrainingSet) -> bool:

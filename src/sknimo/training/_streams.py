@@ -60,7 +60,7 @@ from sknimo.training._checks import (
     read_weight,
 )
 from sknimo.training._curves import CurveRules, choose_curves
-from sknimo.training._data import MERGE_CELLS, Target
+from sknimo.training._data import Target
 
 # Rows of a vector that are worked on at a time.
 VECTOR_ROWS = 1 << 18
@@ -207,28 +207,6 @@ class StreamOptions:
     check_n_rows: Callable[[int], None]
     memory_budget: float
     wants_digest: bool
-
-
-def find_rows(X: Any, y: Any, sample_weight: Any, offset: Any) -> RowBlocks | None:
-    """The rows as blocks if that is what they are, or memory-mapped; else None.
-
-    Tables that are small enough to be sorted and merged are read into memory, mapped or
-    not, and fitted like any other.
-    """
-    if isinstance(X, RowBlocks):
-        if not (y is None and sample_weight is None and offset is None):
-            raise ValueError(
-                "y, sample_weight and offset are part of the blocks; leave them out "
-                "when X is a RowBlocks."
-            )
-        return X
-    mapped = isinstance(X, np.memmap) or isinstance(y, np.memmap)
-    if not mapped or not isinstance(X, np.ndarray) or X.ndim != 2:
-        return None
-    if X.size <= MERGE_CELLS:
-        return None
-    plain = X.dtype.kind in "fiub" and np.ndim(y) == 1 and len(y) == len(X)
-    return RowBlocks.from_arrays(X, y, sample_weight, offset) if plain else None
 
 
 @contextmanager
