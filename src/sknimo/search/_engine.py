@@ -92,6 +92,8 @@ class Outcome:
         One row per model that was trained.
     best_index : int
         Row of the best one there, -1 when there is none.
+    n_members : int
+        Members with a network, 0 where the GLM was kept.
     out_of_time : bool
     """
 
@@ -107,12 +109,8 @@ class Outcome:
     glm_log_evidence: float
     trials: dict[str, list[Any]]
     best_index: int
+    n_members: int
     out_of_time: bool
-
-    @property
-    def n_members(self) -> int:
-        """Members with a network, 0 where the GLM was kept."""
-        return int(self.members.modulated.any(-1).sum())
 
 
 def search(
@@ -209,6 +207,7 @@ def _by_batches(
         glm_log_evidence=math.nan,
         trials=found.table,
         best_index=found.best_index,
+        n_members=len(found.solution.coef) if keeps else 0,
         out_of_time=bool(problem.ranks.share(time.monotonic() > settings.deadline)),
     )
 
@@ -238,7 +237,8 @@ def _by_evidence(
             glm = choose_glm(runner, view, curved.selection, path)
         members = glm_member(view.problem, glm)
     both = [curved] if straight is None else [curved, straight]
-    bent = bool(members.modulated.any())
+    n_members = int(members.modulated.any(-1).sum())
+    agreed = [state for each in both for state in each.agreed] if n_members else []
     return Outcome(
         members=members,
         problem=view.problem,
@@ -247,11 +247,12 @@ def _by_evidence(
         verdict=verdict,
         alpha=float(path.alphas[path.index]),
         network_alpha=math.nan,
-        input_precision=input_precision([s for e in both for s in e.agreed if bent]),
+        input_precision=input_precision(agreed),
         log_evidence=curved.selection.best.log_evidence,
         glm_log_evidence=curved.selection.linear.log_evidence,
         trials=join_tables(curved, straight),
         best_index=curved.selection.best_index,
+        n_members=n_members,
         out_of_time=runner.out_of_time,
     )
 
