@@ -155,6 +155,7 @@ ALLOWED = {
         "sknimo.files",
         "sknimo.io",
         "sknimo.model",
+        "sknimo.version",
     },
     "cli": {
         "numpy",

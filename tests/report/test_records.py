@@ -1,5 +1,6 @@
 """The page shows the numbers of `summary`, `effects`, `interactions` and `explain`."""
 
+import json
 import re
 import warnings
 from html import unescape
@@ -104,6 +105,12 @@ def read_measures(html):
 
 def number(text):
     return float(text.replace("−", "-").replace(",", ""))
+
+
+def test_the_page_is_given_all_that_its_script_reads(page):
+    found = re.search(r'id="page-data">(.*?)</script>', page, re.S)[1]
+    script = page.partition(found)[2]
+    assert set(re.findall(r"\bdata\.(\w+)", script)) == set(json.loads(found))
 
 
 def test_every_coefficient_of_the_summary_is_on_the_page(fitted, page):

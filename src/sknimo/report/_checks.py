@@ -139,7 +139,7 @@ def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
 
 
 def _separation(card: ModelCard, sample: Sample, quality: Quality) -> Iterator[Check]:
-    if card.model.family.name != "binomial":
+    if not card.model.family.is_binary:
         return
     gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
     if np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:

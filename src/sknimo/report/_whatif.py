@@ -31,6 +31,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "model": _plain(model_record(model)),
         "swap": _upper(story.swap),
         "link": model.family.link,
+        "etaName": model.family.eta_name,
         "classes": None if card.classes is None else list(card.classes),
         "target": sample.target,
         "controls": [_control(model, sample, j) for j in story.order],
