@@ -10,15 +10,20 @@ side by side: torch lets go of the interpreter while it computes.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import torch
+from torch import Tensor
+
+Record = TypeVar("Record")
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
@@ -50,6 +55,22 @@ def prediction_device(name: str) -> torch.device:
     """
     there = name == "cuda" and torch.cuda.is_available()
     return torch.device("cuda" if there else "cpu")
+
+
+def to_device(record: Record, device: torch.device) -> Record:
+    """A record with all tensors in it on a device; what holds none stays itself."""
+    if isinstance(record, Tensor):
+        return record.to(device)  # type: ignore[return-value]
+    if isinstance(record, tuple):
+        parts = tuple(to_device(part, device) for part in record)
+        same = all(map(operator.is_, parts, record))
+        return record if same else parts  # type: ignore[return-value]
+    if not is_dataclass(record) or isinstance(record, type):
+        return record
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    moved = {name: to_device(value, device) for name, value in values.items()}
+    moved = {name: value for name, value in moved.items() if value is not values[name]}
+    return replace(record, **moved) if moved else record
 
 
 @contextmanager

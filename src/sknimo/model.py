@@ -10,7 +10,7 @@ Shapes: M members, n rows, p features, q terms, r inputs, P weights.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.features import FeatureMap
+from sknimo.machine import to_device
 from sknimo.network import Modulator, NetworkSpec, keep_inputs, unpack
 from sknimo.prediction import Predictor, compile_predictor
 
@@ -77,10 +78,7 @@ class FittedModel(Compiled):
 
     def to(self, device: torch.device) -> FittedModel:
         """The same model on a device; arrays go in and come out as before."""
-        if device == self.device:
-            return self
-        names = ("coef", "intercept", "params", "modulated")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        return self if device == self.device else to_device(self, device)
 
     @property
     def base_value(self) -> float:
@@ -186,7 +184,7 @@ class FittedModel(Compiled):
                 self.params.cpu(),
                 self.modulated.cpu(),
             )
-            made = made | {device: compiled.to(device)}
+            made = made | {device: to_device(compiled, device)}
             object.__setattr__(self, "_predictors", made)
         return made[device]
 

@@ -23,8 +23,8 @@ Shapes: M members, n rows, p features, q terms, r inputs, s features of a tile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,27 +47,8 @@ GPU_ROWS = 2**17
 GPU_SHARE = 0.25
 
 
-class Movable:
-    """A record whose tensors can go to a device."""
-
-    __slots__ = ()
-
-    def to(self, device: torch.device) -> Self:
-        """The same record with its tensors on a device."""
-        moved: dict[str, Any] = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor | Movable):
-                moved[field.name] = value.to(device)
-            elif isinstance(value, tuple):
-                moved[field.name] = tuple(
-                    v.to(device) if isinstance(v, Movable) else v for v in value
-                )
-        return replace(self, **moved)  # type: ignore[type-var]
-
-
 @dataclass(frozen=True, slots=True)
-class Curve(Movable):
+class Curve:
     """Columns of one feature that is not a plain line.
 
     Attributes
@@ -88,7 +69,7 @@ class Curve(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class Columns(Movable):
+class Columns:
     """The columns that a model uses, terms and inputs alike, and a column of ones.
 
     Attributes
@@ -124,7 +105,7 @@ class Columns(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile(Movable):
+class Tile:
     """Some features of one member, evaluated together.
 
     Attributes
@@ -158,7 +139,7 @@ class Tile(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class Bends(Movable):
+class Bends:
     """What one member adds to the line.
 
     Attributes
@@ -195,7 +176,7 @@ class Bends(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class Predictor(Movable):
+class Predictor:
     """A model reduced to its linear predictor.
 
     Attributes

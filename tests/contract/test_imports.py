@@ -55,6 +55,7 @@ ALLOWED = {
         "torch",
         "sknimo.families",
         "sknimo.features",
+        "sknimo.machine",
         "sknimo.network",
         "sknimo.prediction",
     },

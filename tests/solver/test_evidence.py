@@ -21,6 +21,7 @@ from sklearn.linear_model import ARDRegression, BayesianRidge, Ridge
 import sknimo.solver._evidence as evidence_module
 from sknimo.datasets import make_nimo_regression
 from sknimo.families import FAMILIES, get_family
+from sknimo.machine import to_device
 from sknimo.network import Modulator, keep_inputs, make_spec, restore_inputs, unpack
 from sknimo.penalties import make_penalty
 from sknimo.solver import (
@@ -574,11 +575,11 @@ class TestTermGroups:
         problem = make_problem(widths=(2, 1, 3))
         assert torch.equal(problem.term_group, problem.term_feature)
         assert problem.n_groups == 3
-        moved = problem.to(torch.device("cpu"))
+        moved = to_device(problem, torch.device("cpu"))
         assert torch.equal(moved.term_group, problem.term_group)
 
     def test_groups_travel_with_the_problem(self, problem):
-        moved = replace(problem, y=-problem.y).to(torch.device("cpu"))
+        moved = to_device(replace(problem, y=-problem.y), torch.device("cpu"))
         assert torch.equal(moved.term_group, self.GROUP)
         assert moved.n_groups == 4
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sknimo.machine import to_device
 from sknimo.solver import Options, solve
 from sknimo.solver._outer import _Run
 
@@ -40,7 +41,7 @@ def test_a_gpu_finds_what_a_cpu_finds(way, family, make_problem, make_members):
     members = make_members(problem, 2, alpha=0.02)
     options = replace(SHORT, **WAYS[way])
     expected = solve(problem, members, options)
-    found = solve(problem.to(GPU), members.to(GPU), options)
+    found = solve(to_device(problem, GPU), to_device(members, GPU), options)
     for name in ("coef", "intercept", "params", "objective"):
         torch.testing.assert_close(
             getattr(found, name).cpu(), getattr(expected, name), rtol=0, atol=SAME_ATOL
@@ -53,8 +54,9 @@ def test_a_gpu_finds_what_a_cpu_finds(way, family, make_problem, make_members):
 def test_a_gaussian_step_never_waits_for_the_gpu(
     way, dtype, make_problem, make_members
 ):
-    problem = make_problem(n_rows=80).to(GPU)
-    members = make_members(problem.to(torch.device("cpu")), 2, alpha=0.02).to(GPU)
+    problem = make_problem(n_rows=80)
+    members = to_device(make_members(problem, 2, alpha=0.02), GPU)
+    problem = to_device(problem, GPU)
     options = replace(SHORT, check_every=100, dtype=dtype, **WAYS[way])
     run = _Run.begin(problem, members, options)
     for step in range(2):  # the first is a check

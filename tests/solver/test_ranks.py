@@ -108,7 +108,7 @@ for name, case in plan["cases"].items():
             key: getattr(solution, key).numpy()
             for key in (
                 "coef", "intercept", "params", "modulated", "objective",
-                "glm_coef", "glm_objective", "validation_loss", "kkt", "n_iter",
+                "glm_objective", "validation_loss", "kkt", "n_iter",
             )
         },
     )

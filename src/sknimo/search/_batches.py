@@ -38,7 +38,6 @@ from sknimo.search._path import GlmPath, standard_error
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import Verdict
 from sknimo.solver import (
-    History,
     Members,
     Options,
     Problem,
@@ -53,7 +52,6 @@ from sknimo.training import AnyFold, TaskStore, state_members
 DTYPE = torch.float32
 # Numbers per row that a member in training takes: weights, `eta`, derivatives, trials.
 MEMBER_VECTORS = 12
-HISTORY_FIGURES = ("objective", "validation", "n_features", "n_inputs")
 # The same of target, offset, weights and folds that are not a member's own.
 SET_VECTORS = 5
 # Blocks of this size stay in the cache of a processor.
@@ -158,7 +156,7 @@ def _choose(
             trials = _train(store, stage, problem, candidates, settings, n_passes, seed)
         table.add(f"round {number + 1}", candidates, [0] * len(candidates), trials)
         order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
-        best.append((candidates[order[0]], _take(trials, [int(order[0])])))
+        best.append((candidates[order[0]], trials.take([int(order[0])])))
         candidates = [candidates[k] for k in order[:n_kept]]
     return best
 
@@ -201,7 +199,7 @@ def _try_all(
     chosen = near[: 1 + max(0, n_more)]
     parts = [first] if len(chosen) == 1 else [first, train(chosen[1:])]
     order = sorted(range(len(chosen)), key=lambda at: chosen[at])
-    return [candidates[chosen[at]] for at in order], _take(_join(parts), order)
+    return [candidates[chosen[at]] for at in order], Solution.join(parts).take(order)
 
 
 def _n_passes(settings: Settings, share: float) -> int:
@@ -297,7 +295,7 @@ def _train(
         parts.append(
             solve(problem, members, how, checkpoint=store.checkpoint, name=name)
         )
-    return _join(parts)
+    return Solution.join(parts)
 
 
 def _room(problem: Problem, settings: Settings) -> float:
@@ -318,53 +316,9 @@ def _block_bytes(problem: Problem, batch: int, most: int) -> int:
     return int(min(most, max(CACHE_BYTES, 2 * pool)))
 
 
-def _join(parts: list[Solution]) -> Solution:
-    """Members of several solutions in one."""
-    if len(parts) == 1:
-        return parts[0]
-    values: dict[str, Any] = {}
-    for name in Solution.__dataclass_fields__:
-        each = [getattr(part, name) for part in parts]
-        if isinstance(each[0], Tensor):
-            values[name] = torch.cat(each)
-        elif isinstance(each[0], tuple):
-            values[name] = tuple(one for some in each for one in some)
-    return Solution(**values, history=_join_histories([p.history for p in parts]))
-
-
-def _join_histories(parts: list[History]) -> History:
-    """Members side by side; those that stopped earlier have no figures then."""
-    longest = max((part.step for part in parts), key=len)
-
-    def figures(name: str) -> np.ndarray:
-        padded = []
-        for part in parts:
-            values = getattr(part, name)
-            rest = np.full((len(longest) - len(values), values.shape[1]), np.nan)
-            padded.append(np.concatenate([values, rest]))
-        return np.concatenate(padded, axis=1)
-
-    return History(longest, *(figures(name) for name in HISTORY_FIGURES))
-
-
 def _compare(
     network_loss: np.ndarray, glm_loss: np.ndarray, tiny_gain: float
 ) -> Verdict:
     gain = glm_loss - network_loss
     error = float(standard_error(gain))
     return Verdict(network_loss, glm_loss, float(gain.mean()), error, tiny_gain)
-
-
-def _take(solution: Solution, members: list[int]) -> Solution:
-    """Some members of a solution, in that order."""
-    values: dict[str, Any] = {}
-    for name in Solution.__dataclass_fields__:
-        value = getattr(solution, name)
-        if isinstance(value, Tensor):
-            value = value[members]
-        elif isinstance(value, tuple):
-            value = tuple(value[k] for k in members)
-        values[name] = value
-    past = solution.history
-    figures = (getattr(past, name)[:, members] for name in HISTORY_FIGURES)
-    return Solution(**values | {"history": History(past.step, *figures)})

@@ -23,6 +23,7 @@ from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     Design,
+    PerMember,
     Problem,
     agree,
     cut_rows,
@@ -100,7 +101,7 @@ def glm_path(
         fitted = fit_path(problem, inside, grid, n_bytes, full)
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(problem.ranks.total(outside.sum()))
-        every = _concatenate([fitted.blend(each) for each in relaxation])
+        every = Coefficients.join([fitted.blend(each) for each in relaxation])
         found = path_loss(problem, problem.share(outside), every, n_bytes)
         loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
     mean = np.average(loss, axis=2, weights=held_out)
@@ -142,7 +143,7 @@ def standard_error(values: np.ndarray) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
+class _Path(PerMember):
     """Lasso solutions and the free solutions on their supports."""
 
     lasso: Coefficients
@@ -155,11 +156,6 @@ class _Path:
             keep * self.lasso.coef + relaxation * self.free.coef,
             keep * self.lasso.intercept + relaxation * self.free.intercept,
         )
-
-    def part(self, which: slice) -> _Path:
-        """Some of the penalties."""
-        every = torch.arange(len(self.lasso.coef), device=self.lasso.coef.device)
-        return _Path(self.lasso.take(every[which]), self.free.take(every[which]))
 
 
 def fit_path(
@@ -182,11 +178,11 @@ def fit_path(
             share,
             grid[begin : begin + size],
             n_bytes,
-            None if near is None else near.part(slice(begin, begin + size)),
+            None if near is None else near.take(slice(begin, begin + size)),
         )
         for begin in range(0, len(grid), size)
     ]
-    return _join(parts)
+    return _Path.join(parts)
 
 
 def _batch_size(problem: Problem, n_bytes: float) -> int:
@@ -247,7 +243,7 @@ def _fit_gaussian_path(
         lasso = minimise(lasso_penalty, None)
         free = minimise(ridge, (lasso.coef != 0).to(lasso.coef))
         parts.append(_Path(lasso, free))
-    return _join(parts)
+    return _Path.join(parts)
 
 
 def _fit_path_block(
@@ -287,20 +283,6 @@ def _penalties(problem: Problem, grid: np.ndarray) -> tuple[CoefPenalty, CoefPen
     return (
         make_penalty("lasso", strength, owner, p),
         make_penalty("ridge", faint, owner, p),
-    )
-
-
-def _join(parts: list[_Path]) -> _Path:
-    return _Path(
-        _concatenate([part.lasso for part in parts]),
-        _concatenate([part.free for part in parts]),
-    )
-
-
-def _concatenate(parts: list[Coefficients]) -> Coefficients:
-    return Coefficients(
-        torch.cat([part.coef for part in parts]),
-        torch.cat([part.intercept for part in parts]),
     )
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap, Linear
+from sknimo.machine import to_device
 from sknimo.solver import Problem
 from sknimo.training import state_columns
 
@@ -89,7 +90,7 @@ class View:
         features = moved.features
         assert features is not None
         columns = state_columns(features, self.reference.table)
-        problem = replace(self.problem, columns=columns.to(self.problem.device))
+        problem = replace(self.problem, columns=to_device(columns, self.problem.device))
         return replace(moved, problem=problem)
 
 

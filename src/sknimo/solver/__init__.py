@@ -27,6 +27,7 @@ from sknimo.solver._problem import (
 )
 from sknimo.solver._profile import (
     Coefficients,
+    PerMember,
     Rows,
     agree,
     downhill,
@@ -46,6 +47,7 @@ __all__ = [
     "Members",
     "MemoryColumns",
     "Options",
+    "PerMember",
     "Problem",
     "Rows",
     "Solution",

@@ -19,7 +19,7 @@ from sknimo.network import unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
 from sknimo.solver._problem import History, Members, Options
-from sknimo.solver._profile import Coefficients, Rows
+from sknimo.solver._profile import Coefficients, PerMember, Rows
 
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
@@ -28,17 +28,12 @@ ADAM_EPS = 1e-4
 
 
 @dataclass
-class KeptMembers:
+class KeptMembers(PerMember):
     """What a member returns, K leading."""
 
     params: Tensor  # (K, P)
     active: Tensor  # (K, p), bool
     coefficients: Coefficients
-
-    def take(self, members: Tensor) -> KeptMembers:
-        """Keep the members with the given indices."""
-        coefficients = self.coefficients.take(members)
-        return KeptMembers(self.params[members], self.active[members], coefficients)
 
     def put(self, members: Tensor, other: KeptMembers) -> None:
         """Overwrite the members with the given indices."""
@@ -49,7 +44,7 @@ class KeptMembers:
 
 
 @dataclass
-class LiveMembers:
+class LiveMembers(PerMember):
     """The moving part of the members still in training, K leading."""
 
     index: Tensor  # (K,), position in the full batch
@@ -99,15 +94,6 @@ class LiveMembers:
     def bent(self) -> Bent:
         """The networks and the features that they bend."""
         return Bent(self.params, self.members, self.active, self.active_mask)
-
-    def take(self, members: Tensor) -> LiveMembers:
-        """Keep the members with the given indices."""
-        values = {}
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            is_tensor = isinstance(value, Tensor)
-            values[name] = value[members] if is_tensor else value.take(members)
-        return LiveMembers(**values)
 
     def move(self, step: int, gradient: Tensor, forward: Forward) -> None:
         """Adam, decoupled decay, then the proximal step of the first layer."""

@@ -14,8 +14,8 @@ check. Members that are finished leave the batch with their values frozen.
 
 With several ranks every rank takes the same steps: gradients and objectives are sums
 over all rows, and at checks the ranks go on from the first one's weights. Between two
-steps the run is a handful of tensors (`_resume.py`): saved at checks, it goes on from
-there as if it had never stopped.
+steps the run is a handful of tensors, and none of them belongs to one rank: saved at
+checks, it goes on from there as if it had never stopped.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
@@ -26,6 +26,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -46,7 +47,6 @@ from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._live import KeptMembers, LiveMembers, Log
 from sknimo.solver._problem import Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, agree
-from sknimo.solver._resume import load_state, pack_solution, unpack_solution
 from sknimo.solver._supply import send
 
 Record = TypeVar("Record")
@@ -69,15 +69,15 @@ def solve(
     state under `name` and goes on from there when it is called again; once finished it
     returns the same solution at once. What the deadline cut short counts as unfinished.
     """
-    saved = load_state(checkpoint, name, problem.ranks)
+    saver = _Saver(problem, options, checkpoint, name)
+    saved = saver.load()
     if saved is not None and saved.facts["finished"]:
-        return unpack_solution(saved, problem.device)
+        return _unpack(saved, problem.device)
     with _machine(problem, members, options):
         if saved is None:
             run = _Run.begin(problem, members, options, start)
         else:
             run = _Run.resume(problem, members, options, saved)
-        saver = _Saver(problem, options, checkpoint, name)
         steps = tqdm(
             range(run.next_step, options.max_iter),
             desc="sknimo",
@@ -99,12 +99,12 @@ def solve(
             return run.finish()
         saver.maybe_save(run)
         solution = run.finish()
-        saver.save(pack_solution(solution))
+        saver.save(_pack(solution))
         return solution
 
 
 class _Saver:
-    """Saves states, not more often than asked for, on the first rank only."""
+    """Saves states, not more often than asked for; the first rank reads and writes."""
 
     def __init__(
         self,
@@ -114,9 +114,16 @@ class _Saver:
         name: str,
     ) -> None:
         self.checkpoint = checkpoint if problem.ranks.first else None
+        self.ranks, self.resumes = problem.ranks, checkpoint is not None
         self.seconds = options.checkpoint_seconds
         self.name = name
         self.latest = time.monotonic()
+
+    def load(self) -> State | None:
+        """The state that the first rank finds, on all ranks."""
+        found = None if self.checkpoint is None else self.checkpoint.load(self.name)
+        state: State | None = self.ranks.share(found) if self.resumes else None
+        return state
 
     def maybe_save(self, run: _Run) -> None:
         """Save the run if the last state has become old."""
@@ -130,6 +137,21 @@ class _Saver:
         if self.checkpoint is not None:
             self.checkpoint.save(self.name, state.tensors, state.facts)
             self.latest = time.monotonic()
+
+
+def _pack(solution: Solution) -> State:
+    """A finished run."""
+    names = [status.name for status in solution.status]
+    tensors = put_below("solution", pack_record(solution).tensors)
+    return State(tensors, {"finished": True, "status": names})
+
+
+def _unpack(state: State, device: torch.device) -> Solution:
+    """Undo `_pack`."""
+    status = tuple(Status[name] for name in state.facts["status"])
+    packed = State(part_of(state.tensors, "solution"), {})
+    solution = unpack_record(Solution, packed, device, status=status)
+    return replace(solution, n_iter=solution.n_iter.cpu())
 
 
 class _Run:
@@ -386,8 +408,7 @@ class _Run:
         # A gain at rounding level is no gain: the simpler model wins.
         slack = 1e-12 * nested.objective.abs()
         worse = ~(exact.objective < nested.objective - slack)
-        glm = nested.coefficients
-        at = exact.coefficients.replaced(worse, glm)
+        at = exact.coefficients.replaced(worse, nested.coefficients)
         norm = self.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
@@ -402,8 +423,6 @@ class _Run:
             objective=torch.where(worse, nested.objective, exact.objective),
             glm_objective=nested.objective,
             validation_loss=self._validation_loss(at, modulated),
-            glm_coef=glm.coef,
-            glm_intercept=glm.intercept,
             kkt=torch.where(worse, nested.kkt, exact.kkt),
             inner_converged=torch.where(worse, nested.converged, exact.converged),
             n_iter=self.n_iter,

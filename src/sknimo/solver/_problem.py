@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,11 +20,9 @@ from sknimo.network import NetworkSpec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._design import Design, cut_rows
-from sknimo.solver._profile import Rows
+from sknimo.solver._profile import PerMember, Rows
 
 MatmulName = Literal["exact", "tf32", "bf16"]
-
-Record = TypeVar("Record", "MemoryColumns", "Problem", "Members", CoefPenalty)
 
 CHECKPOINT_SECONDS = 10.0
 
@@ -42,20 +41,6 @@ class Status(enum.Enum):
     def ok(self) -> bool:
         """Whether the member may be called converged."""
         return self in (Status.CONVERGED, Status.EARLY_STOPPED, Status.NESTED)
-
-
-def _moved(record: Record, device: torch.device) -> Record:
-    """A record of tensors and of such records on a device."""
-    moved: dict[str, Any] = {}
-    for name in record.__dataclass_fields__:
-        value = getattr(record, name)
-        if isinstance(value, Tensor):
-            moved[name] = value.to(device)
-        elif isinstance(value, MemoryColumns):
-            moved[name] = value.to(device)
-        elif isinstance(value, CoefPenalty):
-            moved[name] = _moved(value, device)
-    return replace(record, **moved)
 
 
 class ProblemColumns(Protocol):
@@ -121,10 +106,6 @@ class MemoryColumns:
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of the rows with the given indices, in their order."""
         return self.terms[index], self.inputs[index]
-
-    def to(self, device: torch.device) -> MemoryColumns:
-        """Copy to a device."""
-        return _moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +209,9 @@ class Problem:
             offset=self.offset[index],
         )
 
-    def to(self, device: torch.device) -> Problem:
-        """Copy to a device; columns that are not in memory know theirs already."""
-        return _moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class Members(PerMember):
     """What differs between the K models that are fitted together.
 
     Attributes
@@ -266,23 +243,6 @@ class Members:
     def n_models(self) -> int:
         """Number of members, K."""
         return len(self.seeds)
-
-    def take(self, index: Tensor) -> Members:
-        """Keep the members with the given indices."""
-        validation = None if self.validation is None else self.validation[index]
-        return Members(
-            self.penalty.take(index),
-            self.network_alpha[index],
-            tuple(self.seeds[int(k)] for k in index),
-            self.weight[index],
-            validation,
-            self.support[index],
-            self.input_support[index],
-        )
-
-    def to(self, device: torch.device) -> Members:
-        """Copy to a device."""
-        return _moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +327,31 @@ class History:
     n_features: np.ndarray
     n_inputs: np.ndarray
 
+    def take(self, members: list[int]) -> History:
+        """Keep the members with the given indices."""
+        return History(self.step, *(figure[:, members] for figure in self._figures()))
+
+    @classmethod
+    def join(cls, parts: Sequence[History]) -> History:
+        """Members side by side; those that stopped earlier have no figures then."""
+        longest = max((part.step for part in parts), key=len)
+        missing = [len(longest) - len(part.step) for part in parts]
+        figures = zip(*(part._figures() for part in parts), strict=True)
+
+        def pad(figure: np.ndarray, rows: int) -> np.ndarray:
+            return np.pad(figure, ((0, rows), (0, 0)), constant_values=np.nan)
+
+        return cls(
+            longest,
+            *(np.concatenate(list(map(pad, each, missing)), 1) for each in figures),
+        )
+
+    def _figures(self) -> list[np.ndarray]:
+        return [self.objective, self.validation, self.n_features, self.n_inputs]
+
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(PerMember):
     """K fitted members.
 
     Attributes
@@ -385,8 +367,6 @@ class Solution:
         Training objective of the member and of the penalised GLM it started from.
     validation_loss : Tensor of shape (K,)
         NaN without validation rows.
-    glm_coef : Tensor of shape (K, q)
-    glm_intercept : Tensor of shape (K,)
     kkt : Tensor of shape (K,)
         Optimality residual of the coefficients.
     inner_converged : Tensor of shape (K,), bool
@@ -403,8 +383,6 @@ class Solution:
     objective: Tensor
     glm_objective: Tensor
     validation_loss: Tensor
-    glm_coef: Tensor
-    glm_intercept: Tensor
     kkt: Tensor
     inner_converged: Tensor
     n_iter: Tensor

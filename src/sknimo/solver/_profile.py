@@ -23,8 +23,10 @@ Shapes: K models, n rows, q columns, p features; the model axis K always leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -147,16 +149,48 @@ def _weigh(weight: Tensor, values: Tensor) -> Tensor:
     return weight * torch.where(weight > 0, values, torch.zeros_like(values))
 
 
+class PerMember:
+    """A record of tensors, tuples and such records, each with one entry per model."""
+
+    __slots__ = ()
+
+    def take(self, members: Any) -> Self:
+        """Keep the models with the given indices; what is None stays so."""
+        values: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                value = tuple(value[int(k)] for k in members)
+            elif isinstance(value, Tensor):
+                value = value[members]
+            elif value is not None:
+                value = value.take(members)
+            values[field.name] = value
+        return type(self)(**values)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The models of several records in one."""
+        if len(parts) == 1:
+            return parts[0]
+        values: dict[str, Any] = {}
+        for field in fields(cls):  # type: ignore[arg-type]
+            each = [getattr(part, field.name) for part in parts]
+            if isinstance(each[0], tuple):
+                values[field.name] = tuple(chain.from_iterable(each))
+            else:
+                is_tensor = isinstance(each[0], Tensor)
+                join = torch.cat if is_tensor else type(each[0]).join
+                values[field.name] = join(each)
+        return cls(**values)
+
+
 @dataclass(frozen=True, slots=True)
-class Coefficients:
+class Coefficients(PerMember):
     """Intercept and coefficients of K models."""
 
     coef: Tensor  # (K, q)
     intercept: Tensor  # (K,)
-
-    def take(self, members: Tensor) -> Coefficients:
-        """Keep the models with the given indices."""
-        return Coefficients(self.coef[members], self.intercept[members])
 
     def replaced(self, where: Tensor, others: Coefficients) -> Coefficients:
         """Others where the mask (K,) says so."""

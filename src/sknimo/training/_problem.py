@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.features import FeatureMap
+from sknimo.machine import to_device
 from sknimo.model import FittedModel
 from sknimo.network import NetworkSpec, make_spec
 from sknimo.penalties import CoefPenalty
@@ -48,7 +49,7 @@ def state_problem(
         ranks, columns = data.ranks, StoredColumns(data.table, features, device)
     else:
         columns = state_columns(features, data.table)
-    return Problem(
+    problem = Problem(
         columns=columns,
         term_feature=torch.as_tensor(features.term_feature),
         term_group=torch.as_tensor(features.term_group),
@@ -57,7 +58,8 @@ def state_problem(
         family=family,
         spec=spec,
         ranks=ranks,
-    ).to(device)
+    )
+    return to_device(problem, device)
 
 
 def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:
