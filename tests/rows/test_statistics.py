@@ -15,7 +15,7 @@ from sknimo.features import (
 from sknimo.ranks import ALONE
 from sknimo.rows import (
     RowFile,
-    RowSample,
+    WeightedRows,
     StoredTable,
     block_moments,
     count_columns,
@@ -105,7 +105,7 @@ def test_features_of_merged_rows_are_those_of_the_table(options, places):
     counts = merge_counts(
         [count(part, share, schema) for part, share in cut(table, weight, places)]
     )
-    sample = RowSample(table, weight, weight, weight)
+    sample = WeightedRows(table, weight, weight, weight)
     summaries = summarise_columns(counts, sample, schema)
     found = fit_summaries(summaries, names, levels, FeatureOptions(**options))
     whole = fit_features(table, names, weight, levels, FeatureOptions(**options))
@@ -125,7 +125,7 @@ def test_a_rare_value_counts_although_the_sample_lacks_it():
     flag[3] = 1.0
     schema = TableSchema(("flag",), True, (None,))
     counts = count(flag, np.ones(1000), schema)
-    few = RowSample(flag[10:20], *[np.ones(10)] * 3)
+    few = WeightedRows(flag[10:20], *[np.ones(10)] * 3)
     (known,) = summarise_columns(counts, few, schema)
     assert known.sample.values.tolist() == [0.0, 1.0]
     assert known.sample.weight.tolist() == [999.0, 1.0]
@@ -135,7 +135,7 @@ def test_ends_of_the_range_are_knots_although_the_sample_lacks_them():
     x = np.linspace(0, 1, 2001)[:, None]
     schema = TableSchema(("x",), True, (None,))
     counts = count(x, np.ones(len(x)), schema)
-    inner = RowSample(x[200:1800], *[np.ones(1600)] * 3)
+    inner = WeightedRows(x[200:1800], *[np.ones(1600)] * 3)
     features = fit_summaries(
         summarise_columns(counts, inner, schema),
         ("x",),

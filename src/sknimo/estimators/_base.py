@@ -17,45 +17,40 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sknimo.estimators._explaining import Explainable
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
 from sknimo.explain import describe_training
 from sknimo.families import Family
 from sknimo.features import (
-    FeatureMap,
     FeatureOptions,
     Table,
     TableSchema,
     check_finite,
-    drop_unused_levels,
     encode_table,
-    fit_features,
-    fit_linear,
     has_columns,
     read_table,
 )
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
+from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
 from sknimo.search import Settings
 from sknimo.solver import Problem
 from sknimo.training import (
+    ReadingOptions,
     StreamedSet,
-    StreamOptions,
     Target,
     TargetReader,
     TaskStore,
     TrainingSet,
     check_domain,
     check_option,
-    choose_curves,
     describe_stream,
     is_separated,
     judge_rows,
-    merge_rows,
     open_store,
+    prepare_table,
     read_offset,
     read_stream,
     read_weight,
@@ -69,7 +64,7 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
+class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
@@ -136,23 +131,23 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         """Response family of this estimator."""
 
     @abstractmethod
-    def _read_target(self, y: Any) -> Target:
-        """Target as numbers."""
-
-    @abstractmethod
     def _target_reader(self) -> TargetReader:
-        """The same for targets that come in blocks."""
+        """How targets become numbers, all at once or in blocks."""
+
+    def _read_target(self, y: Any) -> Target:
+        """Target of all rows as numbers."""
+        reader = self._target_reader()
+        return reader.finish(reader.read(y, 0), ALONE)
 
     @contextmanager
     def _read_rows(
         self, rows: RowBlocks | None, X: Any, y: Any, sample_weight: Any, offset: Any
     ) -> Iterator[TrainingSet | StreamedSet]:
         """Validated rows of a table in memory, or of blocks, which are put on disk."""
-        family = self._family()
+        family, how = self._family(), self._reading_options()
         if rows is None:
-            yield self._read_training_set(X, y, sample_weight, offset, family)
+            yield self._read_training_set(X, y, sample_weight, offset, family, how)
             return
-        how = self._stream_options()
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
             yield data
@@ -175,95 +170,42 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         return store, store.random(check_random_state(given), given is not None)
 
     def _read_training_set(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any, family: Family
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        offset: Any,
+        family: Family,
+        how: ReadingOptions,
     ) -> TrainingSet:
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        check_option("missing", self.missing, ("error", "indicator"))
-        check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
-        read_X = self._read_training_table(X)
-        n_rows = len(read_X.values)
+        read = self._read_training_table(X)
+        n_rows, n_features = read.values.shape
         self._check_n_samples(n_rows)
-        read = self._read_target(y)
-        target = read.values
-        if len(target) != n_rows:
+        target = self._read_target(y)
+        if len(target.values) != n_rows:
             raise ValueError(
-                f"X has {n_rows} rows but y has {len(target)}: inconsistent numbers "
-                "of samples."
+                f"X has {n_rows} rows but y has {len(target.values)}: inconsistent "
+                "numbers of samples."
             )
         weight = read_weight(sample_weight, n_rows)
-        shift = read_offset(offset, n_rows)
-        check_domain(target, weight, family)
-        given_weight = weight
-        read_X = drop_unused_levels(read_X, weight)
-        rows = merge_rows(read_X.values, target, weight, shift)
-        table, target = rows.table, rows.target
-        weight, shift = rows.weight, rows.offset
-        self._check_n_samples(len(table))
-        if read.classes is not None and target.min() == target.max():
-            raise ValueError(
-                "Rows with positive weight hold a single class; two classes are needed."
-            )
-        mean, scale = 0.0, 1.0
-        if family.least_squares:
-            spread = fit_linear(target - shift, weight)
-            # A constant target has no scale: every coefficient is zero.
-            mean, scale = spread.reference, spread.scale or 1.0
-            target, shift = (target - mean) / scale, shift / scale
-        features = self._fit_features(read_X, table, target, weight, shift, family)
-        return TrainingSet(
-            table,
-            target,
-            weight,
-            shift,
-            features,
-            mean,
-            scale,
-            read.classes,
-            rows.place,
-            given_weight,
-        )
+        known = read_offset(offset, n_rows)
+        check_domain(target.values, weight, family)
+        names = self._names(n_features)
+        return prepare_table(read, names, target, weight, known, family, how)
 
-    def _fit_features(
-        self,
-        read: Table,
-        table: np.ndarray,
-        target: np.ndarray,
-        weight: np.ndarray,
-        offset: np.ndarray,
-        family: Family,
-    ) -> FeatureMap:
-        """Bases, references and scales; curves by evidence where asked for."""
-        names, options = self._names(table.shape[1]), self._feature_options()
-        levels = read.levels or (None,) * table.shape[1]
-        with torch_threads(len(table)):
-            options = choose_curves(
-                table,
-                names,
-                weight,
-                levels,
-                options,
-                target,
-                offset,
-                family,
-                self._settings.curves,
-            )
-        return fit_features(table, names, weight, levels, options)
-
-    def _feature_options(self) -> FeatureOptions:
-        return FeatureOptions(
-            self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
-        )
-
-    def _stream_options(self) -> StreamOptions:
-        """How blocks of rows are to be read."""
+    def _reading_options(self) -> ReadingOptions:
+        """How rows are to be read."""
         check_option("missing", self.missing, ("error", "indicator"))
         check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
-        return StreamOptions(
-            self._feature_options(),
+        return ReadingOptions(
+            FeatureOptions(
+                self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
+            ),
             self._settings.curves,
             self.categorical,
             self.missing == "indicator",
@@ -311,6 +253,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
 
     def _read_table(self, X: Any) -> np.ndarray:
         """Read new rows as the training rows were read."""
+        check_is_fitted(self)
         X = self._apply_formula(X)
         features, values = self.model_.features, X
         if has_columns(X):  # number and names first: columns are read by position
@@ -342,9 +285,9 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             self.classes_ = data.classes
         self._show_model(model)
         if isinstance(data, StreamedSet):
-            judged = judge_rows(model, data)
-            self._facts = describe_stream(model, data, problem, room, judged)
-            return judged.is_separated(model.family)
+            deviance, separated = judge_rows(model, data)
+            self._facts = describe_stream(model, data, problem, room, deviance)
+            return separated
         # In units beyond 1e150 squares overflow: infinite there, but no failed fit.
         quiet = np.errstate(over="ignore", invalid="ignore")
         with torch_threads(data.n_total), quiet:
@@ -368,15 +311,13 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         self.reference_ = features.reference
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
-        check_is_fitted(self)
         table = self._read_table(X)
         device = prediction_device(self.device)
         return self.model_.eta(table, read_offset(offset, len(table)), device)
 
     def _explained(self) -> FittedModel:
         """The model on the device that predictions are made on."""
-        device = prediction_device(self.device)
-        return self.model_.to(device)
+        return self.model_.to(prediction_device(self.device))
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.
@@ -393,7 +334,6 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
         excess = self.model_.features.excess(self._read_table(X))
         return excess.max(axis=1, initial=0.0)
 
@@ -407,9 +347,6 @@ class BaseNIMO(FromFormula, Saveable, Reportable, Explainable, BaseEstimator):
             return MEMORY_BUDGET
         free, _ = torch.cuda.mem_get_info(device)
         return max(MEMORY_BUDGET, GPU_SHARE * free)
-
-    def _check_fitted(self) -> None:
-        check_is_fitted(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
 from sknimo.explain import MAX_ROWS, Method, TrainingFacts, find_origin
@@ -23,17 +24,11 @@ class Explainable:
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _check_fitted(self) -> None: ...
-
         def _explained(self) -> FittedModel: ...
 
         def _read_table(self, X: Any) -> np.ndarray: ...
 
         def _read_target(self, y: Any) -> Any: ...
-
-    def _table(self, X: Any) -> np.ndarray:
-        self._check_fitted()
-        return self._read_table(X)
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
@@ -76,7 +71,7 @@ default="min_energy"
         Explanation
         """
         records.check_method(method)
-        table = self._table(X)
+        table = self._read_table(X)
         return records.explain(
             self._explained(),
             table,
@@ -122,7 +117,7 @@ default="min_energy"
             One row per feature, and one per level in `levels`; `to_frame()` makes
             either a data frame.
         """
-        table = self._table(X)
+        table = self._read_table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
         return records.effects(
             self._explained(),
@@ -152,7 +147,7 @@ default="min_energy"
             The directed matrix "k bends the coefficient of j" and the symmetric
             strength of every pair.
         """
-        table = self._table(X)
+        table = self._read_table(X)
         weight = _read_column(sample_weight, len(table), "sample_weight")
         return records.interactions(
             self._explained(),
@@ -182,12 +177,12 @@ default="min_energy"
         EffectCurve
             Effect and slope at each value; `to_frame()` makes it a data frame.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         return records.effect_curve(
             self._explained(),
             feature,
             n_grid=n_grid,
-            table=None if X is None else self._table(X),
+            table=None if X is None else self._read_table(X),
             origin=find_origin(X),
         )
 
@@ -207,7 +202,7 @@ default="min_energy"
         ReferenceSensitivity
             One row per coefficient, with its largest relative change.
         """
-        table = self._table(X)
+        table = self._read_table(X)
         return records.reference_sensitivity(
             self._explained(),
             table,
@@ -234,8 +229,8 @@ default="min_energy"
         -------
         PairSurface
         """
-        self._check_fitted()
-        table = None if X is None else self._table(X)
+        check_is_fitted(self)
+        table = None if X is None else self._read_table(X)
         return records.pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
 
     def correction_curve(
@@ -261,8 +256,8 @@ default="min_energy"
         -------
         CorrectionCurve
         """
-        self._check_fitted()
-        table = None if X is None else self._table(X)
+        check_is_fitted(self)
+        table = None if X is None else self._read_table(X)
         swap = None if self._facts is None else self._facts.swap
         if swap is None and table is not None:
             swap = self._swap(table)
@@ -289,7 +284,7 @@ default="min_energy"
             Deviance of the nested GLM, of the model, and of the model with the
             correction of each feature switched off.
         """
-        table = self._table(X)
+        table = self._read_table(X)
         return records.price_of_nonlinearity(
             self._explained(),
             table,
@@ -301,7 +296,7 @@ default="min_energy"
 
     def first_layer(self) -> records.FirstLayer:
         """First-layer weights of the network, the paper's picture of its sparsity."""
-        self._check_fitted()
+        check_is_fitted(self)
         return records.first_layer(self.model_)
 
     def summary(self) -> records.Summary:
@@ -312,7 +307,7 @@ default="min_energy"
         Summary
             Prints itself in at most 80 columns; notebooks show it as HTML.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         return records.summarise(
             self.model_,
             self._facts,

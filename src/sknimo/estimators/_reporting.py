@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from sknimo.explain import Summary, TrainingFacts
-from sknimo.model import FittedModel
+from sknimo.estimators._explaining import Explainable
 from sknimo.training import read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
@@ -20,23 +20,12 @@ if TYPE_CHECKING:
 PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
 
 
-class Reportable:
+class Reportable(Explainable):
     """An estimator that writes a report and shows its summary in notebooks."""
-
-    model_: FittedModel
-    _facts: TrainingFacts | None
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _check_fitted(self) -> None: ...
-
-        def _read_table(self, X: Any) -> np.ndarray: ...
-
-        def _read_target(self, y: Any) -> Any: ...
-
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-
-        def summary(self) -> Summary: ...
 
     def report(
         self,
@@ -83,7 +72,7 @@ class Reportable:
         from sknimo.machine import torch_threads
         from sknimo.report import render_report
 
-        self._check_fitted()
+        check_is_fitted(self)
         if (X_test is None) != (y_test is None):
             raise ValueError("X_test and y_test belong together; give both or neither.")
         sample = self._read_sample(X, y, sample_weight, offset)

@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
@@ -103,7 +104,7 @@ class Saveable:
         path : str or path
             Where to write; `.sknimo` is the usual ending.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         write_archive(path, describe_estimator(self))
 
     def to_onnx(
@@ -122,7 +123,7 @@ class Saveable:
         dtype : {"float64", "float32"}, default="float64"
             Type of the numeric inputs and outputs; computation is in float64.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         graph = build_onnx(
             self.model_,
             classes=getattr(self, "classes_", None),
@@ -132,11 +133,7 @@ class Saveable:
         )
         write_onnx(path, graph)
 
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _check_fitted(self) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # or every attribute would be known
 
         def __getattr__(self, name):
             """Say of an attribute that files leave out why it is not there."""

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
@@ -16,10 +15,7 @@ from sknimo.families import BINOMIAL, FAMILIES, Family
 from sknimo.training import (
     LabelReader,
     NumberReader,
-    Target,
-    check_classes,
     check_option,
-    read_labels,
     read_numeric_target,
     read_weight,
 )
@@ -52,9 +48,6 @@ class RegressionTask(RegressorMixin, BaseNIMO):
                 f"{family!r} is for two classes; use NIMOClassifier for labels."
             )
         return family
-
-    def _read_target(self, y: Any) -> Target:
-        return Target(read_numeric_target(y))
 
     def _target_reader(self) -> NumberReader:
         return NumberReader()
@@ -102,13 +95,6 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
 
     def _family(self) -> Family:
         return BINOMIAL
-
-    def _read_target(self, y: Any) -> Target:
-        labels = read_labels(y)
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        check_classes(classes)
-        return Target((labels == classes[1]).astype(np.float64), classes)
 
     def _target_reader(self) -> LabelReader:
         return LabelReader()

@@ -216,8 +216,8 @@ def merge_counts(parts: Sequence[ColumnCounts]) -> ColumnCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSample:
-    """Some rows of all ranks, or all of them, in their order.
+class WeightedRows:
+    """Rows as they are fitted to: a table, a target, weights and an offset.
 
     Attributes
     ----------
@@ -230,15 +230,15 @@ class RowSample:
     weight: np.ndarray
     offset: np.ndarray
 
-    def take(self, index: np.ndarray) -> RowSample:
+    def take(self, index: np.ndarray) -> WeightedRows:
         """Some of the rows."""
-        return RowSample(
+        return WeightedRows(
             self.table[index], self.y[index], self.weight[index], self.offset[index]
         )
 
 
 def summarise_columns(
-    counts: ColumnCounts, sample: RowSample, schema: TableSchema
+    counts: ColumnCounts, sample: WeightedRows, schema: TableSchema
 ) -> Iterator[ColumnSummary]:
     """What features are learned from, column by column."""
     for j, name in enumerate(schema.names):
@@ -302,12 +302,12 @@ def gather_sample(
     offset: np.ndarray,
     rows: np.ndarray,
     ranks: Ranks,
-) -> RowSample:
+) -> WeightedRows:
     """The sampled rows of all ranks, on every rank."""
-    own = RowSample(table.take(rows), y[rows], weight[rows], offset[rows])
+    own = WeightedRows(table.take(rows), y[rows], weight[rows], offset[rows])
     parts = ranks.gather(own)
     if len(parts) == 1:
         return own
-    names = [field.name for field in fields(RowSample)]
+    names = [field.name for field in fields(WeightedRows)]
     values = ([getattr(part, name) for part in parts] for name in names)
-    return RowSample(*map(np.concatenate, values))
+    return WeightedRows(*map(np.concatenate, values))

@@ -20,8 +20,8 @@ from sknimo.training._checks import (
     read_offset,
     read_weight,
 )
-from sknimo.training._curves import CurveRules, choose_curves
-from sknimo.training._data import Target, TrainingSet, find_rows, merge_rows
+from sknimo.training._curves import CurveRules
+from sknimo.training._data import Target, TrainingSet, find_rows
 from sknimo.training._folds import (
     AnyFold,
     Fold,
@@ -47,11 +47,12 @@ from sknimo.training._stores import TaskStore, open_store
 from sknimo.training._streams import (
     LabelReader,
     NumberReader,
+    ReadingOptions,
     StreamedSet,
-    StreamOptions,
     TargetReader,
     read_stream,
 )
+from sknimo.training._tables import prepare_table
 
 __all__ = [
     "AnyFold",
@@ -60,7 +61,7 @@ __all__ = [
     "Fold",
     "LabelReader",
     "NumberReader",
-    "StreamOptions",
+    "ReadingOptions",
     "StreamedSet",
     "Target",
     "TargetReader",
@@ -76,7 +77,6 @@ __all__ = [
     "check_option",
     "check_widths",
     "choose_batch_size",
-    "choose_curves",
     "count_folds",
     "describe_stream",
     "find_rows",
@@ -84,8 +84,8 @@ __all__ = [
     "hold_out",
     "is_separated",
     "judge_rows",
-    "merge_rows",
     "open_store",
+    "prepare_table",
     "read_groups",
     "read_labels",
     "read_numeric_target",

@@ -27,8 +27,10 @@ from sknimo.features import (
     fit_features,
     spread_option,
 )
+from sknimo.machine import torch_threads
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
+from sknimo.rows import WeightedRows
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
@@ -108,13 +110,10 @@ class Parts:
 
 
 def choose_curves(
-    table: np.ndarray,
+    rows: WeightedRows,
     names: Sequence[str],
-    weight: np.ndarray,
     levels: Sequence[tuple[Label, ...] | None],
     options: FeatureOptions,
-    target: np.ndarray,
-    offset: np.ndarray,
     family: Family,
     rules: CurveRules,
 ) -> FeatureOptions:
@@ -129,15 +128,19 @@ def choose_curves(
         trial = {j: kind if j in auto else kinds[j] for j in chosen}
         trial = {j: "linear" if levels[j] else kind for j, kind in trial.items()}
         basis = replace(options, basis=trial)
-        return fit_features(table, names, weight, levels, basis, quiet=True)
+        return fit_features(rows.table, names, rows.weight, levels, basis, quiet=True)
 
     splines, parabolas = fit("spline"), fit("poly2")
-    some = np.linspace(0, len(table) - 1, min(len(table), rules.max_rows)).astype(int)
-    counts = count_weights(weight)
-    share = counts[some] * (counts.sum() / counts[some].sum())
-    parts = split_curves(table[some], splines, parabolas, auto, share)
-    additive = Additive(parts, target[some], share, offset[some], family, rules)
-    for part in additive.needed_curves():
+    n_rows = len(rows.y)
+    index = np.linspace(0, n_rows - 1, min(n_rows, rules.max_rows)).astype(int)
+    counts, some = count_weights(rows.weight), rows.take(index)
+    weight = counts[index] * (counts.sum() / counts[index].sum())
+    some = replace(some, weight=weight)
+    with torch_threads(n_rows):
+        parts = split_curves(some.table, splines, parabolas, auto, weight)
+        additive = Additive(parts, some, family, rules)
+        needed = additive.needed_curves()
+    for part in needed:
         kind = "spline" if additive.parts.role[part] == WIGGLES else "poly2"
         chosen[int(additive.parts.feature[part])] = kind
     return replace(
@@ -240,9 +243,7 @@ class Additive:
     def __init__(
         self,
         parts: Parts,
-        target: np.ndarray,
-        weight: np.ndarray,
-        offset: np.ndarray,
+        given: WeightedRows,
         family: Family,
         rules: CurveRules,
     ) -> None:
@@ -250,9 +251,9 @@ class Additive:
         self.margin = rules.margin + math.log(max(n_curved, 1))
         if not family.estimates_dispersion:
             self.margin += rules.fixed_dispersion_margin
-        self.weight = torch.as_tensor(weight)
-        y, share = torch.as_tensor(target), self.weight / self.weight.sum()
-        rows = Rows(y, torch.as_tensor(offset), share.unsqueeze(0), family)
+        self.weight = torch.as_tensor(given.weight)
+        y, share = torch.as_tensor(given.y), self.weight / self.weight.sum()
+        rows = Rows(y, torch.as_tensor(given.offset), share.unsqueeze(0), family)
         if n_curved > rules.max_curves:
             parts, known = screen(parts, rows, rules)
             rows = replace(rows, offset=rows.offset + torch.as_tensor(known))
@@ -260,7 +261,7 @@ class Additive:
         self.problem = Problem.in_memory(
             terms=torch.as_tensor(parts.design),
             term_feature=torch.as_tensor(parts.part),
-            inputs=torch.zeros(len(target), 0, dtype=torch.float64),
+            inputs=torch.zeros(len(y), 0, dtype=torch.float64),
             y=y,
             offset=rows.offset,
             family=family,

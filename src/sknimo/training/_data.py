@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sknimo.features import FeatureMap
-from sknimo.rows import RowBlocks
+from sknimo.features import FeatureMap, Linear
+from sknimo.rows import RowBlocks, WeightedRows
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
@@ -18,27 +19,28 @@ SEPARATION_LOSS = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingSet:
-    """Validated training data.
+class Target:
+    """A target as numbers, with the labels they stand for if any."""
+
+    values: np.ndarray
+    classes: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FitRows:
+    """Validated rows of positive weight, in the units of the fit.
 
     Attributes
     ----------
-    table : ndarray of shape (n, p)
     y, weight, offset : ndarray of shape (n,)
-        Rows of zero weight have been dropped; the target is centred and scaled where
-        the family allows it.
+        The target is centred and scaled where the family allows it.
     features : FeatureMap
     y_mean, y_scale : float
         What was subtracted from and divided out of the target.
     classes : ndarray of shape (2,) or None
         Labels of a classification target.
-    place : ndarray of shape (n_samples,)
-        Where each row of the user went, -1 for rows of zero weight.
-    given_weight : ndarray of shape (n_samples,)
-        Weights of those rows.
     """
 
-    table: np.ndarray
     y: np.ndarray
     weight: np.ndarray
     offset: np.ndarray
@@ -46,6 +48,22 @@ class TrainingSet:
     y_mean: float
     y_scale: float
     classes: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet(FitRows):
+    """Rows of a table in memory.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, p)
+    place : ndarray of shape (n_samples,)
+        Where each row of the user went, -1 for rows of zero weight.
+    given_weight : ndarray of shape (n_samples,)
+        Weights of those rows.
+    """
+
+    table: np.ndarray
     place: np.ndarray
     given_weight: np.ndarray
 
@@ -60,32 +78,12 @@ class TrainingSet:
         return len(self.table)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A target as numbers, with the labels they stand for if any."""
-
-    values: np.ndarray
-    classes: np.ndarray | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedRows:
-    """Distinct rows with their total weights.
-
-    `place` says where each row of the user went, -1 for rows of zero weight.
-    """
-
-    table: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
-    place: np.ndarray
-
-
 def merge_rows(
     table: np.ndarray, target: np.ndarray, weight: np.ndarray, offset: np.ndarray
-) -> WeightedRows:
+) -> tuple[WeightedRows, np.ndarray]:
     """Drop rows of zero weight, sort the rest and merge repeated ones.
+
+    Returns where each row went as well, -1 for rows of zero weight.
 
     The objective depends on the rows only through their weighted distribution. In this
     canonical form so does every rounding error: integer weights equal repetition and
@@ -98,7 +96,7 @@ def merge_rows(
     place = np.full(len(keep), -1)
     if table.size > MERGE_CELLS or len(table) == 0:
         place[keep] = np.arange(len(table))
-        return WeightedRows(table, target, weight, offset, place)
+        return WeightedRows(table, target, weight, offset), place
     keys = np.column_stack([offset, target, table])
     order = np.lexsort(keys.T[::-1])
     keys, weight = keys[order], weight[order]
@@ -111,13 +109,27 @@ def merge_rows(
     merged[order] = np.cumsum(first) - 1
     place[keep] = merged
     keys = keys[first]
-    return WeightedRows(
-        np.ascontiguousarray(keys[:, 2:]),
-        keys[:, 1].copy(),
-        total,
-        keys[:, 0].copy(),
-        place,
-    )
+    table = np.ascontiguousarray(keys[:, 2:])
+    return WeightedRows(table, keys[:, 1].copy(), total, keys[:, 0].copy()), place
+
+
+def to_fit_units(
+    y: np.ndarray, offset: np.ndarray, spread: Linear | None
+) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+    """Centre and scale a target by its spread, if there is one; say by how much."""
+    if spread is None:
+        return y, offset, {"y_mean": 0.0, "y_scale": 1.0}
+    # A constant target has no scale: every coefficient is zero.
+    mean, scale = spread.reference, spread.scale or 1.0
+    return (y - mean) / scale, offset / scale, {"y_mean": mean, "y_scale": scale}
+
+
+def refuse_single_class(found: Collection[float]) -> None:
+    """Refuse rows that hold one class, after those of zero weight have gone."""
+    if len(found) < 2:
+        raise ValueError(
+            "Rows with positive weight hold a single class; two classes are needed."
+        )
 
 
 def find_rows(X: Any, y: Any, sample_weight: Any, offset: Any) -> RowBlocks | None:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from sknimo.explain import TrainingFacts, describe_sample, streamed_losses
-from sknimo.families import Family
 from sknimo.model import FittedModel
 from sknimo.ranks import ALONE
 from sknimo.rows import show_bytes
@@ -123,29 +122,8 @@ def fit_stream_budget(
     return replace(options, memory_budget=int(room))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A model on all rows.
-
-    Attributes
-    ----------
-    deviance : float
-        Twice the weighted sum of half unit deviances.
-    largest_eta, largest_loss : float
-        Of any row.
-    """
-
-    deviance: float
-    largest_eta: float
-    largest_loss: float
-
-    def is_separated(self, family: Family) -> bool:
-        """Whether a binary fit predicts every row with certainty."""
-        return family.is_binary and certain(self.largest_eta, self.largest_loss)
-
-
-def judge_rows(model: FittedModel, data: StreamedSet) -> Judged:
-    """Predict all rows, block by block, and sum up how well that went."""
+def judge_rows(model: FittedModel, data: StreamedSet) -> tuple[float, bool]:
+    """Deviance of all rows, and whether a binary fit predicts each with certainty."""
     total, largest_eta, largest_loss = 0.0, 0.0, 0.0
     rows_each = max(1, BLOCK_CELLS // max(data.table.n_columns, 1))
     for rows, block in data.table.blocks(rows_each):
@@ -157,7 +135,8 @@ def judge_rows(model: FittedModel, data: StreamedSet) -> Judged:
         largest_loss = max(largest_loss, float(loss.max()))
     parts = data.ranks.gather((total, largest_eta, largest_loss))
     totals, etas, losses = zip(*parts, strict=True)
-    return Judged(2 * sum(totals), max(etas), max(losses))
+    separated = model.family.is_binary and certain(max(etas), max(losses))
+    return 2 * sum(totals), separated
 
 
 def describe_stream(
@@ -165,7 +144,7 @@ def describe_stream(
     data: StreamedSet,
     problem: Problem,
     budget: float,
-    judged: Judged,
+    deviance: float,
 ) -> TrainingFacts:
     """What the summary says of the rows: deviances of all, effects over a sample.
 
@@ -182,7 +161,7 @@ def describe_stream(
         sample.weight,
         sample.offset * data.y_scale,
         n_samples=data.n_samples,
-        deviance=judged.deviance,
+        deviance=deviance,
         null_deviance=unit * null,
         glm_deviance=unit * glm,
     )

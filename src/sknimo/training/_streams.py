@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,14 +22,12 @@ from sknimo.checkpoint import fingerprint
 from sknimo.families import Family
 from sknimo.features import (
     BlockReader,
-    FeatureMap,
     FeatureOptions,
     TableReading,
     TableSchema,
     fit_summaries,
     merge_readings,
 )
-from sknimo.machine import torch_threads
 from sknimo.ranks import Ranks
 from sknimo.rows import (
     SAMPLE_ROWS,
@@ -39,9 +37,9 @@ from sknimo.rows import (
     Moments,
     RowBlocks,
     RowFile,
-    RowSample,
     Spool,
     StoredTable,
+    WeightedRows,
     block_moments,
     count_columns,
     gather_sample,
@@ -60,7 +58,12 @@ from sknimo.training._checks import (
     read_weight,
 )
 from sknimo.training._curves import CurveRules, choose_curves
-from sknimo.training._data import Target
+from sknimo.training._data import (
+    FitRows,
+    Target,
+    refuse_single_class,
+    to_fit_units,
+)
 
 # Rows of a vector that are worked on at a time.
 VECTOR_ROWS = 1 << 18
@@ -69,16 +72,6 @@ FACT_ROWS = 1000
 # Share of the memory budget that the sample of rows may take, and its least size.
 SAMPLE_SHARE = 1 / 8
 MIN_SAMPLE_ROWS = 2000
-
-
-class TargetReader(Protocol):
-    """Reads the target block by block."""
-
-    def read(self, y: Any, first_row: int) -> np.ndarray:
-        """One number per row of a block; not yet the final one."""
-
-    def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
-        """The target of this rank, with labels as all ranks know them."""
 
 
 class NumberReader:
@@ -123,23 +116,19 @@ class LabelReader:
         return Target(second[values.astype(int)] if len(values) else values, classes)
 
 
+TargetReader = NumberReader | LabelReader
+
+
 @dataclass(frozen=True, slots=True)
-class StreamedSet:
-    """Validated training rows of this rank, and what is known of those of all.
+class StreamedSet(FitRows):
+    """Rows of this rank, and what is known of those of all.
 
     Attributes
     ----------
     table : StoredTable
-    y, weight, offset : ndarray of shape (n,)
-        The target is centred and scaled where the family allows it.
-    features : FeatureMap
-    y_mean, y_scale : float
-        What was subtracted from and divided out of the target.
-    classes : ndarray of shape (2,) or None
-        Labels of a classification target.
     counts : ColumnCounts
         Figures of all ranks' rows.
-    sample : RowSample
+    sample : WeightedRows
         A few rows of all ranks.
     n_samples : int
         Rows of all ranks as they were given.
@@ -151,15 +140,8 @@ class StreamedSet:
     """
 
     table: StoredTable
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
-    features: FeatureMap
-    y_mean: float
-    y_scale: float
-    classes: np.ndarray | None
     counts: ColumnCounts
-    sample: RowSample
+    sample: WeightedRows
     n_samples: int
     first_row: int
     n_total: int
@@ -181,8 +163,8 @@ class Spooled:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """How rows are to be read.
+class ReadingOptions:
+    """How rows are to be read, from a table or from blocks.
 
     Attributes
     ----------
@@ -211,7 +193,7 @@ class StreamOptions:
 
 @contextmanager
 def read_stream(
-    rows: RowBlocks, target: TargetReader, family: Family, options: StreamOptions
+    rows: RowBlocks, target: TargetReader, family: Family, options: ReadingOptions
 ) -> Iterator[tuple[StreamedSet, TableSchema]]:
     """Read all rows and learn features from them; the table goes when the fit ends."""
     ranks = rows.ranks
@@ -223,18 +205,61 @@ def read_stream(
 
 
 def spool_rows(
-    rows: RowBlocks, target: TargetReader, family: Family, options: StreamOptions
+    rows: RowBlocks, target: TargetReader, family: Family, options: ReadingOptions
 ) -> Spooled:
-    """Read the blocks of this rank into a file, checked and encoded."""
-    spooling = _Spooling(rows, target, family, options)
+    """Read the blocks of this rank into a file; rows of zero weight are left out."""
+    reader = BlockReader(options.categorical, options.admit_missing)
+    digest = Digest() if options.wants_digest else None
+    file = _find_file(rows, options)
+    at = first_row = rows.first_row or 0
+    parts: list[tuple[np.ndarray, ...]] = [(np.empty(0),) * 3]
     try:
         for block in rows:
-            with _row_numbers(block, spooling.n_read, rows):
-                spooling.add(block)
-        return spooling.finish()
+            with _row_numbers(block, at - first_row, rows):
+                X = reader.read(options.prepare(block.X), at)
+                vectors = _read_vectors(block, at, len(X), target, family)
+            at += len(X)
+            keep = vectors[1] > 0
+            X = X if keep.all() else X[keep]
+            reader.mark_used(X)
+            if file is None:
+                n_bytes = None if rows.n_rows is None else 8 * rows.n_rows * X.shape[1]
+                file = Spool(rows.folder, n_bytes)
+            if isinstance(file, Spool):
+                file.append(X)
+            if digest is not None:
+                digest.add(X)
+            parts.append(tuple(vector[keep] for vector in vectors))
+        reading = reader.freeze()
+        values, weight, offset = map(np.concatenate, zip(*parts, strict=True))
+        if digest is not None:
+            for vector in (values, weight, offset):
+                digest.add(vector)
+        file = Spool(rows.folder, None) if file is None else file
+        table = file.finish(len(reading.columns)) if isinstance(file, Spool) else file
     except BaseException:
-        spooling.close()
+        if file is not None:
+            file.close()
         raise
+    told = "" if digest is None else digest.finish()
+    return Spooled(table, reading, values, weight, offset, at - first_row, told)
+
+
+def _read_vectors(
+    block: Block, at: int, n_rows: int, target: TargetReader, family: Family
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Target, weights and offset of a block that begins with row `at`."""
+    values = target.read(block.y, at)
+    if len(values) != n_rows:
+        raise ValueError(
+            f"X has {n_rows} rows but y has {len(values)} in the block that "
+            f"begins with row {at}: inconsistent numbers of samples."
+        )
+    weight = read_weight(block.sample_weight, n_rows, at, is_block=True)
+    offset = read_offset(block.offset, n_rows, at)
+    if isinstance(target, NumberReader):
+        check_domain(values, weight, family, at)
+    return values, weight, offset
 
 
 @contextmanager
@@ -260,88 +285,7 @@ def _row_numbers(block: Block, n_read: int, rows: RowBlocks) -> Iterator[None]:
         raise type(error)(told) from error
 
 
-class _Spooling:
-    """Rows of this rank under way to their file."""
-
-    def __init__(
-        self,
-        rows: RowBlocks,
-        target: TargetReader,
-        family: Family,
-        options: StreamOptions,
-    ) -> None:
-        self._rows, self._target = rows, target
-        self._family, self._options = family, options
-        self._reader = BlockReader(options.categorical, options.admit_missing)
-        self._digest = Digest() if options.wants_digest else None
-        self._place = _find_place(rows, options)
-        self._first_row = self._at = rows.first_row or 0
-        nothing = np.empty(0)
-        self._values, self._weight, self._offset = [nothing], [nothing], [nothing]
-
-    @property
-    def n_read(self) -> int:
-        """Rows read so far."""
-        return self._at - self._first_row
-
-    def add(self, block: Block) -> None:
-        """Check and encode a block; rows of zero weight are left out."""
-        at = self._at
-        table = self._reader.read(self._options.prepare(block.X), at)
-        values = self._target.read(block.y, at)
-        if len(values) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(values)} in the block that "
-                f"begins with row {at}: inconsistent numbers of samples."
-            )
-        weight = read_weight(block.sample_weight, len(table), at, is_block=True)
-        offset = read_offset(block.offset, len(table), at)
-        if isinstance(self._target, NumberReader):
-            check_domain(values, weight, self._family, at)
-        self._at += len(table)
-        keep = weight > 0
-        if not keep.all():
-            table = table[keep]
-        self._reader.mark_used(table)
-        self._put(table)
-        self._values.append(values[keep])
-        self._weight.append(weight[keep])
-        self._offset.append(offset[keep])
-
-    def _put(self, table: np.ndarray) -> None:
-        if self._place is None:
-            n_rows = self._rows.n_rows
-            n_bytes = None if n_rows is None else 8 * n_rows * table.shape[1]
-            self._place = Spool(self._rows.folder, n_bytes)
-        if isinstance(self._place, Spool):
-            self._place.append(table)
-        if self._digest is not None:
-            self._digest.add(table)
-
-    def finish(self) -> Spooled:
-        """All that was read."""
-        reading = self._reader.freeze()
-        place = Spool(self._rows.folder, None) if self._place is None else self._place
-        self._place = place
-        file = place.finish(len(reading.columns)) if isinstance(place, Spool) else place
-        values, weight, offset = (
-            np.concatenate(parts)
-            for parts in (self._values, self._weight, self._offset)
-        )
-        digest = ""
-        if self._digest is not None:
-            for vector in (values, weight, offset):
-                self._digest.add(vector)
-            digest = self._digest.finish()
-        return Spooled(file, reading, values, weight, offset, self.n_read, digest)
-
-    def close(self) -> None:
-        """Throw away what was put on disk."""
-        if self._place is not None:
-            self._place.close()
-
-
-def _find_place(rows: RowBlocks, options: StreamOptions) -> RowFile | Spool | None:
+def _find_file(rows: RowBlocks, options: ReadingOptions) -> RowFile | Spool | None:
     """The file that holds the table already, if its rows can stay there."""
     weight = rows.given_weight
     if options.categorical is not None or (
@@ -356,7 +300,7 @@ def prepare_stream(
     ranks: Ranks,
     target: TargetReader,
     family: Family,
-    options: StreamOptions,
+    options: ReadingOptions,
 ) -> tuple[StreamedSet, TableSchema]:
     """Agree with the other ranks on levels and labels, and learn the features."""
     sizes = ranks.gather((len(spooled.weight), spooled.n_read))
@@ -366,55 +310,52 @@ def prepare_stream(
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
     schema = merge_readings(ranks.gather(spooled.reading))
     options.check_n_rows(n_total)
-    p = len(schema.names)
-    file = spooled.file
-    if not spooled.reading.columns:  # no block: nobody told the number of columns
-        file.n_columns = p
-    recode = {}
-    for j, (column, levels) in enumerate(
-        zip(spooled.reading.columns, schema.levels, strict=False)
-    ):
-        if levels is not None:
-            recode[j] = column.recode(levels)
-    table = StoredTable(file, recode)
+    table = _in_schema(spooled, schema)
     read = target.finish(spooled.values, ranks)
     y, weight, offset = read.values, spooled.weight, spooled.offset
     if read.classes is not None:
-        if len(set().union(*ranks.gather(set(np.unique(y).tolist())))) < 2:
-            raise ValueError(
-                "Rows with positive weight hold a single class; two classes are needed."
-            )
-    mean, scale = 0.0, 1.0
+        found = ranks.gather(set(np.unique(y).tolist()))
+        refuse_single_class(set().union(*found))
+    spread = None
     if family.least_squares:
         spread = _target_moments(y - offset, weight, ranks).line(0)
-        # A constant target has no scale: every coefficient is zero.
-        mean, scale = spread.reference, spread.scale or 1.0
-        y, offset = (y - mean) / scale, offset / scale
+    y, offset, units = to_fit_units(y, offset, spread)
     counted = ranks.gather(count_columns(table, weight, schema))
     counts = merge_counts([part for part in counted if part is not None])
-    size = choose_sample_size(options.memory_budget, p)
+    size = choose_sample_size(options.memory_budget, len(schema.names))
     places = sample_rows(first_row, len(y), size, ranks)
     sample = gather_sample(table, y, weight, offset, places, ranks)
-    features = _fit_features(counts, sample, schema, family, options)
+    names, levels, how = schema.names, schema.levels, options.features
+    how = choose_curves(sample, names, levels, how, family, options.curves)
+    columns = summarise_columns(counts, sample, schema)
     some = np.linspace(0, len(sample.y) - 1, min(len(sample.y), FACT_ROWS))
     data = StreamedSet(
-        table,
-        y,
-        weight,
-        offset,
-        features,
-        mean,
-        scale,
-        read.classes,
-        counts,
-        sample.take(some.round().astype(int)),
-        n_samples,
-        first_row,
-        n_total,
-        ranks,
-        fingerprint(ranks.gather(spooled.digest), schema.names, schema.levels),
+        y=y,
+        weight=weight,
+        offset=offset,
+        features=fit_summaries(columns, names, levels, how),
+        classes=read.classes,
+        table=table,
+        counts=counts,
+        sample=sample.take(some.round().astype(int)),
+        n_samples=n_samples,
+        first_row=first_row,
+        n_total=n_total,
+        ranks=ranks,
+        digest=fingerprint(ranks.gather(spooled.digest), names, levels),
+        **units,
     )
     return data, schema
+
+
+def _in_schema(spooled: Spooled, schema: TableSchema) -> StoredTable:
+    """The rows of this rank, their levels as all ranks know them."""
+    columns, file = spooled.reading.columns, spooled.file
+    if not columns:  # no block: nobody told the number of columns
+        file.n_columns = len(schema.names)
+    known = enumerate(zip(columns, schema.levels, strict=False))
+    recode = {j: own.recode(to) for j, (own, to) in known if to is not None}
+    return StoredTable(file, recode)
 
 
 def choose_sample_size(memory_budget: float, n_columns: int) -> int:
@@ -432,27 +373,3 @@ def _target_moments(values: np.ndarray, weight: np.ndarray, ranks: Ranks) -> Mom
     ]
     parts = ranks.gather(merge_moments(own) if own else None)
     return merge_moments([part for part in parts if part is not None])
-
-
-def _fit_features(
-    counts: ColumnCounts,
-    sample: RowSample,
-    schema: TableSchema,
-    family: Family,
-    options: StreamOptions,
-) -> FeatureMap:
-    """Bases, references and scales; curves by the evidence of the sample."""
-    with torch_threads(len(sample.y)):
-        bases = choose_curves(
-            sample.table,
-            schema.names,
-            sample.weight,
-            schema.levels,
-            options.features,
-            sample.y,
-            sample.offset,
-            family,
-            options.curves,
-        )
-    summaries = summarise_columns(counts, sample, schema)
-    return fit_summaries(summaries, schema.names, schema.levels, bases)
