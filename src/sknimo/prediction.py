@@ -388,30 +388,23 @@ def _same(first: Any, second: Any) -> bool:
     return bool(np.array_equal(first, second))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Features in a tile, and whether a tile shares inputs that it does not own."""
+def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> tuple[int, bool]:
+    """Features in a tile, and whether it shares inputs that it does not own.
 
-    size: int
-    sharing: bool
-
-
-def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> Layout:
-    """As many features as fit, or fewer where sharing inputs pays.
-
-    Per activation, one masked product costs a multiplication for every input; with s
-    features in a tile, those of the tile and every s-th of the others.
+    As many features as fit, or fewer where sharing pays. Per activation, one masked
+    product costs a multiplication for every input; with s features in a tile, those of
+    the tile and every s-th of the others.
     """
     most = min(n_features, max(TILE_SIZE // (TILE_ROWS * max(spec.hidden)), 1))
     if not spec.mask:
-        return Layout(most, sharing=True)
+        return most, True
     size = np.arange(1, most + 1)
     own = n_inputs * size / n_features
     cost = own + (n_inputs - own) / size + SHARED_COST
     best = int(cost.argmin())
     if cost[best] < n_inputs:
-        return Layout(int(size[best]), sharing=True)
-    return Layout(most, sharing=False)
+        return int(size[best]), True
+    return most, False
 
 
 def _compile_member(
@@ -424,15 +417,15 @@ def _compile_member(
     first[places.inputs[inputs]] = weights.first[:, inputs].T
     shift = spec.codes() @ weights.code_weight.T + weights.bias  # (p, h1)
     active = live.features.nonzero().squeeze(-1)
-    layout = _lay_out(spec, len(active), len(inputs))
+    tile_size, sharing = _lay_out(spec, len(active), len(inputs))
     tiles, shared = [], []
-    for group in active.split(layout.size):
+    for group in active.split(tile_size):
         at = shift[group]  # (s, h1)
         member_of = places.owner.unsqueeze(-1) == group  # (c, s)
         terms = _span(member_of.any(1) & (coef != 0))
-        seen = _span(member_of.any(1) & spec.mask) if layout.sharing else slice(width)
+        seen = _span(member_of.any(1) & spec.mask) if sharing else slice(width)
         own = first.unsqueeze(1) * ~member_of.unsqueeze(-1)  # (c, s, h1)
-        if layout.sharing:
+        if sharing:
             others = first.clone()
             others[seen] = 0
             shared.append(others)
@@ -452,7 +445,7 @@ def _compile_member(
             )
         )
     return Bends(
-        shared=torch.cat(shared, dim=1) if layout.sharing else None,
+        shared=torch.cat(shared, dim=1) if sharing else None,
         second=weights.second.T.contiguous(),
         out=weights.out.clone(),
         tiles=tuple(tiles),

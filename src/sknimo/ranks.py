@@ -54,6 +54,11 @@ class Ranks:
         """Whether this process speaks for all: saves, logs, shows progress."""
         return self.rank == 0
 
+    def part(self, n_rows: int) -> tuple[int, int]:
+        """Where the rows of this rank begin and end if all have equal parts."""
+        begin, end = (n_rows * rank // self.size for rank in (self.rank, self.rank + 1))
+        return begin, end
+
     def total(self, values: Tensor) -> Tensor:
         """Sum over ranks; the same bits on every rank."""
         if self.alone:

@@ -197,8 +197,7 @@ class ReadingPlan:
 
     def blocks(self, ranks: Ranks) -> Iterator[Block]:
         """The rows of one rank to fit."""
-        n_rows = self.scan.n_rows
-        begin, end = (n_rows * r // ranks.size for r in (ranks.rank, ranks.rank + 1))
+        begin, end = ranks.part(self.scan.n_rows)
         for first_row, table in self.source.parts(self.columns, begin, end):
             rows = self.read(table, first_row)
             rows = rows.take(np.flatnonzero(~self.held_out[rows.place]))

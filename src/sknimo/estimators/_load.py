@@ -36,16 +36,6 @@ CLASSES: dict[str, type[BaseNIMO]] = {
     "NIMORegressor": NIMORegressor,
     "NIMORegressorCV": NIMORegressorCV,
 }
-READERS = {
-    "n_iter_": lambda node: node.integer(low=0),
-    "converged_": lambda node: node.flag(),
-    "n_members_": lambda node: node.integer(low=0),
-    "best_index_": lambda node: node.integer(low=-1),
-    "alpha_": lambda node: node.real(),
-    "network_alpha_": lambda node: node.real(),
-    "log_evidence_": lambda node: node.real(),
-    "glm_log_evidence_": lambda node: node.real(),
-}
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -94,18 +84,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def restore_estimator(archive: Archive) -> BaseNIMO:
     """Undo `describe_estimator`."""
-    (
-        library,
-        class_name,
-        params,
-        omitted,
-        named,
-        classes,
-        attributes,
-        certificate,
-        facts,
-        content,
-    ) = Node(archive.content, "document").fields(
+    found = Node(archive.content, "document").mapping(
         "library",
         "class",
         "params",
@@ -117,25 +96,26 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         "facts",
         "model",
     )
+    class_name, classes = found["class"], found["classes"]
     cls = CLASSES[class_name.text(CLASSES)]
-    est = cls(**_read_params(params, omitted, cls))
-    model = unpack_model(content, archive.tensors)
+    est = cls(**_read_params(found["params"], found["omitted"], cls))
+    model = unpack_model(found["model"], archive.tensors)
     if model.family.is_binary != issubclass(cls, ClassificationTask):
         raise class_name.refuse(f"a class for the {model.family.name} family")
-    est._saved_by = library.text()
+    est._saved_by = found["library"].text()
     est._show_model(model)
-    est._facts = read_facts(facts, archive.tensors, model)
+    est._facts = read_facts(found["facts"], archive.tensors, model)
     unused = archive.tensors.keys() - {*MODEL_TENSORS, *write_facts(est._facts)[1]}
     if unused:
         raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
     est.n_features_in_ = model.features.n_features
-    if named.flag():
+    if found["named"].flag():
         est.feature_names_in_ = np.array(model.features.names, dtype=object)
     if issubclass(cls, ClassificationTask):
         est.classes_ = read_classes(classes)
     elif classes.value is not None:
         raise classes.refuse("null for a regression")
-    _read_attributes(est, attributes, certificate)
+    _read_attributes(est, found["attributes"], found["certificate"])
     return est
 
 
@@ -148,7 +128,7 @@ def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, 
         raise params.refuse("a mapping of parameters")
     for name in params.value:
         Node(name, "name of a parameter").text(known)
-    nodes = dict(zip(params.value, params.fields(*params.value), strict=True))
+    nodes = params.mapping(*params.value)
     values = {name: read_param(node) for name, node in nodes.items()}
     # `fit` checks parameters; these two are used without it.
     if "handle_unknown" in nodes:
@@ -160,9 +140,9 @@ def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, 
 
 def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None:
     """Small fitted attributes, which differ between plain and searching classes."""
-    names = SEARCH_ATTRIBUTES if isinstance(est, Searching) else FIXED_ATTRIBUTES
-    for name, node in zip(names, attributes.fields(*names), strict=True):
-        setattr(est, name, READERS[name](node))
+    readers = SEARCH_ATTRIBUTES if isinstance(est, Searching) else FIXED_ATTRIBUTES
+    for name, node in attributes.mapping(*readers).items():
+        setattr(est, name, readers[name](node))
     if isinstance(est, Searching):
         if certificate.value is not None:
             raise certificate.refuse("null for a search")
@@ -170,8 +150,7 @@ def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None
         if not math.isnan(est.log_evidence_):  # see `_write_attribute`
             est.input_precision_, est.network_alpha_ = est.network_alpha_, math.nan
         return
-    *numbers, status = certificate.fields(*CERTIFICATE, "status")
-    values = [number.real() for number in numbers]
-    est.certificate_ = Certificate(
-        **dict(zip(CERTIFICATE, values, strict=True)), status=status.text()
-    )
+    facts = certificate.mapping(*CERTIFICATE, "status")
+    status = facts.pop("status").text()
+    values = {name: number.real() for name, number in facts.items()}
+    est.certificate_ = Certificate(**values, status=status)

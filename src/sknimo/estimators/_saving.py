@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -45,17 +46,20 @@ from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
 LEFT_OUT = ("history_", "path_", "trials_", "verdict_")
-# Small fitted attributes of the plain and of the searching estimators.
-FIXED_ATTRIBUTES = ("n_iter_", "converged_")
-SEARCH_ATTRIBUTES = (
-    *FIXED_ATTRIBUTES,
-    "n_members_",
-    "best_index_",
-    "alpha_",
-    "network_alpha_",
-    "log_evidence_",
-    "glm_log_evidence_",
-)
+# Small fitted attributes of the plain and of the searching estimators, and how they
+# are read.
+FIXED_ATTRIBUTES: dict[str, Callable[[Node], Any]] = {
+    "n_iter_": lambda node: node.integer(low=0),
+    "converged_": Node.flag,
+}
+SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
+    "n_members_": lambda node: node.integer(low=0),
+    "best_index_": lambda node: node.integer(low=-1),
+    "alpha_": Node.real,
+    "network_alpha_": Node.real,
+    "log_evidence_": Node.real,
+    "glm_log_evidence_": Node.real,
+}
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
@@ -324,9 +328,7 @@ def read_facts(
     """Undo `write_facts`."""
     if node.value is None:
         return None
-    n_samples, n_rows, *deviances, swap, directed = node.fields(
-        "n_samples", "n_rows", *DEVIANCES, "swap", "directed"
-    )
+    found = node.mapping("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
     features = model.features
     p, q = features.n_features, len(features.term_feature)
     if max(p, q) > MAX_TERMS:
@@ -362,16 +364,15 @@ def read_facts(
         ratio=column("ratio") if with_ratio else None,
         average_ratio=column("average_ratio") if with_ratio else None,
         contrast=column("contrast", np.bool_),
-        directed=square(directed, "directed", p),
+        directed=square(found["directed"], "directed", p),
         roles=find_roles(model),
         family=model.family,
-        n_rows=n_rows.integer(low=1),
+        n_rows=found["n_rows"].integer(low=1),
         origin=Origin(),
     )
-    values = [deviance.real() for deviance in deviances]
     return TrainingFacts(
-        n_samples=n_samples.integer(low=1),
-        swap=square(swap, "swap", q),
+        n_samples=found["n_samples"].integer(low=1),
+        swap=square(found["swap"], "swap", q),
         effects=effects,
-        **dict(zip(DEVIANCES, values, strict=True)),
+        **{name: found[name].real() for name in DEVIANCES},
     )

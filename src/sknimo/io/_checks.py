@@ -50,7 +50,11 @@ class Node:
         return ModelFileError(f"{self.place} must be {wanted}, got {shown}.")
 
     def fields(self, *names: str) -> list[Node]:
-        """The values of a mapping that has exactly these keys."""
+        """The values of a mapping that has exactly these keys, in this order."""
+        return list(self.mapping(*names).values())
+
+    def mapping(self, *names: str) -> dict[str, Node]:
+        """The same by their keys."""
         if type(self.value) is not dict:
             raise self.refuse("a mapping")
         for name in names:
@@ -58,7 +62,7 @@ class Node:
                 raise ModelFileError(f"{self.place} has no {name}.")
         for name in self.value.keys() - set(names):
             raise Node(name, f"a key of {self.place}").refuse("known")
-        return [Node(self.value[name], f"{self.place}.{name}") for name in names]
+        return {name: Node(self.value[name], f"{self.place}.{name}") for name in names}
 
     def items(self) -> list[Node]:
         """The values of a list."""

@@ -156,10 +156,9 @@ def basis_from_record(node: Node) -> Any:
     if type(node.value) is not dict or "kind" not in node.value:
         raise node.refuse("a mapping with a kind")
     kind = KINDS[Node(node.value["kind"], f"{node.place}.kind").text(KINDS)]
-    found = node.fields("kind", *kind.fields)[1:]
-    readers = kind.fields.values()
-    values = [field.read(at) for field, at in zip(readers, found, strict=True)]
-    basis = kind.cls(**dict(zip(kind.fields, values, strict=True)))
+    found = node.mapping("kind", *kind.fields)
+    values = {name: field.read(found[name]) for name, field in kind.fields.items()}
+    basis = kind.cls(**values)
     if not kind.holds(basis):
         raise node.refuse(kind.rule)
     return basis
@@ -210,8 +209,7 @@ def model_record(model: FittedModel) -> dict[str, Any]:
 
 def model_from_record(record: dict[str, Any]) -> FittedModel:
     """Undo `model_record`; anything amiss is a `ModelFileError`."""
-    names = ("family", "spec", "features", *ARRAYS)
-    found = dict(zip(names, Node(record, "model").fields(*names), strict=True))
+    found = Node(record, "model").mapping("family", "spec", "features", *ARRAYS)
     intercept, params = found["intercept"], found["params"]
     features = _read_features(found["features"], found["low"], found["high"])
     p, q = features.n_features, len(features.term_feature)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,17 +45,20 @@ class Block:
     rows: Any = None
 
 
-class Source(Protocol):
+class Source(ABC):
     """Where blocks come from."""
 
+    @abstractmethod
     def blocks(self, ranks: Ranks) -> Iterator[Any]:
         """The blocks of one rank, from its first row on."""
 
     def n_rows(self, ranks: Ranks) -> int | None:
         """Rows of this rank, None when unknown."""
+        return None
 
     def first_row(self, ranks: Ranks) -> int | None:
         """What the first row of this rank is among those of all, None if unknown."""
+        return 0 if ranks.alone else None
 
 
 class RowBlocks:
@@ -168,8 +172,7 @@ class RowBlocks:
         RowBlocks
         """
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        source = _Parquet([Path(each) for each in paths], target, weight, offset)
-        source.choose(columns)
+        source = _Parquet(list(map(Path, paths)), (target, weight, offset), columns)
         return cls._of(source, sharded, folder)
 
     @classmethod
@@ -220,7 +223,7 @@ class RowBlocks:
                 )
 
 
-class _Given:
+class _Given(Source):
     """Blocks from a function, an iterable or an iterator."""
 
     def __init__(self, source: Any) -> None:
@@ -249,14 +252,8 @@ class _Given:
             )
         return iter(given)
 
-    def n_rows(self, ranks: Ranks) -> int | None:
-        return None
 
-    def first_row(self, ranks: Ranks) -> int | None:
-        return 0 if ranks.alone else None
-
-
-class _Arrays:
+class _Arrays(Source):
     """Slices of arrays."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> None:
@@ -296,9 +293,6 @@ class _Arrays:
     def n_rows(self, ranks: Ranks) -> int | None:
         return int(self.X.shape[0])
 
-    def first_row(self, ranks: Ranks) -> int | None:
-        return 0 if ranks.alone else None
-
 
 def cut_rows(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Slices of rows that make blocks of a good size."""
@@ -317,42 +311,41 @@ def _release(X: Any) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
-class _Parquet:
+class _Parquet(Source):
     """Rows of Parquet files; ranks take equal shares."""
 
     def __init__(
-        self, paths: list[Path], target: str, weight: str | None, offset: str | None
+        self,
+        paths: list[Path],
+        special: tuple[str, str | None, str | None],
+        columns: Sequence[str] | None,
     ) -> None:
         if not paths:
             raise ValueError("from_parquet needs at least one file.")
-        self._paths = paths
-        self._special = (target, weight, offset)
+        self._paths, self._special = paths, special
         files = [self._open(path) for path in paths]
-        self._sizes = [file.metadata.num_rows for file in files]
-        self._known = list(files[0].schema_arrow.names)
-        self._columns: list[str] = []
+        self._n_rows = sum(file.metadata.num_rows for file in files)
+        known = list(files[0].schema_arrow.names)
         for path, file in zip(paths, files, strict=True):
-            if list(file.schema_arrow.names) != self._known:
+            if list(file.schema_arrow.names) != known:
                 raise ValueError(
                     f"{path} has other columns than {paths[0]}; all files need the "
                     "same columns in the same order."
                 )
 
-    def choose(self, columns: Sequence[str] | None) -> None:
-        """Choose the features; by default all columns that serve nothing else."""
-        special = [name for name in self._special if name is not None]
-        if len(set(special)) < len(special):
+        used = [name for name in special if name is not None]
+        if len(set(used)) < len(used):
             raise ValueError("Target, weight and offset must be different columns.")
         if columns is None:
-            columns = [name for name in self._known if name not in special]
-        for name in (*special, *columns):
-            if name not in self._known:
-                shown = ", ".join(repr(known) for known in self._known[:12])
+            columns = [name for name in known if name not in used]
+        for name in (*used, *columns):
+            if name not in known:
+                shown = ", ".join(map(repr, known[:12]))
                 raise ValueError(
-                    f"{self._paths[0]} has no column {name!r}. Its columns are {shown}."
+                    f"{paths[0]} has no column {name!r}. Its columns are {shown}."
                 )
         if not columns:
-            raise ValueError(f"No column is left to predict {special[0]!r} from.")
+            raise ValueError(f"No column is left to predict {used[0]!r} from.")
         self._columns = list(columns)
 
     @staticmethod
@@ -365,22 +358,15 @@ class _Parquet:
             ) from error
         return pa_parquet.ParquetFile(path)
 
-    def _range(self, ranks: Ranks) -> tuple[int, int]:
-        total = sum(self._sizes)
-        return (
-            total * ranks.rank // ranks.size,
-            total * (ranks.rank + 1) // ranks.size,
-        )
-
     def n_rows(self, ranks: Ranks) -> int | None:
-        begin, end = self._range(ranks)
+        begin, end = ranks.part(self._n_rows)
         return end - begin
 
     def first_row(self, ranks: Ranks) -> int | None:
-        return self._range(ranks)[0]
+        return ranks.part(self._n_rows)[0]
 
     def blocks(self, ranks: Ranks) -> Iterator[Block]:
-        begin, end = self._range(ranks)
+        begin, end = ranks.part(self._n_rows)
         target, weight, offset = self._special
         special = [name for name in self._special if name is not None]
         names = [*self._columns, *(n for n in special if n not in self._columns)]

@@ -129,19 +129,17 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
     return reduce(Moments.merge, parts)
 
 
-class _Counted:
-    """Values of a column and the weight on each, while they are few."""
+NOTHING = ValueSample(np.empty(0), np.empty(0))
 
-    def __init__(self) -> None:
-        self.sample: ValueSample | None = ValueSample(np.empty(0), np.empty(0))
 
-    def add(self, values: np.ndarray, weight: np.ndarray) -> None:
-        if self.sample is None:
-            return
-        own = weigh_values(
-            np.r_[self.sample.values, values], np.r_[self.sample.weight, weight]
-        )
-        self.sample = own if len(own.values) <= FEW_VALUES else None
+def _count_more(
+    known: ValueSample | None, values: np.ndarray, weight: np.ndarray
+) -> ValueSample | None:
+    """Values of a column and the weight on each, None once they are many."""
+    if known is None:
+        return None
+    own = weigh_values(np.r_[known.values, values], np.r_[known.weight, weight])
+    return own if len(own.values) <= FEW_VALUES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ def count_columns(
 ) -> ColumnCounts | None:
     """Figures of this rank's rows, None without a row."""
     p = len(schema.names)
-    counted = [_Counted() for _ in range(p)]
+    few: list[ValueSample | None] = [NOTHING] * p
     totals = [None if own is None else np.zeros(len(own)) for own in schema.levels]
     moments: Moments | None = None
     for rows, block in table.blocks(max(1, BLOCK_CELLS // p)):
@@ -180,31 +178,31 @@ def count_columns(
         part = block_moments(block, share)
         moments = part if moments is None else moments.merge(part)
         for j, total in enumerate(totals):
-            if total is None and counted[j].sample is None:
+            if total is None and few[j] is None:
                 continue
             known = ~np.isnan(block[:, j])
             values, own = block[known, j], share[known]
             if total is None:
-                counted[j].add(values, own)
+                few[j] = _count_more(few[j], values, own)
             else:
                 total += np.bincount(values.astype(int), own, minlength=len(total))
     if moments is None:
         return None
-    few = tuple(each.sample for each in counted)
-    return ColumnCounts(moments, few, tuple(totals), float(weight.sum()), len(weight))
+    total_weight = float(weight.sum())
+    return ColumnCounts(moments, tuple(few), tuple(totals), total_weight, len(weight))
 
 
 def merge_counts(parts: Sequence[ColumnCounts]) -> ColumnCounts:
     """Figures over the rows of all parts."""
     few: list[ValueSample | None] = []
     for samples in zip(*(part.few for part in parts), strict=True):
-        merged = _Counted()
-        for sample in samples:
-            if sample is None:
-                merged.sample = None
+        merged: ValueSample | None = NOTHING
+        for own in samples:
+            if own is not None:
+                merged = _count_more(merged, own.values, own.weight)
             else:
-                merged.add(sample.values, sample.weight)
-        few.append(merged.sample)
+                merged = None
+        few.append(merged)
     levels = zip(*(part.level_weight for part in parts), strict=True)
     return ColumnCounts(
         merge_moments([part.moments for part in parts]),

@@ -3,11 +3,11 @@
 `search` is a function of tensors; nothing here knows scikit-learn.
 """
 
-from sknimo.search._engine import Outcome, search, takes_long
+from sknimo.search._engine import search, takes_long
 from sknimo.search._path import GlmPath
 from sknimo.search._reference import MovableReference, movable_reference
 from sknimo.search._settings import RuleName, Settings
-from sknimo.search._verdict import Verdict
+from sknimo.search._verdict import Outcome, Verdict
 
 __all__ = [
     "GlmPath",

@@ -36,7 +36,7 @@ from torch import Tensor
 from sknimo.penalties import make_penalty
 from sknimo.search._path import GlmPath, standard_error
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Verdict
+from sknimo.search._verdict import Outcome, Verdict, glm_member
 from sknimo.solver import (
     Members,
     Options,
@@ -59,32 +59,6 @@ CACHE_BYTES = 64e6
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSearch:
-    """What the search on batches found.
-
-    Attributes
-    ----------
-    solution : Solution
-        One member per fold.
-    alpha, network_alpha : float
-        The penalties chosen.
-    table : dict of list
-        One row per candidate and fold.
-    best_index : int
-        Row of the best candidate there.
-    verdict : Verdict
-        Held-out losses of the members and of the nested GLM.
-    """
-
-    solution: Solution
-    alpha: float
-    network_alpha: float
-    table: dict[str, list[Any]]
-    best_index: int
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A member to train: its rows, penalties and start."""
 
@@ -101,11 +75,11 @@ def search_batches(
     settings: Settings,
     random: np.random.RandomState,
     store: TaskStore,
-) -> BatchSearch:
+) -> Outcome:
     """Choose penalties on the first fold, then train one member per fold."""
     folds = folds[: settings.n_members]
     seed = int(random.randint(2**31 - 1))
-    table = _Table()
+    table: dict[str, list[Any]] = {}
     best = _choose(problem, path, folds[0], settings, seed, store, table)
     seeds = [int(s) for s in random.randint(2**31 - 1, size=len(folds))]
     chosen, final = best[-1]
@@ -123,16 +97,28 @@ def search_batches(
         if float(trial.validation_loss) < float(final.validation_loss[0]):
             chosen, members, final = candidate, [candidate], trial
     network_loss = final.validation_loss.cpu().numpy()
-    n_final, n_tried = len(members), len(table.rows["stage"])
-    table.add("member", members, list(range(n_final)), final)
-    glm_loss = path.fold_loss[:n_final]
-    return BatchSearch(
-        solution=final,
-        alpha=chosen.alpha,
-        network_alpha=chosen.network_alpha,
-        table=table.rows,
+    n_final, n_tried = len(members), len(table["stage"])
+    _add_rows(table, "member", members, list(range(n_final)), final)
+    gain = path.fold_loss[:n_final] - network_loss
+    error = float(standard_error(gain))
+    losses = network_loss, path.fold_loss[:n_final]
+    verdict = Verdict(*losses, float(gain.mean()), error, settings.tiny_gain)
+    keeps = verdict.keeps_network
+    return Outcome(
+        members=final if keeps else glm_member(problem, path.chosen),
+        problem=problem,
+        features=None,
+        path=path,
+        verdict=verdict,
+        alpha=chosen.alpha if keeps else float(path.alphas[path.index]),
+        network_alpha=chosen.network_alpha if keeps else math.inf,
+        input_precision=math.nan,
+        log_evidence=math.nan,
+        glm_log_evidence=math.nan,
+        trials=table,
         best_index=n_tried + int(np.nanargmin(network_loss)),
-        verdict=_compare(network_loss, glm_loss, settings.tiny_gain),
+        n_members=n_final if keeps else 0,
+        out_of_time=_is_late(problem, settings),
     )
 
 
@@ -143,7 +129,7 @@ def _choose(
     settings: Settings,
     seed: int,
     store: TaskStore,
-    table: _Table,
+    table: dict[str, list[Any]],
 ) -> list[tuple[Candidate, Solution]]:
     """The best candidate of every round, until one is left or time is up."""
     candidates, trials = _try_all(problem, path, fold, settings, seed, store)
@@ -154,7 +140,8 @@ def _choose(
                 break
             n_passes, stage = _n_passes(settings, share), f"round-{number}"
             trials = _train(store, stage, problem, candidates, settings, n_passes, seed)
-        table.add(f"round {number + 1}", candidates, [0] * len(candidates), trials)
+        folds = [0] * len(candidates)
+        _add_rows(table, f"round {number + 1}", candidates, folds, trials)
         order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
         best.append((candidates[order[0]], trials.take([int(order[0])])))
         candidates = [candidates[k] for k in order[:n_kept]]
@@ -211,31 +198,26 @@ def _is_late(problem: Problem, settings: Settings) -> bool:
     return bool(problem.ranks.share(time.monotonic() > settings.deadline))
 
 
-class _Table:
+def _add_rows(
+    table: dict[str, list[Any]],
+    stage: str,
+    candidates: Sequence[Candidate],
+    folds: list[int],
+    trained: Solution,
+) -> None:
     """One row per model that was trained, ready for a data frame."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[Any]] = {}
-
-    def add(
-        self,
-        stage: str,
-        candidates: Sequence[Candidate],
-        folds: list[int],
-        trained: Solution,
-    ) -> None:
-        columns: dict[str, list[Any]] = {
-            "stage": [stage] * len(candidates),
-            "alpha": [each.alpha for each in candidates],
-            "network_alpha": [each.network_alpha for each in candidates],
-            "fold": folds,
-            "seed": [each.seed for each in candidates],
-            "loss": trained.validation_loss.tolist(),
-            "n_features": (trained.coef != 0).sum(-1).tolist(),
-            "n_iter": trained.n_iter.tolist(),
-        }
-        for name, values in columns.items():
-            self.rows.setdefault(name, []).extend(values)
+    columns: dict[str, list[Any]] = {
+        "stage": [stage] * len(candidates),
+        "alpha": [each.alpha for each in candidates],
+        "network_alpha": [each.network_alpha for each in candidates],
+        "fold": folds,
+        "seed": [each.seed for each in candidates],
+        "loss": trained.validation_loss.tolist(),
+        "n_features": (trained.coef != 0).sum(-1).tolist(),
+        "n_iter": trained.n_iter.tolist(),
+    }
+    for name, values in columns.items():
+        table.setdefault(name, []).extend(values)
 
 
 def _members(problem: Problem, candidates: Sequence[Candidate]) -> Members:
@@ -314,11 +296,3 @@ def _block_bytes(problem: Problem, batch: int, most: int) -> int:
     n_inputs = len(problem.spec.input_feature)
     pool = pool_bytes(problem.columns, n_inputs, batch, DTYPE)
     return int(min(most, max(CACHE_BYTES, 2 * pool)))
-
-
-def _compare(
-    network_loss: np.ndarray, glm_loss: np.ndarray, tiny_gain: float
-) -> Verdict:
-    gain = glm_loss - network_loss
-    error = float(standard_error(gain))
-    return Verdict(network_loss, glm_loss, float(gain.mean()), error, tiny_gain)

@@ -22,16 +22,13 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.features import FeatureMap
 from sknimo.search._batches import search_batches
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._reference import MovableReference, View
@@ -46,7 +43,7 @@ from sknimo.search._runner import Runner
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     Exploration,
-    Verdict,
+    Outcome,
     decide,
     glm_member,
     hold_out,
@@ -59,58 +56,9 @@ from sknimo.solver import (
     EvidenceOptions,
     EvidenceState,
     Problem,
-    Solution,
     needed_bytes,
 )
-from sknimo.training import AnyFold, Ensemble, Fold, TaskStore
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a search found.
-
-    Attributes
-    ----------
-    members : Ensemble or Solution
-        What to average; a single member with a silent network where the GLM won.
-    problem : Problem
-        What they were fitted to; a search on batches has a wider network.
-    features : FeatureMap or None
-        Around the reference that was chosen, None where that is the data's.
-    path : GlmPath
-    verdict : Verdict or None
-        None when there was no network to judge, or no time.
-    alpha : float
-        Penalty of the nested GLM, or of the members of a search on batches.
-    network_alpha : float
-        Group shrinkage of the first layer chosen by a search on batches.
-    input_precision : float
-        Median precision of the inputs that the best member reads, learned by evidence.
-    log_evidence, glm_log_evidence : float
-        Of the best restart and of the linear fit, NaN after a search on batches.
-    trials : dict of list
-        One row per model that was trained.
-    best_index : int
-        Row of the best one there, -1 when there is none.
-    n_members : int
-        Members with a network, 0 where the GLM was kept.
-    out_of_time : bool
-    """
-
-    members: Ensemble | Solution
-    problem: Problem
-    features: FeatureMap | None
-    path: GlmPath
-    verdict: Verdict | None
-    alpha: float
-    network_alpha: float
-    input_precision: float
-    log_evidence: float
-    glm_log_evidence: float
-    trials: dict[str, list[Any]]
-    best_index: int
-    n_members: int
-    out_of_time: bool
+from sknimo.training import AnyFold, Fold, TaskStore
 
 
 def search(
@@ -150,7 +98,7 @@ def search(
         spec = replace(problem.spec, hidden=settings.batch_hidden)
         problem = replace(problem, spec=spec)
         path = _path(problem, weight, folds, settings, store)
-        return _by_batches(problem, path, folds, settings, random, store)
+        return search_batches(problem, path, folds, settings, random, store)
     check_memory(problem, settings.memory_budget)
     path = _path(problem, weight, folds, settings, store)
     own = [fold for fold in folds if isinstance(fold, Fold)]
@@ -181,35 +129,6 @@ def _path(
     # What does not change the answer must not change the name of the task.
     how = replace(settings, deadline=math.inf, n_jobs=None, progress=False)
     return store.call(GlmPath, "path", glm_path, problem, weight, list(folds), how)
-
-
-def _by_batches(
-    problem: Problem,
-    path: GlmPath,
-    folds: Sequence[AnyFold],
-    settings: Settings,
-    random: np.random.RandomState,
-    store: TaskStore,
-) -> Outcome:
-    """Validation instead of evidence."""
-    found = search_batches(problem, path, folds, settings, random, store)
-    keeps = found.verdict.keeps_network
-    return Outcome(
-        members=found.solution if keeps else glm_member(problem, path.chosen),
-        problem=problem,
-        features=None,
-        path=path,
-        verdict=found.verdict,
-        alpha=found.alpha if keeps else float(path.alphas[path.index]),
-        network_alpha=found.network_alpha if keeps else math.inf,
-        input_precision=math.nan,
-        log_evidence=math.nan,
-        glm_log_evidence=math.nan,
-        trials=found.table,
-        best_index=found.best_index,
-        n_members=len(found.solution.coef) if keeps else 0,
-        out_of_time=bool(problem.ranks.share(time.monotonic() > settings.deadline)),
-    )
 
 
 def _by_evidence(

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
 from sknimo.search._reference import View
 from sknimo.search._restarts import Selection, fit_linear_evidence
@@ -42,6 +43,7 @@ from sknimo.solver import (
     EvidenceState,
     MemoryColumns,
     Problem,
+    Solution,
     linear_predictor,
 )
 from sknimo.training import Ensemble, Fold
@@ -75,6 +77,54 @@ class Verdict:
         """Whether the network saves more than chance would."""
         tiny = self.tiny_gain * float(np.mean(self.glm_loss))
         return self.gain > min(self.error, tiny) and self.gain > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found.
+
+    Attributes
+    ----------
+    members : Ensemble or Solution
+        What to average; a single member with a silent network where the GLM won.
+    problem : Problem
+        What they were fitted to; a search on batches has a wider network.
+    features : FeatureMap or None
+        Around the reference that was chosen, None where that is the data's.
+    path : GlmPath
+    verdict : Verdict or None
+        None when there was no network to judge, or no time.
+    alpha : float
+        Penalty of the nested GLM, or of the members of a search on batches.
+    network_alpha : float
+        Group shrinkage of the first layer chosen by a search on batches.
+    input_precision : float
+        Median precision of the inputs that the best member reads, learned by evidence.
+    log_evidence, glm_log_evidence : float
+        Of the best restart and of the linear fit, NaN after a search on batches.
+    trials : dict of list
+        One row per model that was trained.
+    best_index : int
+        Row of the best one there, -1 when there is none.
+    n_members : int
+        Members with a network, 0 where the GLM was kept.
+    out_of_time : bool
+    """
+
+    members: Ensemble | Solution
+    problem: Problem
+    features: FeatureMap | None
+    path: GlmPath
+    verdict: Verdict | None
+    alpha: float
+    network_alpha: float
+    input_precision: float
+    log_evidence: float
+    glm_log_evidence: float
+    trials: dict[str, list[Any]]
+    best_index: int
+    n_members: int
+    out_of_time: bool
 
 
 @dataclass(frozen=True, slots=True)
