@@ -22,6 +22,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sknimo.exceptions import check_option
+
 # Targets and linear predictors at which functions are told apart, see `traits`.
 PROBES = (-3.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.5, 30.0)
 
@@ -143,9 +145,7 @@ class Family:
     held_out_loss: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
-        if self.link not in LINKS:
-            known = ", ".join(repr(option) for option in LINKS)
-            raise ValueError(f"link must be one of {known}, got {self.link!r}.")
+        check_option("link", self.link, LINKS)
 
     @property
     def mean(self) -> Callable[[Tensor], Tensor]:
@@ -290,7 +290,5 @@ FAMILIES: dict[str, Family] = {
 
 def get_family(name: str) -> Family:
     """Find a family by name; an unknown name lists the known ones."""
-    if name not in FAMILIES:
-        known = ", ".join(repr(option) for option in FAMILIES)
-        raise ValueError(f"family must be one of {known}, got {name!r}.")
+    check_option("family", name, FAMILIES)
     return FAMILIES[name]

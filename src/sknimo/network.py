@@ -26,6 +26,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from sknimo.exceptions import check_option
+
 CodeName = Literal["binary", "none"]
 
 # Up to this many inputs a masked product beats the full product with a correction.
@@ -157,9 +159,7 @@ def make_spec(
     mask: bool = True,
 ) -> NetworkSpec:
     """Assemble a spec from public options."""
-    if code not in get_args(CodeName):
-        known = ", ".join(repr(option) for option in get_args(CodeName))
-        raise ValueError(f"position_code must be one of {known}, got {code!r}.")
+    check_option("position_code", code, get_args(CodeName))
     codes = binary_code(n_features) if code == "binary" else ((),) * n_features
     return NetworkSpec(tuple(map(int, input_feature)), codes, hidden, mask)
 

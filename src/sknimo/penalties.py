@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sknimo.exceptions import check_option
+
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
@@ -168,9 +170,7 @@ def make_penalty(
     wide feature is not favoured for its width.
     """
     if isinstance(penalty, str):
-        if penalty not in PENALTIES:
-            known = ", ".join(repr(option) for option in PENALTIES)
-            raise ValueError(f"penalty must be one of {known}, got {penalty!r}.")
+        check_option("penalty", penalty, PENALTIES)
         if not 0 < delta <= 1:
             raise ValueError(f"delta must lie in (0, 1], got {delta!r}.")
         penalty = PENALTIES[penalty](delta)

@@ -11,11 +11,11 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed
@@ -23,6 +23,8 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
+
+Result = TypeVar("Result")
 
 # How long a rank waits for the others; shards may differ in size.
 PATIENCE = timedelta(hours=1)
@@ -93,6 +95,32 @@ def current_ranks() -> Ranks:
     if not (distributed.is_available() and distributed.is_initialized()):
         return ALONE
     return Ranks(distributed.get_rank(), distributed.get_world_size())
+
+
+def together(ranks: Ranks, work: Callable[[], Result]) -> Result:
+    """The result of `work`, or on every rank the error of the first that failed.
+
+    A rank that failed alone would leave the others waiting for it.
+    """
+    if ranks.alone:
+        return work()
+    failed: Exception | None = None
+    try:
+        result = work()
+    except Exception as error:
+        failed = error
+    told = None if failed is None else (type(failed), str(failed))
+    for rank, other in enumerate(ranks.gather(told)):
+        if other is not None:
+            kind, text = other
+            if rank == ranks.rank and failed is not None:
+                raise failed
+            try:
+                told_again = kind(text)
+            except TypeError:  # an error that takes more than a text
+                told_again = RuntimeError(text)
+            raise told_again
+    return result
 
 
 @contextmanager

@@ -30,9 +30,9 @@ ALLOWED = {
         "sknimo.exceptions",
         "sknimo.files",
     },
-    "families": {"torch"},
-    "penalties": {"torch"},
-    "network": {"torch"},
+    "families": {"torch", "sknimo.exceptions"},
+    "penalties": {"torch", "sknimo.exceptions"},
+    "network": {"torch", "sknimo.exceptions"},
     "features": {"numpy", "narwhals", "sknimo.exceptions"},
     "rows": {
         "numpy",

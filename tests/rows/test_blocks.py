@@ -9,7 +9,8 @@ import pytest
 
 from sknimo.features import BlockReader, merge_readings, read_table
 from sknimo.ranks import Ranks
-from sknimo.rows import Block, RowBlocks, together
+from sknimo.ranks import together
+from sknimo.rows import Block, RowBlocks
 
 BLOCK = (np.ones((2, 1)), np.ones(2))
 

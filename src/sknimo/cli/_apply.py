@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sknimo.cli._errors import UserError, count_rows
-from sknimo.cli._fit import ColumnRoles, FileRows, Named, label_target, read_target
+from sknimo.cli._fit import ColumnRoles, FileRows, label_target, read_target
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
@@ -213,10 +213,11 @@ def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> Fil
         y = label_target(y)
     return FileRows(
         X=columns.select(table),
-        y=Named.make(y, roles.target),
+        y=y,
         weight=read_numbers(table, roles.weight),
         offset=read_numbers(table, roles.offset),
         place=np.arange(len(table)),
+        target=roles.target,
     )
 
 

@@ -58,6 +58,8 @@ class FileRows:
     weight, offset : ndarray of shape (n,) or None
     place : ndarray of shape (n,)
         Where each row stands in its file, from zero.
+    target : str
+        The column of `y`.
     """
 
     X: pa.Table
@@ -65,15 +67,17 @@ class FileRows:
     weight: np.ndarray | None
     offset: np.ndarray | None
     place: np.ndarray
+    target: str
 
     def take(self, index: np.ndarray) -> FileRows:
         """Some of the rows."""
-        return FileRows(
-            self.X.take(index),
-            self.y[index],
-            None if self.weight is None else self.weight[index],
-            None if self.offset is None else self.offset[index],
-            self.place[index],
+        return replace(
+            self,
+            X=self.X.take(index),
+            y=self.y[index],
+            weight=None if self.weight is None else self.weight[index],
+            offset=None if self.offset is None else self.offset[index],
+            place=self.place[index],
         )
 
 
@@ -120,22 +124,6 @@ class Fitted:
             lines.append("")
         lines.append(f"Fitted {self.n_rows} rows in {self.seconds:.1f} s.")
         return "\n".join(lines)
-
-
-class Named(np.ndarray):
-    """A column that knows its name, which reports show."""
-
-    name: str | None = None
-
-    @classmethod
-    def make(cls, values: np.ndarray, name: str) -> Named:
-        """A view of an array with a name."""
-        named = values.view(cls)
-        named.name = name
-        return named
-
-    def __array_finalize__(self, source: Any) -> None:
-        self.name = getattr(source, "name", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +177,7 @@ def fit_table(
         rows = complete
     family, est = choose_estimator(request, roles, find_family(rows.y), remark)
     if get_family(family).is_binary:
-        rows = replace(rows, y=Named.make(label_target(rows.y), roles.target))
+        rows = replace(rows, y=label_target(rows.y))
     held_out = None
     if request.test is not None:
         rows, held_out = hold_out(rows, request.test, request.seed)
@@ -244,10 +232,11 @@ def read_roles(
             _refuse_typing_errors(table[name], name, remedy, first_row)
     return FileRows(
         X=table.select(features),
-        y=Named.make(read_target(table[roles.target]), roles.target),
+        y=read_target(table[roles.target]),
         weight=read_numbers(table, roles.weight),
         offset=read_numbers(table, roles.offset),
         place=first_row + np.arange(len(table)),
+        target=roles.target,
     )
 
 
@@ -422,12 +411,20 @@ def hold_out(rows: FileRows, share: float, seed: int) -> tuple[FileRows, FileRow
     return rows.take(np.sort(order[n_test:])), rows.take(np.sort(order[:n_test]))
 
 
+class Named(np.ndarray):
+    """A column that knows its name, which reports show."""
+
+    name: str
+
+
 def write_report(
     est: Any, path: str, rows: FileRows | None, held_out: FileRows | None
 ) -> None:
     """Write a report; faults are told by the row of the file."""
     if rows is None:
         raise UserError("No row is left to report on.")
+    y = rows.y.view(Named)
+    y.name = rows.target
     test: dict[str, Any] = {}
     if held_out is not None:
         test = {
@@ -440,7 +437,7 @@ def write_report(
         est.report(
             path,
             rows.X,
-            rows.y,
+            y,
             sample_weight=rows.weight,
             offset=rows.offset,
             **test,

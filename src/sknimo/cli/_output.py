@@ -10,10 +10,11 @@ import math
 import os
 import stat
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pa_compute
@@ -34,14 +35,15 @@ ENDINGS: dict[str, str] = {
 }
 
 
-class TableWriter(Protocol):
+class TableWriter(ABC):
     """Takes a table part by part."""
 
+    @abstractmethod
     def write(self, part: pa.Table) -> None:
         """Append rows; all parts have the same columns."""
 
-    def close(self) -> None:
-        """Finish the table."""
+    def close(self) -> None:  # noqa: B027
+        """Finish the table; most have nothing left to do."""
 
 
 def choose_format(path: str) -> str:
@@ -105,7 +107,7 @@ def _compress(path: str, file: IO[bytes]) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], stream)
 
 
-class _TextWriter:
+class _TextWriter(TableWriter):
     """Delimited text with a header."""
 
     def __init__(self, stream: IO[bytes], delimiter: str = ",") -> None:
@@ -134,11 +136,8 @@ class _TextWriter:
         quoted = pa_compute.binary_join_element_wise('"', doubled, '"', "")
         return pa_compute.if_else(special, quoted, text)
 
-    def close(self) -> None:
-        """Nothing is left to do."""
 
-
-class _ParquetWriter:
+class _ParquetWriter(TableWriter):
     """Parquet, one row group per part."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -173,7 +172,7 @@ class _Positioned(io.RawIOBase):
         return self._place
 
 
-class _LinesWriter:
+class _LinesWriter(TableWriter):
     """One JSON object per line; NaN, which JSON does not have, as null."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -183,9 +182,6 @@ class _LinesWriter:
         for row in part.to_pylist():
             line = json.dumps(plain_values(row), ensure_ascii=False)
             self._stream.write(line.encode() + b"\n")
-
-    def close(self) -> None:
-        """Nothing is left to do."""
 
 
 _WRITERS: dict[str, Any] = {

@@ -21,7 +21,6 @@ from sknimo.cli._fit import (
     ColumnRoles,
     FileRows,
     Fitted,
-    Named,
     Request,
     choose_estimator,
     count_test_rows,
@@ -35,8 +34,8 @@ from sknimo.cli._fit import (
 )
 from sknimo.cli._tables import PARQUET, STDIN, TableReader, TextFormat
 from sknimo.families import get_family
-from sknimo.ranks import Ranks
-from sknimo.rows import Block, RowBlocks, read_parquet, together
+from sknimo.ranks import Ranks, together
+from sknimo.rows import Block, RowBlocks, read_parquet
 
 # A table of more than this share of the budget is not held: a fit makes copies.
 TABLE_SHARE = 0.25
@@ -189,8 +188,7 @@ class ReadingPlan:
         kept = replace(self.roles, drop=())  # what is dropped has not been read
         rows = read_roles(table, self.source.path, kept, first_row)
         if self.as_labels:
-            y = label_target(rows.y, self.scan.is_whole)
-            rows = replace(rows, y=Named.make(y, self.roles.target))
+            rows = replace(rows, y=label_target(rows.y, self.scan.is_whole))
         if self.skip_missing:
             rows = rows.take(np.flatnonzero(find_complete(rows)))
         return rows
@@ -223,14 +221,9 @@ def _join(parts: list[FileRows]) -> FileRows | None:
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values)
 
-    name = getattr(parts[0].y, "name", None)
-    return FileRows(
-        pa.concat_tables([part.X for part in parts]),
-        Named.make(every("y"), name or ""),
-        every("weight"),
-        every("offset"),
-        every("place"),
-    )
+    X = pa.concat_tables([part.X for part in parts])
+    names = ("y", "weight", "offset", "place")
+    return replace(parts[0], X=X, **{name: every(name) for name in names})
 
 
 def fit_stream(

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import Saveable
+from sknimo.exceptions import check_option
 from sknimo.explain import describe_training
 from sknimo.families import Family
 from sknimo.features import (
@@ -45,7 +46,6 @@ from sknimo.training import (
     TaskStore,
     TrainingSet,
     check_domain,
-    check_option,
     describe_stream,
     is_separated,
     judge_rows,

@@ -15,7 +15,7 @@ from torch import Tensor
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
-from sknimo.exceptions import SeparationWarning
+from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
 from sknimo.machine import DeviceName
 from sknimo.model import FittedModel
@@ -24,11 +24,9 @@ from sknimo.penalties import PENALTIES, Penalty, make_penalty
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 from sknimo.training import (
     assemble,
-    check_batch_size,
-    check_budget,
     check_folder,
     check_number,
-    check_option,
+    check_number_or_auto,
     check_widths,
     choose_batch_size,
     find_rows,
@@ -119,7 +117,7 @@ class FixedPenalties(BaseNIMO):
         check_number("learning_rate", self.learning_rate, Real, 1e-12)
         check_number("max_iter", self.max_iter, Integral, 0)
         check_number("patience", self.patience, Integral, 1)
-        check_budget(self.memory_budget)
+        check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
         check_folder(self.checkpoint)
         check_number("delta", self.delta, Real, 0)
         check_number("validation_fraction", self.validation_fraction, Real, 0)
@@ -131,7 +129,7 @@ class FixedPenalties(BaseNIMO):
                 f"{self.validation_fraction!r}."
             )
         check_widths(self.hidden)
-        check_batch_size(self.batch_size)
+        check_number_or_auto("batch_size", self.batch_size, Integral, 0)
 
     def _options(self, noise_seed: int, n_rows: int) -> Options:
         batch = choose_batch_size(self.batch_size, n_rows)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sknimo.estimators._base import BaseNIMO, unchanged_on_failure
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
-from sknimo.exceptions import SeparationWarning
+from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
 from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
@@ -35,11 +35,9 @@ from sknimo.training import (
     StreamedSet,
     TrainingSet,
     assemble,
-    check_batch_size,
-    check_budget,
     check_folder,
     check_number,
-    check_option,
+    check_number_or_auto,
     check_widths,
     count_folds,
     find_rows,
@@ -70,7 +68,7 @@ class Searching(BaseNIMO):
             check_number(name, getattr(self, name), Integral, 1)
         if self.hidden is not None:
             check_widths(self.hidden)
-        check_batch_size(self.batch_size)
+        check_number_or_auto("batch_size", self.batch_size, Integral, 0)
         if isinstance(self.cv, Integral) and int(self.cv) < 2:
             raise ValueError(
                 f"cv must be 2 folds or more, or a splitter; got {self.cv}."
@@ -83,7 +81,7 @@ class Searching(BaseNIMO):
                 )
         if self.max_time is not None:
             check_number("max_time", self.max_time, Real, 0)
-        check_budget(self.memory_budget)
+        check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
         check_folder(self.checkpoint)
 
     def fit(

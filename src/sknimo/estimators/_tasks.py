@@ -11,11 +11,11 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.exceptions import check_option
 from sknimo.families import BINOMIAL, FAMILIES, Family
 from sknimo.training import (
     LabelReader,
     NumberReader,
-    check_option,
     read_numeric_target,
     read_weight,
 )

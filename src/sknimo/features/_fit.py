@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from sknimo.exceptions import DataWarning
+from sknimo.exceptions import DataWarning, check_option
 from sknimo.features._bases import (
     Basis,
     Clipped,
@@ -245,11 +245,7 @@ def _check_options(
     levels: Sequence[tuple[Label, ...] | None],
 ) -> None:
     """Refuse bases and scalings that do not exist or do not fit their column."""
-    if options.input_scaling not in get_args(InputScaling):
-        known = ", ".join(repr(option) for option in get_args(InputScaling))
-        raise ValueError(
-            f"input_scaling must be one of {known}, got {options.input_scaling!r}."
-        )
+    check_option("input_scaling", options.input_scaling, get_args(InputScaling))
     for kind, name, own in zip(kinds, names, levels, strict=True):
         if kind not in get_args(BasisName):
             known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))

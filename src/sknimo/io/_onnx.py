@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from sknimo.exceptions import check_option
 from sknimo.files import replace_file
 from sknimo.io._onnx_graph import Graph, OnnxDtype
 from sknimo.io._onnx_inputs import Inputs, basis_columns, declare_inputs
@@ -70,9 +71,7 @@ def build_onnx(
     onnx.ModelProto
         Checked.
     """
-    if dtype not in get_args(OnnxDtype):
-        known = ", ".join(repr(option) for option in get_args(OnnxDtype))
-        raise ValueError(f"dtype must be one of {known}, got {dtype!r}.")
+    check_option("dtype", dtype, get_args(OnnxDtype))
     graph = Graph(dtype)
     used, features = _find_used(model), model.features
     reserved = OUTPUTS + CLASSIFIER_OUTPUTS

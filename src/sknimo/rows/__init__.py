@@ -17,7 +17,6 @@ from sknimo.rows._statistics import (
     summarise_columns,
 )
 from sknimo.rows._store import Digest, RowFile, Spool, StoredTable, show_bytes
-from sknimo.rows._together import together
 
 __all__ = [
     "SAMPLE_ROWS",
@@ -41,5 +40,4 @@ __all__ = [
     "scatter",
     "show_bytes",
     "summarise_columns",
-    "together",
 ]

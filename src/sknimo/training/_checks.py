@@ -15,25 +15,13 @@ import torch
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar, column_or_1d
 
+from sknimo.exceptions import check_option
 from sknimo.families import Family
 from sknimo.features import is_missing, read_vector
 
 # Tables up to this many rows are trained on whole.
 FULL_BATCH_ROWS = 20_000
 BATCH_ROWS = 1024
-
-
-def check_option(
-    name: str, value: object, options: Iterable[str], record: type | None = None
-) -> None:
-    """Refuse a value outside a list, naming the list; records of a kind may pass."""
-    options = list(options)
-    if record is not None and isinstance(value, record):
-        return
-    if not isinstance(value, str) or value not in options:
-        known = ", ".join(repr(option) for option in options)
-        other = f" Or give a {record.__name__}." if record is not None else ""
-        raise ValueError(f"{name} must be one of {known}, got {value!r}.{other}")
 
 
 def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
@@ -54,20 +42,12 @@ def check_widths(hidden: Any) -> None:
         )
 
 
-def check_batch_size(batch_size: Any) -> None:
-    """Refuse what is neither "auto" nor a number of rows."""
-    if isinstance(batch_size, str):
-        check_option("batch_size", batch_size, ("auto",))
+def check_number_or_auto(name: str, value: Any, kind: type, minimum: float) -> None:
+    """The same, where the word "auto" leaves it to us."""
+    if isinstance(value, str):
+        check_option(name, value, ("auto",))
     else:
-        check_number("batch_size", batch_size, Integral, 0)
-
-
-def check_budget(memory_budget: Any) -> None:
-    """Refuse what is neither "auto" nor a number of bytes."""
-    if isinstance(memory_budget, str):
-        check_option("memory_budget", memory_budget, ("auto",))
-    else:
-        check_number("memory_budget", memory_budget, Real, 1e6)
+        check_number(name, value, kind, minimum)
 
 
 def choose_batch_size(batch_size: Any, n_rows: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
@@ -21,18 +21,6 @@ from sknimo.training._streams import StreamedSet
 
 # Beyond this many observations rows of a whole weight stay together.
 MAX_OBSERVATIONS = 10_000_000
-
-
-class AnyFold(Protocol):
-    """Weights of the rows that a fold trains on and holds out, each (n,)."""
-
-    @property
-    def train(self) -> np.ndarray:
-        """What the row counts for in training."""
-
-    @property
-    def held_out(self) -> np.ndarray:
-        """What it counts for among the rows held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +74,9 @@ class NumberedFold:
     def held_out(self) -> np.ndarray:
         """Weights of the rows of this fold, (n,)."""
         return np.where(self.number == self.which, self.weight, 0.0)
+
+
+AnyFold = Fold | NumberedFold
 
 
 def count_folds(

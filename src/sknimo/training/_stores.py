@@ -18,8 +18,7 @@ import torch
 
 from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
 from sknimo.exceptions import CheckpointError
-from sknimo.ranks import ALONE, Ranks
-from sknimo.rows import together
+from sknimo.ranks import ALONE, Ranks, together
 from sknimo.solver import EvidenceOptions, Problem
 from sknimo.training._data import TrainingSet
 from sknimo.training._folds import AnyFold

@@ -28,7 +28,7 @@ from sknimo.features import (
     fit_summaries,
     merge_readings,
 )
-from sknimo.ranks import Ranks
+from sknimo.ranks import Ranks, together
 from sknimo.rows import (
     SAMPLE_ROWS,
     Block,
@@ -47,7 +47,6 @@ from sknimo.rows import (
     merge_moments,
     sample_rows,
     summarise_columns,
-    together,
 )
 from sknimo.training._checks import (
     check_classes,
