@@ -6,6 +6,10 @@ here too.
 """
 
 from sknimo.training._checks import (
+    LabelReader,
+    NumberReader,
+    Target,
+    TargetReader,
     check_classes,
     check_domain,
     check_folder,
@@ -19,7 +23,12 @@ from sknimo.training._checks import (
     read_weight,
 )
 from sknimo.training._curves import CurveRules
-from sknimo.training._data import Target, TrainingSet, find_rows
+from sknimo.training._data import (
+    ReadingOptions,
+    TrainingSet,
+    find_rows,
+    prepare_table,
+)
 from sknimo.training._folds import (
     AnyFold,
     Fold,
@@ -42,15 +51,7 @@ from sknimo.training._problem import (
     state_problem,
 )
 from sknimo.training._stores import TaskStore, open_store
-from sknimo.training._streams import (
-    LabelReader,
-    NumberReader,
-    ReadingOptions,
-    StreamedSet,
-    TargetReader,
-    read_stream,
-)
-from sknimo.training._tables import prepare_table
+from sknimo.training._streams import StreamedSet, read_stream
 
 __all__ = [
     "AnyFold",

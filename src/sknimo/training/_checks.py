@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_scalar, column_or_1d
 
 from sknimo.exceptions import check_option
 from sknimo.families import Family
 from sknimo.features import is_missing, read_vector
+from sknimo.ranks import Ranks
 
 # Tables up to this many rows are trained on whole.
 FULL_BATCH_ROWS = 20_000
@@ -86,6 +88,13 @@ def read_weight(
     if not (is_block or (weight > 0).any()):
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
     return weight
+
+
+def count_weights(weight: np.ndarray) -> np.ndarray:
+    """Weights that count rows: integers as they are, others scaled to mean one."""
+    if np.array_equal(weight, np.round(weight)):
+        return weight
+    return weight * (len(weight) / weight.sum())
 
 
 def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:
@@ -174,3 +183,56 @@ def check_folder(path: Any) -> None:
         raise TypeError(
             f"checkpoint must be the path of a folder or None, got {path!r}."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as numbers, with the labels they stand for if any."""
+
+    values: np.ndarray
+    classes: np.ndarray | None = None
+
+
+class NumberReader:
+    """Numbers as they are."""
+
+    def read(self, y: Any, first_row: int) -> np.ndarray:
+        """The numbers of a block."""
+        return read_numeric_target(y, first_row)
+
+    def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
+        """All of them."""
+        return Target(values)
+
+
+class LabelReader:
+    """Two labels, whichever turns up first."""
+
+    def __init__(self) -> None:
+        self._place: dict[Any, int] = {}
+        self._found: list[np.ndarray] = []
+
+    def read(self, y: Any, first_row: int) -> np.ndarray:
+        """Number of each label in the order of their appearance."""
+        labels = read_labels(y, first_row)
+        if len(labels) == 0:
+            return np.empty(0)
+        check_classification_targets(labels)
+        found, index = np.unique(labels, return_inverse=True)
+        self._found = [np.unique(np.concatenate([*self._found, found]))]
+        if len(self._found[0]) > 2:
+            check_classes(self._found[0])
+        codes = [self._place.setdefault(x, len(self._place)) for x in found.tolist()]
+        return np.array(codes, dtype=np.float64)[index]
+
+    def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
+        """Zeros and ones by the sorted labels of all ranks."""
+        known = [part for found in ranks.gather(self._found) for part in found]
+        classes = np.unique(np.concatenate(known)) if known else np.empty(0)
+        if len(known):
+            check_classes(classes)
+        second = np.array([label == classes[1] for label in self._place], dtype=float)
+        return Target(second[values.astype(int)] if len(values) else values, classes)
+
+
+TargetReader = NumberReader | LabelReader

@@ -42,7 +42,7 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
-from sknimo.training._data import count_weights
+from sknimo.training._checks import count_weights
 
 AUTO = "auto"
 START_RIDGE = 1e-3
@@ -133,9 +133,9 @@ def choose_curves(
     splines, parabolas = fit("spline"), fit("poly2")
     n_rows = len(rows.y)
     index = np.linspace(0, n_rows - 1, min(n_rows, rules.max_rows)).astype(int)
-    counts, some = count_weights(rows.weight), rows.take(index)
+    counts = count_weights(rows.weight)
     weight = counts[index] * (counts.sum() / counts[index].sum())
-    some = replace(some, weight=weight)
+    some = WeightedRows(rows.table[index], rows.y[index], weight, rows.offset[index])
     with torch_threads(n_rows):
         parts = split_curves(some.table, splines, parabolas, auto, weight)
         additive = Additive(parts, some, family, rules)

@@ -1,29 +1,32 @@
-"""Validated training rows in memory, in canonical order."""
+"""From a validated table to training rows in memory, in canonical order."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sknimo.features import FeatureMap, Linear
+from sknimo.families import Family
+from sknimo.features import (
+    FeatureMap,
+    FeatureOptions,
+    Linear,
+    Table,
+    drop_unused_levels,
+    fit_features,
+    fit_linear,
+)
 from sknimo.rows import RowBlocks, WeightedRows
+from sknimo.training._checks import Target
+from sknimo.training._curves import CurveRules, choose_curves
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
 # Linear predictors beyond this, with hardly any deviance left, mean separation.
 SEPARATION_ETA = 30.0
 SEPARATION_LOSS = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A target as numbers, with the labels they stand for if any."""
-
-    values: np.ndarray
-    classes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,35 @@ class TrainingSet(FitRows):
     def n_total(self) -> int:
         """Rows that are trained on, n."""
         return len(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """How rows are to be read, from a table or from blocks.
+
+    Attributes
+    ----------
+    features : FeatureOptions
+    curves : CurveRules
+    categorical : Any
+        Columns to take for categories.
+    admit_missing : bool
+    prepare : callable
+        Applied to the table of every block.
+    check_n_rows : callable
+        Refuses too few rows.
+    memory_budget : float
+    wants_digest : bool
+    """
+
+    features: FeatureOptions
+    curves: CurveRules
+    categorical: Any
+    admit_missing: bool
+    prepare: Callable[[Any], Any]
+    check_n_rows: Callable[[int], None]
+    memory_budget: float
+    wants_digest: bool
 
 
 def merge_rows(
@@ -159,8 +191,36 @@ def certain(largest_eta: float, largest_loss: float) -> bool:
     return largest_eta > SEPARATION_ETA and largest_loss < SEPARATION_LOSS
 
 
-def count_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights that count rows: integers as they are, others scaled to mean one."""
-    if np.array_equal(weight, np.round(weight)):
-        return weight
-    return weight * (len(weight) / weight.sum())
+def prepare_table(
+    read: Table,
+    names: Sequence[str],
+    target: Target,
+    weight: np.ndarray,
+    offset: np.ndarray,
+    family: Family,
+    options: ReadingOptions,
+) -> TrainingSet:
+    """Merge the rows and learn the features; what `prepare_stream` is for blocks."""
+    used = drop_unused_levels(read, weight)
+    rows, place = merge_rows(used.values, target.values, weight, offset)
+    options.check_n_rows(len(rows.y))
+    if target.classes is not None:
+        refuse_single_class(np.unique(rows.y))
+    spread = None
+    if family.least_squares:
+        spread = fit_linear(rows.y - rows.offset, rows.weight)
+    y, offset, units = to_fit_units(rows.y, rows.offset, spread)
+    rows = replace(rows, y=y, offset=offset)
+    levels = used.levels or (None,) * len(names)
+    how = choose_curves(rows, names, levels, options.features, family, options.curves)
+    return TrainingSet(
+        y=y,
+        weight=rows.weight,
+        offset=offset,
+        features=fit_features(rows.table, names, rows.weight, levels, how),
+        classes=target.classes,
+        table=rows.table,
+        place=place,
+        given_weight=weight,
+        **units,
+    )

@@ -16,7 +16,8 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import column_or_1d
 
 from sknimo.rows import scatter
-from sknimo.training._data import TrainingSet, count_weights
+from sknimo.training._checks import count_weights
+from sknimo.training._data import TrainingSet
 from sknimo.training._streams import StreamedSet
 
 # Beyond this many observations rows of a whole weight stay together.

@@ -10,19 +10,16 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 
 from sknimo.checkpoint import fingerprint
 from sknimo.families import Family
 from sknimo.features import (
     BlockReader,
-    FeatureOptions,
     TableReading,
     TableSchema,
     fit_summaries,
@@ -49,17 +46,16 @@ from sknimo.rows import (
     summarise_columns,
 )
 from sknimo.training._checks import (
-    check_classes,
+    NumberReader,
+    TargetReader,
     check_domain,
-    read_labels,
-    read_numeric_target,
     read_offset,
     read_weight,
 )
-from sknimo.training._curves import CurveRules, choose_curves
+from sknimo.training._curves import choose_curves
 from sknimo.training._data import (
     FitRows,
-    Target,
+    ReadingOptions,
     refuse_single_class,
     to_fit_units,
 )
@@ -71,51 +67,6 @@ FACT_ROWS = 1000
 # Share of the memory budget that the sample of rows may take, and its least size.
 SAMPLE_SHARE = 1 / 8
 MIN_SAMPLE_ROWS = 2000
-
-
-class NumberReader:
-    """Numbers as they are."""
-
-    def read(self, y: Any, first_row: int) -> np.ndarray:
-        """The numbers of a block."""
-        return read_numeric_target(y, first_row)
-
-    def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
-        """All of them."""
-        return Target(values)
-
-
-class LabelReader:
-    """Two labels, whichever turns up first."""
-
-    def __init__(self) -> None:
-        self._place: dict[Any, int] = {}
-        self._found: list[np.ndarray] = []
-
-    def read(self, y: Any, first_row: int) -> np.ndarray:
-        """Number of each label in the order of their appearance."""
-        labels = read_labels(y, first_row)
-        if len(labels) == 0:
-            return np.empty(0)
-        check_classification_targets(labels)
-        found, index = np.unique(labels, return_inverse=True)
-        self._found = [np.unique(np.concatenate([*self._found, found]))]
-        if len(self._found[0]) > 2:
-            check_classes(self._found[0])
-        codes = [self._place.setdefault(x, len(self._place)) for x in found.tolist()]
-        return np.array(codes, dtype=np.float64)[index]
-
-    def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
-        """Zeros and ones by the sorted labels of all ranks."""
-        known = [part for found in ranks.gather(self._found) for part in found]
-        classes = np.unique(np.concatenate(known)) if known else np.empty(0)
-        if len(known):
-            check_classes(classes)
-        second = np.array([label == classes[1] for label in self._place], dtype=float)
-        return Target(second[values.astype(int)] if len(values) else values, classes)
-
-
-TargetReader = NumberReader | LabelReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,35 +110,6 @@ class Spooled:
     offset: np.ndarray  # (n,)
     n_read: int
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingOptions:
-    """How rows are to be read, from a table or from blocks.
-
-    Attributes
-    ----------
-    features : FeatureOptions
-    curves : CurveRules
-    categorical : Any
-        Columns to take for categories.
-    admit_missing : bool
-    prepare : callable
-        Applied to the table of every block.
-    check_n_rows : callable
-        Refuses too few rows.
-    memory_budget : float
-    wants_digest : bool
-    """
-
-    features: FeatureOptions
-    curves: CurveRules
-    categorical: Any
-    admit_missing: bool
-    prepare: Callable[[Any], Any]
-    check_n_rows: Callable[[int], None]
-    memory_budget: float
-    wants_digest: bool
 
 
 @contextmanager
