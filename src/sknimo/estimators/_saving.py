@@ -334,9 +334,11 @@ def read_facts(
     if max(p, q) > MAX_TERMS:
         raise ModelFileError(f"the model has more than {MAX_TERMS} terms.")
 
+    def fact(name: str) -> Node:
+        return Node(tensors.get(f"facts.{name}"), f"facts.{name}")
+
     def column(name: str, dtype: Any = np.float64) -> np.ndarray:
-        array = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
-        return array.array((p,), dtype, finite=False)
+        return fact(name).array((p,), dtype, finite=False)
 
     def square(kept: Node, name: str, size: int) -> np.ndarray:
         axes = []
@@ -344,18 +346,16 @@ def read_facts(
             axes.append([place.integer(0, size - 1) for place in axis.items()])
             if axes[-1] != sorted(set(axes[-1])):
                 raise axis.refuse("increasing positions")
-        values = Node(tensors.get(f"facts.{name}"), f"facts.{name}")
         out = np.zeros((size, size))
         shape = len(axes[0]), len(axes[1])
-        out[np.ix_(*axes)] = values.array(shape, finite=False)
+        out[np.ix_(*axes)] = fact(name).array(shape, finite=False)
         return out
 
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
-        measured = Node(tensors.get("facts.levels"), "facts.levels")
-        shape = (3, len(levels))
-        levels = restore_levels(model, measured.array(shape, finite=False))
+        measured = fact("levels").array((3, len(levels)), finite=False)
+        levels = restore_levels(model, measured)
     effects = Effects(
         names=features.names,
         kinds=feature_kinds(features),

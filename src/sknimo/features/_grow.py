@@ -64,9 +64,9 @@ class ColumnReading:
     own_orders: tuple[tuple[Label, ...] | None, ...] = ()
 
     def recode(self, levels: tuple[Label, ...]) -> np.ndarray:
-        """Place of each code among the levels, NaN for a level that is unused."""
-        place = {label: float(code) for code, label in enumerate(levels)}
-        return np.array([place.get(label, np.nan) for label in self.labels])
+        """Final code of each code, NaN for a level that is unused."""
+        final = {label: float(code) for code, label in enumerate(levels)}
+        return np.array([final.get(label, np.nan) for label in self.labels])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _Growing:
     def __init__(self, name: str, is_declared: bool) -> None:
         self.name, self.is_declared = name, is_declared
         self.kind: Kind = "category" if is_declared else "unknown"
-        self.place: dict[Label, int] = {}
+        self.codes: dict[Label, int] = {}
         self.used = np.zeros(0, dtype=bool)
         self.has_missing = False
         self.own_orders: list[tuple[Label, ...] | None] = []
@@ -153,14 +153,14 @@ class _Growing:
                     self.has_missing = True
                     codes[row] = np.nan
                     continue
-                code = self.place.setdefault(label, len(self.place))
+                code = self.codes.setdefault(label, len(self.codes))
                 self._seen[value] = code
             codes[row] = code
         return codes
 
     def mark_used(self, codes: np.ndarray) -> None:
         """Note the levels of rows that count."""
-        grown = np.zeros(len(self.place), dtype=bool)
+        grown = np.zeros(len(self.codes), dtype=bool)
         grown[: len(self.used)] = self.used
         grown[codes[~np.isnan(codes)].astype(int)] = True
         self.used = grown
@@ -170,7 +170,7 @@ class _Growing:
         return ColumnReading(
             self.name,
             self.kind,
-            tuple(self.place),
+            tuple(self.codes),
             tuple(self.used.tolist()),
             self.has_missing,
             tuple(self.own_orders),

@@ -272,14 +272,14 @@ def _codes(
     unknown: int | None = None,
 ) -> np.ndarray:
     """Code of every label, NaN where missing; `unknown` for others, or a refusal."""
-    place: dict[Label | None, float] = {
+    known: dict[Label | None, float] = {
         label: float(code) for code, label in enumerate(levels)
     }
     if admit_missing:
-        place[None] = np.nan
+        known[None] = np.nan
     codes = np.empty(len(labels))
     for row, label in enumerate(labels):
-        code = place.get(label)
+        code = known.get(label)
         if code is None:
             if label is None:
                 raise ValueError(_bad_value(name, row, "missing value (NaN)"))

@@ -392,13 +392,13 @@ def read_parquet(
             for group in range(file.metadata.num_row_groups):
                 n_rows = file.metadata.row_group(group).num_rows
                 if at < end and at + n_rows > begin:
-                    place = at
+                    row = at
                     for batch in file.iter_batches(size, [group], columns):
-                        low = max(begin - place, 0)
-                        high = min(end - place, len(batch))
+                        low = max(begin - row, 0)
+                        high = min(end - row, len(batch))
                         if low < high:
                             yield pa.Table.from_batches([batch[low:high]])
-                        place += len(batch)
+                        row += len(batch)
                 at += n_rows
 
 

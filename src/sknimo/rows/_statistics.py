@@ -278,19 +278,19 @@ def sample_rows(first_row: int, n_rows: int, size: int, ranks: Ranks) -> np.ndar
     The rows of this rank are `first_row` and those that follow among the rows of all.
     """
     kept = np.empty(0, dtype=np.uint64)
-    place = np.empty(0, dtype=np.int64)
+    index = np.empty(0, dtype=np.int64)
     for begin in range(0, n_rows, HASH_ROWS):
         rows = np.arange(begin, min(begin + HASH_ROWS, n_rows))
         kept = np.r_[kept, scatter(first_row + rows)]
-        place = np.r_[place, rows]
+        index = np.r_[index, rows]
         if len(kept) > size:
             smallest = np.argpartition(kept, size - 1)[:size]
-            kept, place = kept[smallest], place[smallest]
+            kept, index = kept[smallest], index[smallest]
     everyone = np.concatenate(ranks.gather(kept))
     if len(everyone) > size:
         limit = np.partition(everyone, size - 1)[size - 1]
-        place = place[kept <= limit]
-    return np.sort(place)
+        index = index[kept <= limit]
+    return np.sort(index)
 
 
 def gather_sample(

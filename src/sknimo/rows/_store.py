@@ -56,19 +56,19 @@ class RowFile:
     def take(self, index: np.ndarray) -> np.ndarray:
         """Rows with the given indices in their order, (m, p) in float64."""
         order = np.argsort(index, kind="stable")
-        places = np.asarray(index)[order]
-        out = np.empty((len(places), self.n_columns), dtype=self._dtype)
+        rows = np.asarray(index)[order]
+        out = np.empty((len(rows), self.n_columns), dtype=self._dtype)
         row_bytes = max(self.n_columns * self._dtype.itemsize, 1)
         # Rows that lie close together are cheaper to read as one piece.
-        apart = np.diff(places) > max(GAP_BYTES // row_bytes, 1)
-        cuts = np.r_[0, np.flatnonzero(apart) + 1, len(places)]
+        apart = np.diff(rows) > max(GAP_BYTES // row_bytes, 1)
+        cuts = np.r_[0, np.flatnonzero(apart) + 1, len(rows)]
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
             if low == high:
                 continue
-            first, last = int(places[low]), int(places[high - 1])
+            first, last = int(rows[low]), int(rows[high - 1])
             piece = np.empty((last - first + 1, self.n_columns), dtype=self._dtype)
             self._fill(piece, first)
-            out[order[low:high]] = piece[places[low:high] - first]
+            out[order[low:high]] = piece[rows[low:high] - first]
         return out.astype(np.float64, copy=False)
 
     def _fill(self, out: np.ndarray, first: int) -> None:
@@ -197,10 +197,10 @@ class StoredTable:
         return self._in_order(self._file.take(index))
 
     def _in_order(self, table: np.ndarray) -> np.ndarray:
-        for column, place in self._recode.items():
+        for column, final in self._recode.items():
             codes = table[:, column]
             known = ~np.isnan(codes)
-            table[known, column] = place[codes[known].astype(int)]
+            table[known, column] = final[codes[known].astype(int)]
         return table
 
     def blocks(self, rows_each: int) -> Iterator[tuple[slice, np.ndarray]]:

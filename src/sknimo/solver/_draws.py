@@ -27,16 +27,7 @@ POOL_ROWS = 8 * PAGE_ROWS
 
 
 class Batches:
-    """Rows of every step, each once per pass, the same for all members.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of all ranks together.
-    size : int
-        Rows per batch, at most all of them.
-    seed : int
-    """
+    """Rows of every step out of those of all ranks, the same for all members."""
 
     def __init__(self, n_rows: int, size: int, seed: int) -> None:
         self.n_rows = n_rows
@@ -81,23 +72,14 @@ class Batches:
 class Pool:
     """Rows of stored columns that coming batches ask for, read once and held.
 
-    Parameters
-    ----------
-    columns : ProblemColumns
-    first_row : int
-        Number of this process's first row over all ranks.
-    n_inputs : int
-    dtype : torch.dtype
-        Of the inputs.
+    This process's rows are numbered from `first_row` on over all ranks.
     """
 
     def __init__(
         self, columns: ProblemColumns, first_row: int, n_inputs: int, dtype: torch.dtype
     ) -> None:
-        self.columns = columns
-        self.first_row = first_row
-        self.n_inputs = n_inputs
-        self.dtype = dtype
+        self.columns, self.first_row = columns, first_row
+        self.n_inputs, self.dtype = n_inputs, dtype
         self.rows = torch.empty(0, dtype=torch.long)  # sorted, numbered from zero here
         self.terms, self.inputs = self._allocate(0)
 
@@ -169,17 +151,10 @@ class Noise:
     """Noise of the first layer, drawn afresh for every step and page of rows.
 
     Drawn on the CPU in one precision: the same noise on every device.
-
-    Parameters
-    ----------
-    seed : int
-    width : int
-        Units of the first layer, h1.
     """
 
     def __init__(self, seed: int, width: int) -> None:
-        self.seed = seed
-        self.width = width
+        self.seed, self.width = seed, width
         self.latest: tuple[tuple[int, int, int], Tensor] | None = None
 
     def draw(self, step: int, begin: int, stop: int, n_rows: int) -> Tensor:

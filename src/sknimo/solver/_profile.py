@@ -338,9 +338,9 @@ def _sweep(
         eta = part.eta(block, at.coef, at.intercept)
         curvature = part.curvature(eta)
         if lift:
-            level = curvature.sum(-1) if total is None else total
+            whole = curvature.sum(-1) if total is None else total
             # Only where a row counts at all.
-            floor = WEIGHT_FLOOR * level.unsqueeze(-1) * part.weight
+            floor = WEIGHT_FLOOR * whole.unsqueeze(-1) * part.weight
             curvature = torch.maximum(curvature, floor)
         squares = square and not rows.family.least_squares
         weight = part.weight if squares else None

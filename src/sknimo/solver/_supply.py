@@ -21,12 +21,7 @@ FREE_SHARE = 0.8
 class RowSupply:
     """Terms and inputs of a problem's rows, the inputs in the network's precision.
 
-    Parameters
-    ----------
-    problem : Problem
-    options : Options
-    budget : int, optional
-        Memory in bytes; by default what the options and the device allow.
+    The budget in bytes is by default what the options and the device allow.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ class LabelReader:
     """Two labels, whichever turns up first."""
 
     def __init__(self) -> None:
-        self._place: dict[Any, int] = {}
+        self._codes: dict[Any, int] = {}
         self._found: list[np.ndarray] = []
 
     def read(self, y: Any, first_row: int) -> np.ndarray:
@@ -222,7 +222,7 @@ class LabelReader:
         self._found = [np.unique(np.concatenate([*self._found, found]))]
         if len(self._found[0]) > 2:
             check_classes(self._found[0])
-        codes = [self._place.setdefault(x, len(self._place)) for x in found.tolist()]
+        codes = [self._codes.setdefault(x, len(self._codes)) for x in found.tolist()]
         return np.array(codes, dtype=np.float64)[index]
 
     def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
@@ -231,7 +231,7 @@ class LabelReader:
         classes = np.unique(np.concatenate(known)) if known else np.empty(0)
         if len(known):
             check_classes(classes)
-        second = np.array([label == classes[1] for label in self._place], dtype=float)
+        second = np.array([label == classes[1] for label in self._codes], dtype=float)
         return Target(second[values.astype(int)] if len(values) else values, classes)
 
 

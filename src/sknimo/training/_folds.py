@@ -114,9 +114,9 @@ def number_folds(
     if n_total < MAX_OBSERVATIONS:
         number = random.permutation(n_total)[own] % n_folds
     else:  # nobody holds a number for every row
-        shift = np.uint64(random.randint(2**31 - 1)) << np.uint64(32)
+        salt = np.uint64(random.randint(2**31 - 1)) << np.uint64(32)
         row = np.arange(own.start, own.stop, dtype=np.uint64)
-        number = scatter(scatter(row) ^ shift) % np.uint64(n_folds)
+        number = scatter(scatter(row) ^ salt) % np.uint64(n_folds)
     number = number.astype(np.min_scalar_type(n_folds))
     return [NumberedFold(weight, number, which) for which in range(n_folds)]
 

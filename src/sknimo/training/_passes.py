@@ -37,25 +37,25 @@ def hold_out(
 ) -> np.ndarray:
     """Rows of this rank that judge early stopping, (n,); training keeps each class.
 
-    Every row has a random place among all. The first ones are held out, but for one row
+    Every row has a random turn among all. The first ones are held out, but for one row
     of each class: the last, which is put behind all others.
     """
     first_row, ranks = 0, ALONE
-    if isinstance(data, StreamedSet):  # ranks draw the same places
+    if isinstance(data, StreamedSet):  # ranks draw the same turns
         first_row, ranks = data.first_row, data.ranks
         random = np.random.RandomState(int(random.randint(2**31 - 1)))
-        place = random.permutation(data.n_total)
+        turn = random.permutation(data.n_total)
     else:
-        place = np.argsort(random.permutation(data.n_total))
-    place = place[first_row : first_row + len(data.y)]
+        turn = np.argsort(random.permutation(data.n_total))
+    turn = turn[first_row : first_row + len(data.y)]
     spared: list[int] = []
     if data.classes is not None:
-        own = [int(place[data.y == k].max(initial=-1)) for k in (0, 1)]
+        own = [int(turn[data.y == k].max(initial=-1)) for k in (0, 1)]
         spared = [max(last) for last in zip(*ranks.gather(own), strict=True)]
     n_held_out = round(fraction * data.n_total)
     n_held_out = int(np.clip(n_held_out, 1, data.n_total - max(len(spared), 1)))
-    moved = place - sum((place > last).astype(int) for last in spared)
-    return np.asarray((moved < n_held_out) & ~np.isin(place, spared))
+    moved = turn - sum((turn > last).astype(int) for last in spared)
+    return np.asarray((moved < n_held_out) & ~np.isin(turn, spared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,8 +244,8 @@ def prepare_stream(
     counted = ranks.gather(count_columns(table, weight, schema))
     counts = merge_counts([part for part in counted if part is not None])
     size = choose_sample_size(options.memory_budget, len(schema.names))
-    places = sample_rows(first_row, len(y), size, ranks)
-    sample = gather_sample(table, y, weight, offset, places, ranks)
+    own = sample_rows(first_row, len(y), size, ranks)
+    sample = gather_sample(table, y, weight, offset, own, ranks)
     names, levels, how = schema.names, schema.levels, options.features
     how = choose_curves(sample, names, levels, how, family, options.curves)
     columns = summarise_columns(counts, sample, schema)
