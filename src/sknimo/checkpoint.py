@@ -41,16 +41,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder of states of one piece of work.
-
-    Attributes
-    ----------
-    folder : Path
-    fingerprint : str
-        Digest of everything that the result depends on, see `fingerprint`.
-    """
+    """A folder of states of one piece of work."""
 
     folder: Path
+    # Digest of everything that the result depends on, see `fingerprint`.
     fingerprint: str
 
     @classmethod

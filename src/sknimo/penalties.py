@@ -68,23 +68,12 @@ PENALTIES: dict[str, Callable[[float], Penalty]] = {
 
 @dataclass(frozen=True, slots=True)
 class CoefPenalty:
-    """`strength * sum_j weight_j * |beta_j| ** power`, for K models at once.
+    """`strength * sum_j weight_j * |beta_j| ** power`, for K models at once."""
 
-    Attributes
-    ----------
-    strength : Tensor of shape (K,)
-    power : float
-        In (0, 1] or exactly 2.
-    weight : Tensor of shape (K, p)
-        Relative price of each feature.
-    column_feature : Tensor of shape (q,), integer
-        The feature that owns each column.
-    """
-
-    strength: Tensor
-    power: float
-    weight: Tensor
-    column_feature: Tensor
+    strength: Tensor  # (K,)
+    power: float  # in (0, 1] or exactly 2
+    weight: Tensor  # (K, p), relative price of each feature
+    column_feature: Tensor  # (q,), integer, the feature that owns each column
 
     def take(self, members: Tensor) -> CoefPenalty:
         """Keep the models with the given indices."""

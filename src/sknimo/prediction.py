@@ -49,44 +49,24 @@ GPU_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Columns of one feature that is not a plain line.
+    """Columns of one feature that is not a plain line."""
 
-    Attributes
-    ----------
-    feature : int
-        Column of the table.
-    basis : Basis
-    keep : ndarray of int
-        Columns of the basis that are used.
-    place : slice
-        Where they go.
-    """
-
-    feature: int
+    feature: int  # column of the table
     basis: Basis
-    keep: np.ndarray
-    place: slice
+    keep: np.ndarray  # columns of the basis that are used
+    place: slice  # where they go
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a model uses, terms and inputs alike, and a column of ones.
+    """The columns that a model uses, terms and inputs alike, and a column of ones."""
 
-    Attributes
-    ----------
-    source : ndarray of int, of shape (c,)
-        Column of the table that each is made from.
-    reference, scale, residue : Tensor of shape (c,)
-        As in `Linear`; 0, 1 and 0 for columns that are no lines.
-    curves : tuple of Curve
-        How those are made.
-    """
-
-    source: np.ndarray
-    reference: Tensor
-    scale: Tensor
-    residue: Tensor
-    curves: tuple[Curve, ...]
+    source: np.ndarray  # (c,), integer, column of the table that each is made from
+    # As in `Linear`; 0, 1 and 0 for columns that are no lines.
+    reference: Tensor  # (c,)
+    scale: Tensor  # (c,)
+    residue: Tensor  # (c,)
+    curves: tuple[Curve, ...]  # how those are made
 
     def read(self, table: np.ndarray) -> Tensor:
         """The columns of some rows of a table, (n, c), on the device of the record."""
@@ -106,55 +86,29 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Some features of one member, evaluated together.
+    """Some features of one member, evaluated together."""
 
-    Attributes
-    ----------
-    terms : slice
-        Columns that hold their terms.
-    coef : Tensor of shape (terms, s)
-        Coefficients over the number of members: terms times these are D.
-    inputs : slice
-        Columns that hold their own inputs, or all columns where nothing is shared.
-    own : Tensor of shape (inputs, s h1)
-        First layer of those, masked.
-    shift : Tensor of shape (s, h1)
-        First layer at the reference.
-    level : Tensor of shape (s h1,)
-        Its hyperbolic tangent.
-    base : Tensor of shape (s h2,)
-        Second layer at the reference.
-    base_sin : Tensor of shape (s h2,)
-        Its sine.
-    """
-
-    terms: slice
-    coef: Tensor
+    terms: slice  # columns that hold their terms
+    # Coefficients over the number of members: terms times these are D.
+    coef: Tensor  # (terms, s)
+    # Columns that hold their own inputs, or all columns where nothing is shared.
     inputs: slice
-    own: Tensor
-    shift: Tensor
-    level: Tensor
-    base: Tensor
-    base_sin: Tensor
+    own: Tensor  # (inputs, s h1), first layer of those, masked
+    shift: Tensor  # (s, h1), first layer at the reference
+    level: Tensor  # (s h1,), its hyperbolic tangent
+    base: Tensor  # (s h2,), second layer at the reference
+    base_sin: Tensor  # (s h2,), its sine
 
 
 @dataclass(frozen=True, slots=True)
 class Bends:
-    """What one member adds to the line.
+    """What one member adds to the line."""
 
-    Attributes
-    ----------
-    shared : Tensor of shape (c, tiles h1) or None
-        First layer of inputs that no feature of a tile owns. Without it the tiles have
-        weights for all columns, and the shift stands at the column of ones.
-    second : Tensor of shape (h1, h2)
-    out : Tensor of shape (h2,)
-    tiles : tuple of Tile
-    """
-
-    shared: Tensor | None
-    second: Tensor
-    out: Tensor
+    # First layer of inputs that no feature of a tile owns. Without it the tiles have
+    # weights for all columns, and the shift stands at the column of ones.
+    shared: Tensor | None  # (c, tiles h1)
+    second: Tensor  # (h1, h2)
+    out: Tensor  # (h2,)
     tiles: tuple[Tile, ...]
 
     def add_to(self, eta: Tensor, columns: Tensor) -> None:
@@ -177,28 +131,14 @@ class Bends:
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A model reduced to its linear predictor.
-
-    Attributes
-    ----------
-    columns : Columns
-    base_value : float
-    coef : Tensor of shape (c,)
-        Mean coefficient of each column, zero unless it is a term.
-    bends : tuple of Bends
-        One for each member whose network does anything.
-    tile_rows : int
-        Rows of a tile on a CPU.
-    row_bytes : int
-        Memory that a row needs.
-    """
+    """A model reduced to its linear predictor."""
 
     columns: Columns
     base_value: float
-    coef: Tensor
-    bends: tuple[Bends, ...]
-    tile_rows: int
-    row_bytes: int
+    coef: Tensor  # (c,), mean coefficient of each column, zero unless it is a term
+    bends: tuple[Bends, ...]  # one for each member whose network does anything
+    tile_rows: int  # rows of a tile on a CPU
+    row_bytes: int  # memory that a row needs
 
     def eta(self, table: np.ndarray, blocks: Iterable[slice]) -> np.ndarray:
         """Linear predictor, (n,); blocks of rows are cut further but never joined."""
@@ -285,36 +225,19 @@ def compile_predictor(
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What a member needs its network for.
+    """What a member needs its network for."""
 
-    Attributes
-    ----------
-    features : Tensor of shape (p,), bool
-        Features that it bends.
-    inputs : Tensor of shape (r,), bool
-        Inputs that bend them.
-    """
-
-    features: Tensor
-    inputs: Tensor
+    features: Tensor  # (p,), bool, features that it bends
+    inputs: Tensor  # (r,), bool, inputs that bend them
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where terms and inputs stand among the columns that are read.
+    """Where terms and inputs stand among the columns that are read."""
 
-    Attributes
-    ----------
-    terms : Tensor of shape (q,), integer
-    inputs : Tensor of shape (r,), integer
-        Nothing is said of those that are not used.
-    owner : Tensor of shape (c,), integer
-        The feature that owns each column, p for the ones.
-    """
-
-    terms: Tensor
-    inputs: Tensor
-    owner: Tensor
+    terms: Tensor  # (q,), integer
+    inputs: Tensor  # (r,), integer, nothing is said of those that are not used
+    owner: Tensor  # (c,), integer, the feature that owns each column, p for the ones
 
 
 def _member(weights: Weights, member: int) -> Weights:

@@ -36,12 +36,7 @@ NAME_KEY = "sknimo/name"
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The place of this process among those that work together.
-
-    Attributes
-    ----------
-    rank, size : int
-    """
+    """The place of this process among those that work together."""
 
     rank: int = 0
     size: int = 1

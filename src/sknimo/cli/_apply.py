@@ -31,34 +31,18 @@ PREFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Some consecutive rows of a table.
-
-    Attributes
-    ----------
-    table : pyarrow.Table
-    first : int
-        Where the first row stands in the whole table, from zero.
-    """
+    """Some consecutive rows of a table."""
 
     table: pa.Table
-    first: int
+    first: int  # where the first row stands in the whole table, from zero
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumns:
-    """How a model finds its features in a table.
+    """How a model finds its features in a table."""
 
-    Attributes
-    ----------
-    features : tuple of str
-        Columns of the table, in the order of the features.
-    named : bool
-        Whether the model was fitted with names.
-    types : dict of str to pyarrow type
-    """
-
-    features: tuple[str, ...]
-    named: bool
+    features: tuple[str, ...]  # columns of the table, in the order of the features
+    named: bool  # whether the model was fitted with names
     types: dict[str, pa.DataType]
 
     def select(self, table: pa.Table) -> Any:

@@ -28,46 +28,25 @@ NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """What the columns of a table are for.
-
-    Attributes
-    ----------
-    target : str
-    weight, offset : str or None
-    drop : sequence of str
-        Left out.
-    categorical : sequence of str
-        Categories although they look like numbers.
-    """
+    """What the columns of a table are for."""
 
     target: str
     weight: str | None = None
     offset: str | None = None
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
+    drop: Sequence[str] = ()  # left out
+    categorical: Sequence[str] = ()  # categories although they look like numbers
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows to fit or to judge by.
-
-    Attributes
-    ----------
-    X : pyarrow.Table
-    y : ndarray of shape (n,)
-    weight, offset : ndarray of shape (n,) or None
-    place : ndarray of shape (n,)
-        Where each row stands in its file, from zero.
-    target : str
-        The column of `y`.
-    """
+    """Rows to fit or to judge by."""
 
     X: pa.Table
-    y: np.ndarray
-    weight: np.ndarray | None
-    offset: np.ndarray | None
-    place: np.ndarray
-    target: str
+    y: np.ndarray  # (n,)
+    weight: np.ndarray | None  # (n,)
+    offset: np.ndarray | None  # (n,)
+    place: np.ndarray  # (n,), where each row stands in its file, from zero
+    target: str  # the column of `y`
 
     def take(self, index: np.ndarray) -> FileRows:
         """Some of the rows."""
@@ -83,28 +62,14 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A fitted estimator and the rows that it saw and did not see.
-
-    Attributes
-    ----------
-    est : estimator
-    n_rows : int
-        Rows fitted.
-    rows : FileRows or None
-        These rows, or a sample of them.
-    held_out : FileRows or None
-    judged : dict of str to float
-        Measures on the rows held out.
-    seconds : float
-        What the fit took.
-    """
+    """A fitted estimator and the rows that it saw and did not see."""
 
     est: Any
-    n_rows: int
-    rows: FileRows | None
+    n_rows: int  # rows fitted
+    rows: FileRows | None  # these rows, or a sample of them
     held_out: FileRows | None
-    judged: dict[str, float]
-    seconds: float
+    judged: dict[str, float]  # measures on the rows held out
+    seconds: float  # what the fit took
 
     def describe(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -128,40 +93,18 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command asks for.
+    """What the command asks for."""
 
-    Attributes
-    ----------
-    data : str
-        The file.
-    text : TextFormat
-    roles : ColumnRoles
-    family : str
-        "auto" judges by the target.
-    fixed : bool
-        Whether penalties are set by hand.
-    settings : dict
-        Parameters of the estimator.
-    skip_missing : bool
-        Whether to leave out rows with missing cells.
-    test : float or None
-        Share of the rows to hold out.
-    seed : int
-        Governs which.
-    wants_rows : bool
-        Whether the rows are needed after the fit.
-    """
-
-    data: str
+    data: str  # the file
     text: TextFormat
     roles: ColumnRoles
-    family: str
-    fixed: bool
-    settings: dict[str, Any]
-    skip_missing: bool
-    test: float | None
-    seed: int
-    wants_rows: bool
+    family: str  # "auto" judges by the target
+    fixed: bool  # whether penalties are set by hand
+    settings: dict[str, Any]  # parameters of the estimator
+    skip_missing: bool  # whether to leave out rows with missing cells
+    test: float | None  # share of the rows to hold out
+    seed: int  # governs which
+    wants_rows: bool  # whether the rows are needed after the fit
 
 
 def fit_table(

@@ -47,19 +47,11 @@ TEST_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file that can be read again and again, from any row on.
-
-    Attributes
-    ----------
-    path : str
-    text : TextFormat
-    is_parquet : bool
-        Whether row groups can be read on their own.
-    """
+    """A file that can be read again and again, from any row on."""
 
     path: str
     text: TextFormat
-    is_parquet: bool
+    is_parquet: bool  # whether row groups can be read on their own
 
     def names(self) -> list[str]:
         """Names of the columns."""
@@ -125,20 +117,11 @@ def _count_parquet(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one pass over the target has found.
-
-    Attributes
-    ----------
-    n_rows : int
-    is_binary : bool
-        Whether it is text, truth values or two numbers.
-    is_whole : bool
-        Whether all of its numbers are whole.
-    """
+    """What one pass over the target has found."""
 
     n_rows: int
-    is_binary: bool
-    is_whole: bool
+    is_binary: bool  # whether it is text, truth values or two numbers
+    is_whole: bool  # whether all of its numbers are whole
 
 
 def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
@@ -160,28 +143,15 @@ def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
-    """Which rows are for what, and how they are read.
-
-    Attributes
-    ----------
-    source : TableFile
-    roles : ColumnRoles
-    columns : list of str
-    scan : Scan
-    as_labels : bool
-        Whether the target is turned into labels.
-    skip_missing : bool
-    held_out : ndarray of shape (n_rows,), bool
-        Rows that the fit must not see.
-    """
+    """Which rows are for what, and how they are read."""
 
     source: TableFile
     roles: ColumnRoles
     columns: list[str]
     scan: Scan
-    as_labels: bool
+    as_labels: bool  # whether the target is turned into labels
     skip_missing: bool
-    held_out: np.ndarray
+    held_out: np.ndarray  # (n_rows,), bool, rows that the fit must not see
 
     def read(self, table: pa.Table, first_row: int) -> FileRows:
         """One part of the file, with rows numbered as there."""

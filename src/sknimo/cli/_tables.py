@@ -46,16 +46,9 @@ pa.enable_signal_handlers(False)
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How text is to be read.
+    """How text is to be read."""
 
-    Attributes
-    ----------
-    delimiter : str or None
-        Character between cells; None looks at the header.
-    encoding : str
-    """
-
-    delimiter: str | None = None
+    delimiter: str | None = None  # character between cells; None looks at the header
     encoding: str = "utf-8"
 
 

@@ -33,16 +33,10 @@ body weight and centre do nothing. The noise has variance 1."""
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Patients and their outcomes.
+    """Patients and their outcomes."""
 
-    Attributes
-    ----------
-    columns : dict of str to ndarray of shape (n,)
-    y : ndarray of shape (n,)
-    """
-
-    columns: dict[str, np.ndarray]
-    y: np.ndarray
+    columns: dict[str, np.ndarray]  # each (n,)
+    y: np.ndarray  # (n,)
 
     @property
     def X(self) -> pa.Table:  # noqa: N802

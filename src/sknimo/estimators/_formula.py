@@ -31,39 +31,20 @@ CODINGS = ("Treatment", "contr.treatment")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One term of a formula.
+    """One term of a formula."""
 
-    Attributes
-    ----------
-    name : str
-        Column, or text of the expression.
-    sources : tuple of str
-        Columns that it is made of.
-    is_computed : bool
-        Whether formulaic computes it.
-    kind : str or None
-        "category", "spline" or "poly2"; None leaves it to the type of the column.
-    baseline : Any
-        Level that a category is compared with, None for the most frequent.
-    """
-
-    name: str
-    sources: tuple[str, ...]
-    is_computed: bool = False
+    name: str  # column, or text of the expression
+    sources: tuple[str, ...]  # columns that it is made of
+    is_computed: bool = False  # whether formulaic computes it
+    # "category", "spline" or "poly2"; None leaves it to the type of the column.
     kind: str | None = None
+    # Level that a category is compared with, None for the most frequent.
     baseline: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the columns of a data frame become the table of an estimator.
-
-    Attributes
-    ----------
-    formula : str
-    target : Feature
-    features : tuple of Feature
-    """
+    """How the columns of a data frame become the table of an estimator."""
 
     formula: str
     target: Feature

@@ -61,15 +61,7 @@ FEW_LEVELS = 20
 
 @dataclass(frozen=True, slots=True)
 class FeatureOptions:
-    """How columns are to be read.
-
-    Attributes
-    ----------
-    basis : str or mapping of feature to str
-    reference : str or mapping of feature to value
-    input_scaling : str
-    clip_inputs : bool
-    """
+    """How columns are to be read."""
 
     basis: str | Mapping[Any, str] = "linear"
     reference: str | Mapping[Any, Any] = "mean"
@@ -117,31 +109,18 @@ class ValueSample:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """What a basis is learned from: figures of all rows, and values of some or all.
+    """What a basis is learned from: figures of all rows, and values of some or all."""
 
-    Attributes
-    ----------
-    line : Linear
-        Weighted mean and standard deviation of the known values.
-    low, high : float
-        Their range.
-    n_known : int
-        Rows whose value is known.
-    missing_scale : float
-        Standard deviation of the indicator of missing values, zero without any.
-    sample : ValueSample
-        Known values of all rows, or of a random sample of them.
-    level_weight : ndarray of shape (n_levels,) or None
-        Total weight of each level of a category.
-    """
-
-    line: Linear
+    line: Linear  # weighted mean and standard deviation of the known values
+    # Their range.
     low: float
     high: float
-    n_known: int
+    n_known: int  # rows whose value is known
+    # Standard deviation of the indicator of missing values, zero without any.
     missing_scale: float
-    sample: ValueSample
-    level_weight: np.ndarray | None = None
+    sample: ValueSample  # known values of all rows, or of a random sample of them
+    # Total weight of each level of a category.
+    level_weight: np.ndarray | None = None  # (n_levels,)
 
 
 def summarise_column(

@@ -41,26 +41,14 @@ Kind = Literal["number", "category", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """What one process has found in a column.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"number", "category", "unknown"}
-    labels : tuple of labels
-        Levels by the codes that they were given.
-    used : tuple of bool
-        Whether a row that counts has them.
-    has_missing : bool
-    own_orders : tuple of (tuple of labels or None)
-        Orders that the types of the blocks gave the levels; None for no order.
-    """
+    """What one process has found in a column."""
 
     name: str
     kind: Kind
-    labels: tuple[Label, ...] = ()
-    used: tuple[bool, ...] = ()
+    labels: tuple[Label, ...] = ()  # levels by the codes that they were given
+    used: tuple[bool, ...] = ()  # whether a row that counts has them
     has_missing: bool = False
+    # Orders that the types of the blocks gave the levels; None for no order.
     own_orders: tuple[tuple[Label, ...] | None, ...] = ()
 
     def recode(self, levels: tuple[Label, ...]) -> np.ndarray:
@@ -71,17 +59,10 @@ class ColumnReading:
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """What one process has found in its blocks; no columns without a block.
-
-    Attributes
-    ----------
-    columns : tuple of ColumnReading
-    is_named : bool
-        Whether the columns came with names.
-    """
+    """What one process has found in its blocks; no columns without a block."""
 
     columns: tuple[ColumnReading, ...] = ()
-    is_named: bool = False
+    is_named: bool = False  # whether the columns came with names
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,18 +72,11 @@ class TableReading:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns as all processes agree on them.
-
-    Attributes
-    ----------
-    names : tuple of str
-    is_named : bool
-    levels : tuple of (tuple of labels or None)
-        Levels of each categorical column in their final order.
-    """
+    """Columns as all processes agree on them."""
 
     names: tuple[str, ...]
     is_named: bool
+    # Levels of each categorical column in their final order.
     levels: tuple[tuple[Label, ...] | None, ...]
 
 

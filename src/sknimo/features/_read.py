@@ -24,17 +24,11 @@ Column = nw.Series[Any] | np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns as numbers.
+    """Columns as numbers."""
 
-    Attributes
-    ----------
-    values : array of shape (n, p)
-        Floats; what was given, untouched, when there was nothing to read.
-    levels : tuple of (tuple of labels or None), optional
-        Levels of each categorical column by code; None when no column is categorical.
-    """
-
-    values: Any
+    # Floats; what was given, untouched, when there was nothing to read.
+    values: Any  # (n, p)
+    # Levels of each categorical column by code; None when no column is categorical.
     levels: tuple[tuple[Label, ...] | None, ...] | None = None
 
 

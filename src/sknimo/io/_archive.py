@@ -50,18 +50,10 @@ BLANK_DIGEST = "0" * 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Archive:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes
-    ----------
-    content : dict
-        Plain values, ready for JSON.
-    tensors : dict of ndarray
-        Arrays of float64, float32 or bool by name.
-    """
-
-    content: dict[str, Any]
-    tensors: dict[str, np.ndarray]
+    content: dict[str, Any]  # plain values, ready for JSON
+    tensors: dict[str, np.ndarray]  # arrays of float64, float32 or bool by name
 
 
 def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:

@@ -101,18 +101,10 @@ def build_onnx(
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """What the model does not ignore: the rest stays out of the graph.
+    """What the model does not ignore: the rest stays out of the graph."""
 
-    Attributes
-    ----------
-    terms : ndarray of shape (q,)
-        Terms with a coefficient in some member.
-    inputs : ndarray of shape (r,)
-        Network inputs with a first-layer weight in some member.
-    """
-
-    terms: np.ndarray
-    inputs: np.ndarray
+    terms: np.ndarray  # (q,), terms with a coefficient in some member
+    inputs: np.ndarray  # (r,), network inputs with a first-layer weight in some member
 
 
 def _find_used(model: FittedModel) -> _Used:

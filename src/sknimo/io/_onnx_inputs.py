@@ -31,20 +31,11 @@ UNKNOWN = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs as a table of numbers: a level is its code, a missing value NaN.
+    """The inputs as a table of numbers: a level is its code, a missing value NaN."""
 
-    Attributes
-    ----------
-    columns : str
-        All columns side by side, (n, p).
-    zero : str
-        A column of zeros, (n, 1).
-    names : tuple of str
-        Name of the input of each feature; one name when they come in one.
-    """
-
-    columns: str
-    zero: str
+    columns: str  # all columns side by side, (n, p)
+    zero: str  # a column of zeros, (n, 1)
+    # Name of the input of each feature; one name when they come in one.
     names: tuple[str, ...]
 
 

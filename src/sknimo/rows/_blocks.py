@@ -27,21 +27,13 @@ MAX_BLOCK_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows as they were given.
-
-    Attributes
-    ----------
-    X : array or data frame
-    y : array
-    sample_weight, offset : array or None
-    rows : array of int or None
-        What messages call the rows; by default they are counted from the first block.
-    """
+    """Some rows as they were given."""
 
     X: Any
     y: Any
     sample_weight: Any = None
     offset: Any = None
+    # What messages call the rows; by default they are counted from the first block.
     rows: Any = None
 
 

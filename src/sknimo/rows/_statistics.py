@@ -144,24 +144,14 @@ def _count_more(
 
 @dataclass(frozen=True, slots=True)
 class ColumnCounts:
-    """Exact figures of all columns over some rows.
-
-    Attributes
-    ----------
-    moments : Moments
-    few : tuple of (ValueSample or None)
-        Values and their weights of columns with few of them.
-    level_weight : tuple of (ndarray or None)
-        Weight of each level of categorical columns.
-    weight : float
-        Total weight of the rows.
-    n_rows : int
-    """
+    """Exact figures of all columns over some rows."""
 
     moments: Moments
+    # Values and their weights of columns with few of them.
     few: tuple[ValueSample | None, ...]
+    # Weight of each level of categorical columns.
     level_weight: tuple[np.ndarray | None, ...]
-    weight: float
+    weight: float  # total weight of the rows
     n_rows: int
 
 
@@ -215,18 +205,12 @@ def merge_counts(parts: Sequence[ColumnCounts]) -> ColumnCounts:
 
 @dataclass(frozen=True, slots=True)
 class WeightedRows:
-    """Rows as they are fitted to: a table, a target, weights and an offset.
+    """Rows as they are fitted to: a table, a target, weights and an offset."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (k, p)
-    y, weight, offset : ndarray of shape (k,)
-    """
-
-    table: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
+    table: np.ndarray  # (k, p)
+    y: np.ndarray  # (k,)
+    weight: np.ndarray  # (k,)
+    offset: np.ndarray  # (k,)
 
     def take(self, index: np.ndarray) -> WeightedRows:
         """Some of the rows."""

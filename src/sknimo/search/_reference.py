@@ -27,41 +27,23 @@ from sknimo.training import state_columns
 
 @dataclass(frozen=True, slots=True)
 class MovableReference:
-    """What it takes to look at a table from another point.
+    """What it takes to look at a table from another point."""
 
-    Attributes
-    ----------
-    features : FeatureMap
-        Around the sample's mean.
-    table : ndarray of shape (n, p)
-    movable : Tensor of shape (p,), bool
-        Features whose reference may move.
-    """
-
-    features: FeatureMap
-    table: np.ndarray
-    movable: Tensor
+    features: FeatureMap  # around the sample's mean
+    table: np.ndarray  # (n, p)
+    movable: Tensor  # (p,), bool, features whose reference may move
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The problem around one point.
-
-    Attributes
-    ----------
-    problem : Problem
-    reference : MovableReference or None
-        None where the reference stays at the mean.
-    distance : Tensor of shape (p,) or None
-        From the sample's mean, in scales; None at the mean.
-    kind : str
-        Tells views of the same point apart: with or without curves.
-    """
+    """The problem around one point."""
 
     problem: Problem
+    # None where the reference stays at the mean.
     reference: MovableReference | None = None
-    distance: Tensor | None = None
-    kind: str = ""
+    # From the sample's mean, in scales; None at the mean.
+    distance: Tensor | None = None  # (p,)
+    kind: str = ""  # tells views of the same point apart: with or without curves
 
     @property
     def has_moved(self) -> bool:

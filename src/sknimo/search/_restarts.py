@@ -32,23 +32,12 @@ from sknimo.solver import (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All restarts, the linear fit beside them, and the best.
+    """All restarts, the linear fit beside them, and the best."""
 
-    Attributes
-    ----------
-    restarts : list of Restart
-        The last has the selected supports.
-    linear : EvidenceState
-        Around the sample's mean.
-    view : View
-        Where the reference ended: members are fitted around it.
-    n_barred : int
-        First restarts that may neither be the best nor join the average.
-    """
-
-    restarts: list[Restart]
-    linear: EvidenceState
-    view: View
+    restarts: list[Restart]  # the last has the selected supports
+    linear: EvidenceState  # around the sample's mean
+    view: View  # where the reference ended: members are fitted around it
+    # First restarts that may neither be the best nor join the average.
     n_barred: int = 0
 
     @property

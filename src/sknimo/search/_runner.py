@@ -36,25 +36,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a restart begins and what it may use.
-
-    Attributes
-    ----------
-    stage : str
-    seed : int
-    optimism : float
-        Share of the GLM's dispersion that it begins with.
-    output_scale : float
-        Of the output layer's random weights.
-    support, input_support : Tensor of shape (p,), bool
-    """
+    """Where a restart begins and what it may use."""
 
     stage: str
     seed: int
-    optimism: float
-    output_scale: float
-    support: Tensor
-    input_support: Tensor
+    optimism: float  # share of the GLM's dispersion that it begins with
+    output_scale: float  # of the output layer's random weights
+    support: Tensor  # (p,), bool
+    input_support: Tensor  # (p,), bool
 
 
 @dataclass(frozen=True, slots=True)

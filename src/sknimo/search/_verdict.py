@@ -81,72 +81,44 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found.
+    """What a search found."""
 
-    Attributes
-    ----------
-    members : Ensemble or Solution
-        What to average; a single member with a silent network where the GLM won.
-    problem : Problem
-        What they were fitted to; a search on batches has a wider network.
-    features : FeatureMap or None
-        Around the reference that was chosen, None where that is the data's.
-    path : GlmPath
-    verdict : Verdict or None
-        None when there was no network to judge, or no time.
-    alpha : float
-        Penalty of the nested GLM, or of the members of a search on batches.
-    network_alpha : float
-        Group shrinkage of the first layer chosen by a search on batches.
-    input_precision : float
-        Median precision of the inputs that the best member reads, learned by evidence.
-    log_evidence, glm_log_evidence : float
-        Of the best restart and of the linear fit, NaN after a search on batches.
-    trials : dict of list
-        One row per model that was trained.
-    best_index : int
-        Row of the best one there, -1 when there is none.
-    n_members : int
-        Members with a network, 0 where the GLM was kept.
-    out_of_time : bool
-    """
-
+    # What to average; a single member with a silent network where the GLM won.
     members: Ensemble | Solution
+    # What they were fitted to; a search on batches has a wider network.
     problem: Problem
+    # Around the reference that was chosen, None where that is the data's.
     features: FeatureMap | None
     path: GlmPath
-    verdict: Verdict | None
-    alpha: float
+    verdict: Verdict | None  # None when there was no network to judge, or no time
+    alpha: float  # penalty of the nested GLM, or of the members of a search on batches
+    # Group shrinkage of the first layer chosen by a search on batches.
     network_alpha: float
+    # Median precision of the inputs that the best member reads, learned by evidence.
     input_precision: float
+    # Of the best restart and of the linear fit, NaN after a search on batches.
     log_evidence: float
     glm_log_evidence: float
-    trials: dict[str, list[Any]]
-    best_index: int
-    n_members: int
+    trials: dict[str, list[Any]]  # one row per model that was trained
+    best_index: int  # row of the best one there, -1 when there is none
+    n_members: int  # members with a network, 0 where the GLM was kept
     out_of_time: bool
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Linear predictors of the rows that folds hold out.
+    """Linear predictors of the rows that folds hold out."""
 
-    Attributes
-    ----------
-    rows, fold : ndarray of shape (m,), integer
-        Places of the rows, and the fold that holds each of them out.
-    weight, glm, agreed, loose : ndarray of shape (m,)
-        Predictors of the GLM, of the best restart within the selected supports, and of
-        the mean of restarts within supports of their own. Those without a network are
-        the GLM's.
-    """
-
-    rows: np.ndarray
-    fold: np.ndarray
-    weight: np.ndarray
-    glm: np.ndarray
-    agreed: np.ndarray
-    loose: np.ndarray
+    # Places of the rows, and the fold that holds each of them out.
+    rows: np.ndarray  # (m,), integer
+    fold: np.ndarray  # (m,), integer
+    weight: np.ndarray  # (m,)
+    # Predictors of the GLM, of the best restart within the selected supports, and of
+    # the mean of restarts within supports of their own. Those without a network are the
+    # GLM's.
+    glm: np.ndarray  # (m,)
+    agreed: np.ndarray  # (m,)
+    loose: np.ndarray  # (m,)
 
 
 def hold_out(
@@ -317,30 +289,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What the restarts of one view of the table came to.
+    """What the restarts of one view of the table came to."""
 
-    Attributes
-    ----------
-    view : View
-        Around the point that members are fitted around.
-    path : GlmPath
-    selection : Selection
-    agreed, loose : list of EvidenceState
-        Restarts within the selected supports, and within those that each of them found.
-        None where the evidence prefers the GLM.
-    glm : Coefficients
-        Returned where there are none.
-    held_out : HeldOut or None
-        None without time, or where nothing is to be decided.
-    """
-
-    view: View
+    view: View  # around the point that members are fitted around
     path: GlmPath
     selection: Selection
+    # Restarts within the selected supports, and within those that each of them found.
+    # None where the evidence prefers the GLM.
     agreed: list[EvidenceState]
     loose: list[EvidenceState]
-    glm: Coefficients
-    held_out: HeldOut | None
+    glm: Coefficients  # returned where there are none
+    held_out: HeldOut | None  # None without time, or where nothing is to be decided
 
     @property
     def has_network(self) -> bool:

@@ -50,22 +50,13 @@ RowNoise = Callable[[slice], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Bent:
-    """K networks and the features that they bend.
+    """K networks and the features that they bend."""
 
-    Attributes
-    ----------
-    params : Tensor of shape (K, P)
-    members : Members
-    active : Tensor of shape (K, a)
-        Features to evaluate; short rows are padded with features outside the mask.
-    mask : Tensor of shape (K, p), bool
-        Features that are bent.
-    """
-
-    params: Tensor
+    params: Tensor  # (K, P)
     members: Members
-    active: Tensor
-    mask: Tensor
+    # Features to evaluate; short rows are padded with features outside the mask.
+    active: Tensor  # (K, a)
+    mask: Tensor  # (K, p), bool, features that are bent
 
     @classmethod
     def by(cls, params: Tensor, members: Members, mask: Tensor) -> Bent:

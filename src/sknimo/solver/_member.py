@@ -40,40 +40,22 @@ GLM_INNER_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class EvidenceOptions:
-    """How hard to try.
+    """How hard to try."""
 
-    Attributes
-    ----------
-    max_iter : int
-        Gauss-Newton steps.
-    burn_in : int
-        Steps before the precisions start to move.
-    tol : float
-        Rise of the log evidence per step, averaged over `window`, that still counts.
-    window : int
-    feature_margin, input_margin : float
-        Log evidence that removing one feature's coefficient or one input may cost.
-    faint_slack : float
-        A feature that Wald statistics call idle may leave at this multiple of the
-        margin, where they can be trusted (not for classes, which they underrate).
-    memory_budget : int
-        Bytes that a step may take beside the data: rows are cut into blocks.
-    deadline : float
-        Time (`time.monotonic`) after which no further step or trial begins.
-
-    Notes
-    -----
-    The other fields are commented where they are declared.
-    """
-
-    max_iter: int = 80
-    burn_in: int = 8
+    max_iter: int = 80  # Gauss-Newton steps
+    burn_in: int = 8  # steps before the precisions start to move
+    # Rise of the log evidence per step, averaged over `window`, that still counts.
     tol: float = 0.05
     window: int = 6
+    # Log evidence that removing one feature's coefficient or one input may cost.
     feature_margin: float = 4.0
     input_margin: float = 1.0
+    # A feature that Wald statistics call idle may leave at this multiple of the margin,
+    # where they can be trusted (not for classes, which they underrate).
     faint_slack: float = 1.0
+    # Bytes that a step may take beside the data: rows are cut into blocks.
     memory_budget: int = 10**9
+    # Time (`time.monotonic`) after which no further step or trial begins.
     deadline: float = math.inf
     # Gauss-Newton steps of a trial without a feature, and without an input: a bilinear
     # term needs time to move to another feature.
@@ -100,36 +82,21 @@ class EvidenceOptions:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceState:
-    """Parameters of one member and what the data say about them.
+    """Parameters of one member and what the data say about them."""
 
-    Attributes
-    ----------
-    params : Tensor of shape (P,)
-    coef : Tensor of shape (q,)
-    intercept : Tensor of shape ()
-    params_precision : Tensor of shape (p + 5,)
-        One per input feature, then one per later block of weights.
-    coef_precision : Tensor of shape (n_groups,)
-        One per group of terms; above `dead_coef` the group is switched off.
-    dispersion : float
-    support, input_support : Tensor of shape (p,), bool
-        Features with a coefficient, and features that the network reads.
-    log_evidence : float
-    n_effective : float
-        Directions that the data determine.
-    n_iter : int
-    """
-
-    params: Tensor
-    coef: Tensor
-    intercept: Tensor
-    params_precision: Tensor
-    coef_precision: Tensor
+    params: Tensor  # (P,)
+    coef: Tensor  # (q,)
+    intercept: Tensor  # ()
+    # One per input feature, then one per later block of weights.
+    params_precision: Tensor  # (p + 5,)
+    # One per group of terms; above `dead_coef` the group is switched off.
+    coef_precision: Tensor  # (n_groups,)
     dispersion: float
-    support: Tensor
-    input_support: Tensor
+    # Features with a coefficient, and features that the network reads.
+    support: Tensor  # (p,), bool
+    input_support: Tensor  # (p,), bool
     log_evidence: float = -math.inf
-    n_effective: float = 0.0
+    n_effective: float = 0.0  # directions that the data determine
     n_iter: int = 0
 
 

@@ -71,18 +71,10 @@ class ProblemColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MemoryColumns:
-    """Columns that are there as a whole.
+    """Columns that are there as a whole."""
 
-    Attributes
-    ----------
-    terms : Tensor of shape (n, q)
-        Basis columns, zero at the reference.
-    inputs : Tensor of shape (n, r)
-        Network inputs, zero at the reference.
-    """
-
-    terms: Tensor
-    inputs: Tensor
+    terms: Tensor  # (n, q), basis columns, zero at the reference
+    inputs: Tensor  # (n, r), network inputs, zero at the reference
 
     @property
     def n_rows(self) -> int:
@@ -114,31 +106,18 @@ class Problem:
 
     Vectors with one number per row are in memory; the tables of terms and inputs need
     not be. With several ranks each holds rows of its own, in the order of the ranks.
-
-    Attributes
-    ----------
-    columns : ProblemColumns
-        Terms (n, q) and network inputs (n, r).
-    term_feature : Tensor of shape (q,), integer
-        The feature that owns each term.
-    y, offset : Tensor of shape (n,)
-    family : Family
-    spec : NetworkSpec
-    term_group : Tensor of shape (q,), integer
-        Terms of one group share a learned precision: line and curve of a spline have
-        one each. By default a feature is a group.
-    ranks : Ranks
-        The processes over which the rows are spread.
     """
 
-    columns: ProblemColumns
-    term_feature: Tensor
-    y: Tensor
-    offset: Tensor
+    columns: ProblemColumns  # terms (n, q) and network inputs (n, r)
+    term_feature: Tensor  # (q,), integer, the feature that owns each term
+    y: Tensor  # (n,)
+    offset: Tensor  # (n,)
     family: Family
     spec: NetworkSpec
+    # (q,), integer. Terms of one group share a learned precision: line and curve of a
+    # spline have one each. By default a feature is a group.
     term_group: Tensor = field(default_factory=lambda: torch.empty(0).long())
-    ranks: Ranks = ALONE
+    ranks: Ranks = ALONE  # the processes over which the rows are spread
 
     def __post_init__(self) -> None:
         if self.term_group.numel() == 0:
@@ -212,32 +191,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Members(PerMember):
-    """What differs between the K models that are fitted together.
-
-    Attributes
-    ----------
-    penalty : CoefPenalty
-    network_alpha : Tensor of shape (K,)
-        Group shrinkage of the first layer, as a rate relative to the learning rate.
-    seeds : tuple of int
-        Start of each member's network.
-    weight : Tensor of shape (K, n)
-        Training weight of each row, summing to one.
-    validation : Tensor of shape (K, n) or None
-        Validation weight of each row, summing to one.
-    support : Tensor of shape (K, p), bool
-        Features that may have a coefficient.
-    input_support : Tensor of shape (K, p), bool
-        Features that may modulate others.
-    """
+    """What differs between the K models that are fitted together."""
 
     penalty: CoefPenalty
-    network_alpha: Tensor
-    seeds: tuple[int, ...]
-    weight: Tensor
-    validation: Tensor | None
-    support: Tensor
-    input_support: Tensor
+    # Group shrinkage of the first layer, as a rate relative to the learning rate.
+    network_alpha: Tensor  # (K,)
+    seeds: tuple[int, ...]  # start of each member's network
+    weight: Tensor  # (K, n), training weight of each row, summing to one
+    validation: Tensor | None  # (K, n), validation weight of each row, summing to one
+    support: Tensor  # (K, p), bool, features that may have a coefficient
+    input_support: Tensor  # (K, p), bool, features that may modulate others
 
     @property
     def n_models(self) -> int:
@@ -247,63 +210,37 @@ class Members(PerMember):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to train; the same for all members.
+    """How to train; the same for all members."""
 
-    Attributes
-    ----------
-    max_iter : int
-        Steps of the network optimiser; the learning rate anneals over them.
-    learning_rate : float
-        Peak of the one-cycle schedule.
-    noise : float
-        Standard deviation added to the first layer of the rows while training.
-    noise_seed : int
-    tol : float
-        Relative fall of the objective over `patience` checks that still counts.
-    patience : int
-        Checks without progress before a member stops.
-    check_every : int
-        Steps between two checks; active sets are renewed there.
-    scale_contributions : bool
-        Price `|beta_j|` by the size of the feature's modulated column, so that the
-        network cannot evade the penalty by scaling up.
-    weight_decay : float
-        Decoupled decay of the layers after the first.
-    dtype : torch.dtype
-        Precision of the network; the inner solve is always float64.
-    batch_size : int
-        Rows per step of the network optimiser; zero takes all.
-    memory_budget : int
-        Bytes that tables, designs and activations may take, besides vectors with a
-        number per row and the columns themselves where they are in memory; rows are
-        cut into blocks. On a GPU no more than what is free.
-    matmul : {"exact", "tf32", "bf16"}
-        How the products of the network are rounded; the inner solve stays float64.
-        "tf32" needs a GPU and `dtype=torch.float32`, elsewhere it changes nothing.
-    checkpoint_seconds : float
-        Least time between two saved states.
-    deadline : float
-        On the monotonic clock; training ends there with the best state so far.
-    progress : bool
-        Whether to show a progress bar on a terminal.
-    """
-
+    # Steps of the network optimiser; the learning rate anneals over them.
     max_iter: int = 500
-    learning_rate: float = 1e-2
+    learning_rate: float = 1e-2  # peak of the one-cycle schedule
+    # Standard deviation added to the first layer of the rows while training.
     noise: float = 0.0
     noise_seed: int = 0
+    # Relative fall of the objective over `patience` checks that still counts.
     tol: float = 1e-4
-    patience: int = 10
-    check_every: int = 10
+    patience: int = 10  # checks without progress before a member stops
+    check_every: int = 10  # steps between two checks; active sets are renewed there
+    # Price `|beta_j|` by the size of the feature's modulated column, so that the
+    # network cannot evade the penalty by scaling up.
     scale_contributions: bool = False
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # decoupled decay of the layers after the first
+    # Precision of the network; the inner solve is always float64.
     dtype: torch.dtype = torch.float64
-    batch_size: int = 0
+    batch_size: int = 0  # rows per step of the network optimiser; zero takes all
+    # Bytes that tables, designs and activations may take, besides vectors with a number
+    # per row and the columns themselves where they are in memory; rows are cut into
+    # blocks. On a GPU no more than what is free.
     memory_budget: int = 64 * 10**6
+    # How the products of the network are rounded; the inner solve stays float64. "tf32"
+    # needs a GPU and `dtype=torch.float32`, elsewhere it changes nothing.
     matmul: MatmulName = "exact"
+    # Least time between two saved states.
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    # On the monotonic clock; training ends there with the best state so far.
     deadline: float = math.inf
-    progress: bool = False
+    progress: bool = False  # whether to show a progress bar on a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,40 +289,19 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Solution(PerMember):
-    """K fitted members.
+    """K fitted members."""
 
-    Attributes
-    ----------
-    coef : Tensor of shape (K, q)
-        Exact zeros included.
-    intercept : Tensor of shape (K,)
-    params : Tensor of shape (K, P)
-        Network weights.
-    modulated : Tensor of shape (K, p), bool
-        Features whose coefficient the network bends.
-    objective, glm_objective : Tensor of shape (K,)
-        Training objective of the member and of the penalised GLM it started from.
-    validation_loss : Tensor of shape (K,)
-        NaN without validation rows.
-    kkt : Tensor of shape (K,)
-        Optimality residual of the coefficients.
-    inner_converged : Tensor of shape (K,), bool
-        Whether the coefficients reached optimality.
-    n_iter : Tensor of shape (K,), integer
-    status : tuple of Status
-    history : History
-    """
-
-    coef: Tensor
-    intercept: Tensor
-    params: Tensor
-    modulated: Tensor
-    objective: Tensor
-    glm_objective: Tensor
-    validation_loss: Tensor
-    kkt: Tensor
-    inner_converged: Tensor
-    n_iter: Tensor
+    coef: Tensor  # (K, q), exact zeros included
+    intercept: Tensor  # (K,)
+    params: Tensor  # (K, P), network weights
+    modulated: Tensor  # (K, p), bool, features whose coefficient the network bends
+    # Training objective of the member and of the penalised GLM it started from.
+    objective: Tensor  # (K,)
+    glm_objective: Tensor  # (K,)
+    validation_loss: Tensor  # (K,), NaN without validation rows
+    kkt: Tensor  # (K,), optimality residual of the coefficients
+    inner_converged: Tensor  # (K,), bool, whether the coefficients reached optimality
+    n_iter: Tensor  # (K,), integer
     status: tuple[Status, ...]
     history: History = field(repr=False)
 

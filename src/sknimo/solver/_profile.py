@@ -50,23 +50,13 @@ BLIND_HALVINGS = 4
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the inner solve needs to know of the data, per model.
+    """What the inner solve needs to know of the data, per model."""
 
-    Attributes
-    ----------
-    y, offset : Tensor of shape (n,)
-    weight : Tensor of shape (K, n)
-        Row weights of each model, summing to one over all ranks.
-    family : Family
-    ranks : Ranks
-        The processes over which the rows are spread.
-    """
-
-    y: Tensor
-    offset: Tensor
-    weight: Tensor
+    y: Tensor  # (n,)
+    offset: Tensor  # (n,)
+    weight: Tensor  # (K, n), row weights of each model, summing to one over all ranks
     family: Family
-    ranks: Ranks = ALONE
+    ranks: Ranks = ALONE  # the processes over which the rows are spread
 
     def take(self, members: Tensor) -> Rows:
         """Keep the models with the given indices."""

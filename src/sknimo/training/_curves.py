@@ -75,21 +75,13 @@ class CurveRules:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Columns of the additive model and where they belong.
+    """Columns of the additive model and where they belong."""
 
-    Attributes
-    ----------
-    design : ndarray of shape (n, q)
-    part : ndarray of shape (q,)
-        The part that owns each column.
-    feature, role : ndarray of shape (g,)
-        The feature of each part, and which of its parts it is.
-    """
-
-    design: np.ndarray
-    part: np.ndarray
-    feature: np.ndarray
-    role: np.ndarray
+    design: np.ndarray  # (n, q)
+    part: np.ndarray  # (q,), the part that owns each column
+    # The feature of each part, and which of its parts it is.
+    feature: np.ndarray  # (g,)
+    role: np.ndarray  # (g,)
 
     @property
     def curved(self) -> np.ndarray:

@@ -31,44 +31,27 @@ SEPARATION_LOSS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Validated rows of positive weight, in the units of the fit.
+    """Validated rows of positive weight, in the units of the fit."""
 
-    Attributes
-    ----------
-    y, weight, offset : ndarray of shape (n,)
-        The target is centred and scaled where the family allows it.
-    features : FeatureMap
-    y_mean, y_scale : float
-        What was subtracted from and divided out of the target.
-    classes : ndarray of shape (2,) or None
-        Labels of a classification target.
-    """
-
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray
+    # The target is centred and scaled where the family allows it.
+    y: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,)
+    offset: np.ndarray  # (n,)
     features: FeatureMap
+    # What was subtracted from and divided out of the target.
     y_mean: float
     y_scale: float
-    classes: np.ndarray | None
+    classes: np.ndarray | None  # (2,), labels of a classification target
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet(FitRows):
-    """Rows of a table in memory.
+    """Rows of a table in memory."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n, p)
-    place : ndarray of shape (n_samples,)
-        Where each row of the user went, -1 for rows of zero weight.
-    given_weight : ndarray of shape (n_samples,)
-        Weights of those rows.
-    """
-
-    table: np.ndarray
-    place: np.ndarray
-    given_weight: np.ndarray
+    table: np.ndarray  # (n, p)
+    # Where each row of the user went, -1 for rows of zero weight.
+    place: np.ndarray  # (n_samples,)
+    given_weight: np.ndarray  # (n_samples,), weights of those rows
 
     @property
     def n_samples(self) -> int:
@@ -83,29 +66,14 @@ class TrainingSet(FitRows):
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """How rows are to be read, from a table or from blocks.
-
-    Attributes
-    ----------
-    features : FeatureOptions
-    curves : CurveRules
-    categorical : Any
-        Columns to take for categories.
-    admit_missing : bool
-    prepare : callable
-        Applied to the table of every block.
-    check_n_rows : callable
-        Refuses too few rows.
-    memory_budget : float
-    wants_digest : bool
-    """
+    """How rows are to be read, from a table or from blocks."""
 
     features: FeatureOptions
     curves: CurveRules
-    categorical: Any
+    categorical: Any  # columns to take for categories
     admit_missing: bool
-    prepare: Callable[[Any], Any]
-    check_n_rows: Callable[[int], None]
+    prepare: Callable[[Any], Any]  # applied to the table of every block
+    check_n_rows: Callable[[int], None]  # refuses too few rows
     memory_budget: float
     wants_digest: bool
 

@@ -51,20 +51,11 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class NumberedFold:
-    """A fold of whole rows, which takes no memory of its own.
+    """A fold of whole rows, which takes no memory of its own."""
 
-    Attributes
-    ----------
-    weight : ndarray of shape (n,)
-    number : ndarray of shape (n,), integer
-        The fold that holds the row out.
-    which : int
-        This fold.
-    """
-
-    weight: np.ndarray
-    number: np.ndarray
-    which: int
+    weight: np.ndarray  # (n,)
+    number: np.ndarray  # (n,), integer, the fold that holds the row out
+    which: int  # this fold
 
     @property
     def train(self) -> np.ndarray:

@@ -60,21 +60,11 @@ def hold_out(
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Memory of a fit in bytes.
+    """Memory of a fit in bytes."""
 
-    Attributes
-    ----------
-    vectors : float
-        Numbers per row.
-    solver : float
-        Blocks of rows, activations and Gram matrices, at least.
-    sample : float
-        Rows that features are learned from, before the solver begins.
-    """
-
-    vectors: float
-    solver: float
-    sample: float
+    vectors: float  # numbers per row
+    solver: float  # blocks of rows, activations and Gram matrices, at least
+    sample: float  # rows that features are learned from, before the solver begins
 
     @property
     def least(self) -> float:

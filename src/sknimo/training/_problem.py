@@ -93,21 +93,12 @@ def state_members(
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Members to average, in the units of the fit.
+    """Members to average, in the units of the fit."""
 
-    Attributes
-    ----------
-    coef : Tensor of shape (M, q)
-    intercept : Tensor of shape (M,)
-    params : Tensor of shape (M, P)
-    modulated : Tensor of shape (M, p), bool
-        Features whose coefficient the network bends.
-    """
-
-    coef: Tensor
-    intercept: Tensor
-    params: Tensor
-    modulated: Tensor
+    coef: Tensor  # (M, q)
+    intercept: Tensor  # (M,)
+    params: Tensor  # (M, P)
+    modulated: Tensor  # (M, p), bool, features whose coefficient the network bends
 
 
 def assemble(

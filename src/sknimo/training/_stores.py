@@ -42,23 +42,13 @@ FREE_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class TaskStore:
-    """Results of finished tasks; without a checkpoint nothing is kept.
-
-    Attributes
-    ----------
-    checkpoint : Checkpoint or None
-    device : torch.device
-        Where tensors are put.
-    view : tuple
-        How the table is looked at: around which point, with or without curves.
-    ranks : Ranks
-        The processes that compute every task together.
-    """
+    """Results of finished tasks; without a checkpoint nothing is kept."""
 
     checkpoint: Checkpoint | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = torch.device("cpu")  # where tensors are put
+    # How the table is looked at: around which point, with or without curves.
     view: tuple[Any, ...] = ()
-    ranks: Ranks = ALONE
+    ranks: Ranks = ALONE  # the processes that compute every task together
 
     def call(
         self,

@@ -71,32 +71,17 @@ MIN_SAMPLE_ROWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class StreamedSet(FitRows):
-    """Rows of this rank, and what is known of those of all.
-
-    Attributes
-    ----------
-    table : StoredTable
-    counts : ColumnCounts
-        Figures of all ranks' rows.
-    sample : WeightedRows
-        A few rows of all ranks.
-    n_samples : int
-        Rows of all ranks as they were given.
-    first_row, n_total : int
-        Number of this rank's first row, and of all rows, that count.
-    ranks : Ranks
-    digest : str
-        Fingerprint of the rows of all ranks, empty unless asked for.
-    """
+    """Rows of this rank, and what is known of those of all."""
 
     table: StoredTable
-    counts: ColumnCounts
-    sample: WeightedRows
-    n_samples: int
+    counts: ColumnCounts  # figures of all ranks' rows
+    sample: WeightedRows  # a few rows of all ranks
+    n_samples: int  # rows of all ranks as they were given
+    # Number of this rank's first row, and of all rows, that count.
     first_row: int
     n_total: int
     ranks: Ranks
-    digest: str
+    digest: str  # fingerprint of the rows of all ranks, empty unless asked for
 
 
 @dataclass(frozen=True, slots=True)
