@@ -53,7 +53,7 @@ from sknimo.families import get_family
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Options, Problem
-from sknimo.solver._outer import _Machine, _Run
+from sknimo.solver._outer import _machine, _Run
 
 PARTS = ("ceilings", "steps", "profile", "prediction", "variants")
 N_ACTING = 10  # of the sparse case
@@ -256,7 +256,7 @@ def settings_of(run: _Run, case: Case) -> Iterator[None]:
     if case.is_masked:
         network.MASKED_PRODUCT_INPUTS = 10**9
     try:
-        with _Machine(run.problem, run.members, run.options):
+        with _machine(run.problem, run.members, run.options):
             yield
     finally:
         network.MASKED_PRODUCT_INPUTS = before
@@ -378,7 +378,7 @@ def measure_step(
         peak = torch.cuda.max_memory_allocated() if machine.is_gpu else 0
         work = count_work(case, run)
     n_active = run.live.active.shape[1]
-    blocks, _ = run.forward._plan(run.live.bent)
+    blocks, _ = run.forward.supply.plan(run.members.n_models, n_active)
     copy = ceilings.copy if ceilings else np.nan
     rate = np.nan
     if ceilings and case.matmul != "bf16":

@@ -14,7 +14,7 @@ multiplied once. Nothing is subtracted, so that a feature is hidden from itself 
 last bit, and so is the reference: equal first layers give `g = 0`. Everything is in
 double precision, whatever the network was trained in.
 
-Blocks of rows are shared out to threads (`workers`). What a row gets depends neither on
+Blocks of rows are shared out to threads (`machine`). What a row gets depends neither on
 their number nor on what else is computed at the time.
 
 Shapes: M members, n rows, p features, q terms, r inputs, s features of a tile.

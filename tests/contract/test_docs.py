@@ -1,8 +1,9 @@
-"""Docstrings say what signatures and fitted estimators say."""
+"""Docstrings and pages say what signatures, fitted estimators and files say."""
 
 import ast
 import inspect
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,12 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import sknimo
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples")
+# Names of the code, such as `Forward.bend`; symbols, such as `phi_j`, are shorter.
+CODE_NAME = r"`(\w{6,}(?:\.\w{3,})?)`"
 
 ESTIMATORS = [
     value
@@ -96,3 +103,29 @@ def test_public_methods_have_a_docstring(cls):
         if not name.startswith("_") and not (method.__doc__ or "").strip()
     ]
     assert silent == []
+
+
+def files_of_the_project():
+    """Scripts and modules, as paths from the root."""
+    return [
+        path.relative_to(ROOT)
+        for folder in FOLDERS
+        for path in ROOT.joinpath(folder).rglob("*")
+        if path.suffix in (".py", ".js")
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_module_that_a_page_names_exists(page):
+    files = [f"/{path.as_posix()}" for path in files_of_the_project()]
+    named = set(re.findall(r"[\w/]+\.(?:py|js)\b", page.read_text()))
+    missing = [name for name in named if not any(f.endswith(f"/{name}") for f in files)]
+    assert missing == []
+
+
+def test_every_name_on_the_page_of_the_architecture_is_in_the_code():
+    sources = [path for path in files_of_the_project() if path.parts[0] == "src"]
+    code = "\n".join((ROOT / path).read_text() for path in sources)
+    words = set(re.findall(r"\w+", code))
+    named = re.findall(CODE_NAME, (ROOT / "docs" / "architecture.md").read_text())
+    assert [name for name in named if not set(name.split(".")) <= words] == []
