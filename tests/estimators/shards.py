@@ -65,7 +65,7 @@ def fit_all(folder, rank, size):
         found[f"{name}.deviances"] = figures
         found[f"{name}.levels"] = facts.effects.levels.n_rows
         if task.get("search"):
-            found[f"{name}.losses"] = est.cv_results_["loss"]
+            found[f"{name}.losses"] = est.trials_["loss"]
             found[f"{name}.chosen"] = (est.alpha_, est.network_alpha_, est.n_members_)
     np.savez(folder / f"{rank}-of-{size}.npz", **found)
 

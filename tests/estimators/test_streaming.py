@@ -26,9 +26,10 @@ from sknimo import (
     RowBlocks,
     load,
 )
-from sknimo.estimators import _streams
+from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
 from sknimo.rows import Spool
+from sknimo.training import _streams
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -317,7 +318,7 @@ class TestMemoryMaps:
 
     def test_a_plain_array_is_never_streamed(self, mapped, monkeypatch):
         X, y = (np.array(part) for part in mapped)
-        monkeypatch.setattr(_streams, "read_stream", None)
+        monkeypatch.setattr(_base, "read_stream", None)
         NIMORegressor(**FAST).fit(X, y)
 
     def test_parquet_is_read_by_row_groups(self, tmp_path):
@@ -421,7 +422,8 @@ class TestMemory:
             torch.set_num_threads(1)
             warnings.simplefilter("ignore")
             from sknimo import NIMORegressor, RowBlocks
-            from sknimo.estimators import _models, _passes
+            from sknimo.estimators import _plain
+            from sknimo.training import _passes
 
             def rows(n=20_000):
                 for seed in range({shape[0]} // n):
@@ -439,7 +441,7 @@ class TestMemory:
                 needs = _passes.estimate_needs(len(data.y), problem, options, budget)
                 told.append(needs.vectors + out.memory_budget)
                 return out
-            original, _models.fit_budget = _passes.fit_budget, fit_budget
+            original, _plain.fit_budget = _passes.fit_budget, fit_budget
             X = np.random.default_rng(0).normal(size=(300, {shape[1]}))
             fit([(X, X[:, 0])], 300)  # everything is loaded now
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

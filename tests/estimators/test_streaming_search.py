@@ -18,9 +18,10 @@ from sklearn.model_selection import KFold
 
 from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators import _batches, _folds, _search, _streams
-from sknimo.training._folds import number_folds
+from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
+from sknimo.search import _batches
+from sknimo.training import _streams
 
 # Blocks change the order of sums alone, but the network is one of single precision.
 ATOL = 1e-6
@@ -81,10 +82,8 @@ class TestSameAsInMemory:
         X, y, offset = make_table(family)
         theirs = make_estimator(family).fit(X, y, offset=offset)
         ours = make_estimator(family).fit(cut(X, y, None, offset))
-        assert ours.cv_results_["loss"] == pytest.approx(
-            theirs.cv_results_["loss"], abs=ATOL
-        )
-        assert ours.cv_results_["seed"] == theirs.cv_results_["seed"]
+        assert ours.trials_["loss"] == pytest.approx(theirs.trials_["loss"], abs=ATOL)
+        assert ours.trials_["seed"] == theirs.trials_["seed"]
         assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-9)
         assert ours.n_members_ == theirs.n_members_
         assert ours.path_.cv_loss == pytest.approx(theirs.path_.cv_loss, abs=ATOL)
@@ -129,7 +128,7 @@ class TestBlocks:
         X, y, offset = make_table()
         alone = make_estimator("gaussian").fit(cut(X, y, None, offset))
         assert set(sizes) == {1}
-        assert alone.cv_results_["n_iter"] == streamed.cv_results_["n_iter"]
+        assert alone.trials_["n_iter"] == streamed.trials_["n_iter"]
         assert predict(alone, X) == pytest.approx(predict(streamed, X), abs=ATOL)
 
     def test_too_small_a_budget_is_refused_with_an_estimate(self):
@@ -172,37 +171,6 @@ class TestFaults:
             NIMORegressorCV().fit(cut(X, y))
 
 
-class TestFolds:
-    WEIGHT = np.linspace(1, 2, 100)
-
-    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
-    def test_a_row_is_in_the_fold_of_its_number(self, limit, monkeypatch):
-        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
-        whole = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(3))
-        for part in (slice(0, 37), slice(37, 100), slice(50, 50)):
-            random = np.random.RandomState(3)
-            own = number_folds(self.WEIGHT[part], part.start, 100, 4, random)
-            for ours, all_rows in zip(own, whole, strict=True):
-                assert np.array_equal(ours.train, all_rows.train[part])
-                assert np.array_equal(ours.held_out, all_rows.held_out[part])
-
-    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
-    def test_every_row_is_held_out_once(self, limit, monkeypatch):
-        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
-        folds = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(0))
-        assert np.allclose(sum(fold.held_out for fold in folds), self.WEIGHT)
-        for fold in folds:
-            assert np.allclose(fold.train + fold.held_out, self.WEIGHT)
-            assert 10 < np.count_nonzero(fold.held_out) < 40
-        other = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(1))
-        assert not np.array_equal(folds[0].train, other[0].train)
-
-    def test_no_more_folds_than_rows(self):
-        folds = number_folds(np.ones(3), 0, 3, 5, np.random.RandomState(0))
-        assert len(folds) == 3
-        assert all(fold.held_out.sum() == 1 for fold in folds)
-
-
 class TestMemoryMaps:
     @pytest.fixture
     def mapped(self, tmp_path, monkeypatch):
@@ -220,7 +188,7 @@ class TestMemoryMaps:
 
     def test_what_needs_a_table_reads_it_into_memory(self, mapped, monkeypatch):
         X, y = mapped
-        monkeypatch.setattr(_search, "read_stream", None)
+        monkeypatch.setattr(_base, "read_stream", None)
         make_estimator("gaussian", cv=KFold(3)).fit(X, y)
         make_estimator("gaussian").fit(X, y, groups=np.arange(300) % 10)
         # By its evidence: Gauss-Newton steps on so few rows are quick.
@@ -354,9 +322,11 @@ def test_memory_stays_near_the_budget():
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         from sknimo import NIMORegressorCV, RowBlocks
-        from sknimo.estimators import _batches
+        from sknimo.estimators._searching import Searching
+        from sknimo.search import Settings
 
-        _batches.ALPHA_SHARES = (1e-3, 1e-2)  # enough candidates for several groups
+        # Enough candidates for several groups.
+        Searching._settings = Settings(alpha_shares=(1e-3, 1e-2))
 
         def rows(n_blocks=10):
             for seed in range(n_blocks):
