@@ -4,12 +4,15 @@ The builders are functions; `searched` is one fit that many tests look at, and l
 it is.
 """
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
-from sknimo import NIMOClassifierCV, NIMORegressorCV
+from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV
 from sknimo.estimators._searching import Searching
 
 SHORT = {
@@ -21,6 +24,11 @@ SHORT = {
     "random_state": 0,
     "basis": "linear",
 }
+
+# Of the mixed table.
+CURVES = {"dose": "spline", "size": "poly2"}
+SMALL = {"max_iter": 60, "alpha": 1e-3, "network_alpha": 0.1, "learning_rate": 0.03}
+SEARCH = {"alphas": (1e-3,), "cv": 2, "n_starts": 1, "relax": False, "max_iter": 25}
 
 
 @pytest.fixture(
@@ -116,3 +124,68 @@ def change_settings(monkeypatch):
         monkeypatch.setattr(Searching, "_settings", settings)
 
     return change
+
+
+@pytest.fixture(scope="session")
+def draw_mixed():
+    """A mixed table as pandas, and a target that interactions shape.
+
+    A line (age), curves (dose, size), two and three levels (sex, region), a flag
+    (member), and missing values in one column of each kind.
+    """
+
+    def draw(n_rows=160, seed=0, missing=True):
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame(
+            {
+                "age": rng.normal(50, 10, n_rows),
+                "dose": rng.gamma(2.0, 2.0, n_rows),
+                "size": rng.uniform(-2, 2, n_rows),
+                "sex": rng.choice(["f", "m"], n_rows, p=[0.6, 0.4]),
+                "region": rng.choice(
+                    ["north", "south", "west"], n_rows, p=[0.5, 0.3, 0.2]
+                ),
+                "member": rng.random(n_rows) < 0.3,
+            }
+        )
+        age = (frame["age"] - 50) / 10
+        south = (frame["region"] == "south") - 0.5 * (frame["region"] == "west")
+        eta = (
+            age * (1 + np.tanh(2 * frame["size"])) * (1 + 0.5 * (frame["sex"] == "m"))
+            + 0.6 * frame["size"] ** 2
+            + np.sin(frame["dose"]) * (1 + 0.4 * frame["member"])
+            + south * (1 + 0.6 * age)
+            + 0.5 * frame["member"]
+        )
+        y = (eta + 0.1 * rng.normal(size=n_rows)).to_numpy()
+        if missing:
+            frame.loc[rng.random(n_rows) < 0.15, "dose"] = np.nan
+            frame.loc[rng.random(n_rows) < 0.15, "region"] = None
+        return frame, y
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def mixed(draw_mixed):
+    return draw_mixed()
+
+
+@pytest.fixture(scope="session")
+def make_small():
+    """A small estimator for the mixed table."""
+
+    def make(cls=NIMORegressor, **options):
+        given = SEARCH if cls in (NIMORegressorCV, NIMOClassifierCV) else SMALL
+        shared = {"basis": CURVES, "missing": "indicator", "random_state": 0}
+        return cls(**given | shared | options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def plain(mixed, make_small):
+    """The regressor of the mixed table, to be left as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return make_small().fit(*mixed)

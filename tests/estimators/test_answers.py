@@ -38,6 +38,7 @@ def test_the_glm_that_is_kept_is_linear(noise, make_search, draw_linear):
     assert est.predict(X) == pytest.approx(eta, rel=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:max_time=0 s")
 def test_the_glm_that_is_kept_is_the_chosen_point_where_shrinking_helps(
     make_glm, draw_linear
 ):

@@ -38,15 +38,15 @@ class TestAttributes:
         assert isinstance(est.log_evidence_, float)
         assert isinstance(est.glm_log_evidence_, float)
         assert isinstance(est.network_alpha_, float)
+        assert isinstance(est.input_precision_, float)
         assert est.verdict_ is None or isinstance(est.verdict_, Verdict)
         assert est.feature_names_in_.tolist() == NAMES
         error = X.std(axis=0) / np.sqrt(len(X))
         assert (np.abs(est.reference_ - X.mean(axis=0)) <= 3.001 * error).all()
         assert est.path_.coef.shape == (len(est.path_.alphas), 3)
 
-    def test_results_are_ready_for_a_data_frame(self, data, make_search):
-        est = make_search(n_starts=2).fit(*data)
-        frame = pd.DataFrame(est.trials_)
+    def test_trials_are_ready_for_a_data_frame(self, searched):
+        est, frame = searched, pd.DataFrame(searched.trials_)
         assert {"stage", "log_evidence", "n_features", "n_inputs"} <= set(frame)
         assert len(frame) >= 2
         assert (frame["n_features"] <= 3).all()
@@ -55,24 +55,24 @@ class TestAttributes:
         assert est.log_evidence_ == frame["log_evidence"].max()
         assert est.n_iter_ == frame["n_iter"].sum()
 
-    def test_network_alpha_is_finite_only_with_a_network(
-        self, data, make_search, make_glm
+    def test_the_precision_of_inputs_is_finite_only_with_a_network(
+        self, data, searched, make_glm
     ):
-        with_network = make_search().fit(*data)
-        assert with_network.n_members_ > 0
-        assert 0 < with_network.network_alpha_ < 1e4  # inputs die beyond
-        assert make_glm().fit(*data).network_alpha_ == np.inf
+        assert 0 < searched.input_precision_ < 1e4  # inputs die beyond
+        assert make_glm().fit(*data).input_precision_ == np.inf
+
+    def test_a_search_by_evidence_has_no_rate_of_shrinkage(self, searched):
+        assert np.isnan(searched.network_alpha_)
 
     def test_the_network_beats_the_glm_by_the_margin_when_it_is_kept(
-        self, data, make_search
+        self, data, searched
     ):
-        est = make_search().fit(*data)
-        assert est.n_members_ > 0
-        assert est.log_evidence_ >= est.glm_log_evidence_ + SETTINGS.evidence_margin
-        assert est.score(*data) > 0.95
+        gain = searched.log_evidence_ - searched.glm_log_evidence_
+        assert gain >= SETTINGS.evidence_margin
+        assert searched.score(*data) > 0.95
 
     def test_fit_does_not_change_parameters(self, data, make_search):
-        est = make_search(hidden=[4, 4], cv=KFold(3))
+        est = make_search(**BRIEF | {"hidden": [3, 3]}, cv=KFold(3))
         before = est.get_params()
         est.fit(*data)
         assert est.get_params() == before

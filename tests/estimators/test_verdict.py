@@ -59,7 +59,7 @@ def test_a_network_that_loses_on_held_out_rows_is_not_returned(
     est = make_search().fit(*data)
     assert est.n_members_ == 0
     assert est.log_evidence_ > est.glm_log_evidence_ + SETTINGS.evidence_margin
-    assert est.network_alpha_ == np.inf
+    assert est.input_precision_ == np.inf
     assert not est.model_.modulated.any()
     eta = est.intercept_ + (data[0] - est.reference_) @ est.coef_
     assert est.predict(data[0]) == pytest.approx(eta, rel=1e-10)
