@@ -1,7 +1,7 @@
-"""One rank of a fit: `python shards.py FOLDER RANK SIZE`.
+"""One rank of some fits: `python shards.py RANK SIZE FOLDER...`.
 
-Reads `FOLDER/task.json` and the shards beside it, fits, and writes what came out to
-`FOLDER/RANK.npz`.
+For each folder it reads `FOLDER/task.json` and the shards beside it, fits, and writes
+what came out to `FOLDER/RANK-of-SIZE.npz`.
 """
 
 import json
@@ -87,4 +87,5 @@ def main(folder, rank, size):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    for folder in sys.argv[3:]:
+        main(Path(folder), int(sys.argv[1]), int(sys.argv[2]))

@@ -3,12 +3,9 @@
 Shapes: n rows, p columns, F folds.
 """
 
-import json
-import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 
 from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
-from sknimo.datasets import make_nimo_classification, make_nimo_regression
+from sknimo.datasets import make_nimo_regression
 from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
 from sknimo.search import _batches
@@ -246,72 +243,6 @@ class TestCheckpoint:
             file.unlink()
         second = make_estimator("gaussian", **params).fit(cut(X, y))
         assert np.array_equal(first.predict(X), second.predict(X))
-
-
-def run_ranks(folder, size):
-    """Fit with `size` processes; what each of them found."""
-    script = Path(__file__).with_name("shards.py")
-    (folder / "meeting").unlink(missing_ok=True)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(folder), str(rank), str(size)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
-    return [dict(np.load(folder / f"{rank}-of-{size}.npz")) for rank in range(size)]
-
-
-def test_two_ranks_equal_one_process(tmp_path):
-    rng = np.random.default_rng(0)
-    X, y, offset = make_table()
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    # Sorted by site: the ranks know different levels.
-    frame["site"] = np.sort(rng.choice(["Bern", "Basel", "Thun"], 300))
-    frame["y"], frame["o"] = y, offset
-    frame["w"] = rng.integers(0, 3, 300).astype(float)
-    frame.to_pickle(tmp_path / "table.pkl")
-    state = tmp_path / "state"
-    params = {**FAST, "max_iter": 2, "hidden": (3, 3)}
-    common = {"search": True, "classifier": False, "params": params}
-    kept = {"params": {**params, "checkpoint": str(state)}, "cuts": [0, 40, 300]}
-    tasks = {
-        "first": common | kept,
-        "resumed": common | kept,
-        "empty": {**common, "cuts": [0, 300, 300]},
-    }
-    (tmp_path / "task.json").write_text(json.dumps(tasks))
-    two = run_ranks(tmp_path, 2)
-    shutil.rmtree(state)  # belongs to these shards
-    (one,) = run_ranks(tmp_path, 1)
-    for name in tasks:
-        for found in two:
-            assert found[f"{name}.names"].tolist() == one[f"{name}.names"].tolist()
-            for figure in ("coef", "prediction", "losses", "chosen", "deviances"):
-                ours, theirs = found[f"{name}.{figure}"], one[f"{name}.{figure}"]
-                rel = 1e-5 if figure == "deviances" else 0
-                assert ours == pytest.approx(theirs, abs=ATOL, rel=rel), (name, figure)
-        assert np.array_equal(*(found[f"{name}.coef"] for found in two))
-    for found in two:
-        assert np.array_equal(found["first.prediction"], found["resumed.prediction"])
-
-
-@pytest.mark.slow
-def test_two_ranks_search_for_classes(tmp_path):
-    data = make_nimo_classification(setting=1, n_samples=400, random_state=0)
-    frame = pd.DataFrame(data.X, columns=[f"x{j}" for j in range(data.X.shape[1])])
-    frame["y"], frame["o"], frame["w"] = data.y, 0.0, 1.0
-    frame.to_pickle(tmp_path / "table.pkl")
-    task = {"search": True, "classifier": True, "params": FAST, "cuts": [0, 90, 400]}
-    (tmp_path / "task.json").write_text(json.dumps({"classes": task}))
-    (one,) = run_ranks(tmp_path, 1)
-    for found in run_ranks(tmp_path, 2):
-        for figure in ("coef", "prediction", "losses", "chosen"):
-            name = f"classes.{figure}"
-            assert found[name] == pytest.approx(one[name], abs=ATOL), figure
 
 
 @pytest.mark.slow

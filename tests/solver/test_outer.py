@@ -318,7 +318,9 @@ def test_learning_rate_rises_peaks_and_anneals():
 # --- Never worse than the nested GLM --------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))]
+)
 def test_objective_never_ends_above_the_nested_glm(part, make_problem, make_members):
     """One hundred random datasets over families, penalties, prices and step sizes."""
     trained = 0
