@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV
-from sknimo.estimators._searching import Searching
+from sknimo.estimators._base import BaseNIMO
 
 SHORT = {
     "alphas": (0.1, 0.01),
@@ -120,8 +120,8 @@ def change_settings(monkeypatch):
     """Replace numbers that decide: `change_settings(relaxation=(0.0,))`."""
 
     def change(**numbers):
-        settings = replace(Searching._settings, **numbers)
-        monkeypatch.setattr(Searching, "_settings", settings)
+        settings = replace(BaseNIMO._settings, **numbers)
+        monkeypatch.setattr(BaseNIMO, "_settings", settings)
 
     return change
 

@@ -253,11 +253,11 @@ def test_memory_stays_near_the_budget():
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         from sknimo import NIMORegressorCV, RowBlocks
-        from sknimo.estimators._searching import Searching
+        from sknimo.estimators._base import BaseNIMO
         from sknimo.search import Settings
 
         # Enough candidates for several groups.
-        Searching._settings = Settings(alpha_shares=(1e-3, 1e-2))
+        BaseNIMO._settings = Settings(alpha_shares=(1e-3, 1e-2))
 
         def rows(n_blocks=10):
             for seed in range(n_blocks):

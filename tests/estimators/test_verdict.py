@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import Lasso, LinearRegression
 from sklearn.model_selection import KFold, LeaveOneOut
 
-import sknimo.search._blend as blend_module
+import sknimo.search._verdict as verdict_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 from sknimo.search import Settings, Verdict
@@ -55,7 +55,7 @@ def test_a_network_that_loses_on_held_out_rows_is_not_returned(
 ):
     """Whatever its evidence."""
     loses = Verdict(np.full(3, 1.1), np.ones(3), gain=-0.1, error=0.01)
-    monkeypatch.setattr(blend_module, "judge", lambda *args, **named: loses)
+    monkeypatch.setattr(verdict_module, "judge", lambda *args, **named: loses)
     est = make_search().fit(*data)
     assert est.n_members_ == 0
     assert est.log_evidence_ > est.glm_log_evidence_ + SETTINGS.evidence_margin

@@ -10,6 +10,7 @@ from joblib import parallel_config
 import sknimo.search._engine as engine_module
 from sknimo.checkpoint import Checkpoint
 from sknimo.search import Settings
+from sknimo.search._engine import feature_margin
 from sknimo.solver import EvidenceOptions, Solution, linear_predictor
 from sknimo.training import TaskStore
 
@@ -198,8 +199,7 @@ class TestSettings:
         assert "member" in outcome.trials["stage"]
 
     def test_a_feature_must_bring_more_where_there_are_more(self):
-        settings = Settings()
-        margins = [settings.feature_margin(p) for p in (1, 10, 100)]
+        margins = [feature_margin(p, Settings()) for p in (1, 10, 100)]
         assert margins == sorted(margins)
         # A squared Wald statistic of four, and one unit more.
         assert margins[0] == pytest.approx(1 + (4 - 1 - math.log(4)) / 2)

@@ -27,12 +27,12 @@ from sknimo.solver import (
     start_state,
 )
 from sknimo.solver._evidence import input_norms
-from sknimo.solver._evidence_state import MEMORY_BUDGET, estimate_dispersion
-from sknimo.solver._member import Member
+from sknimo.solver._member import Member, estimate_dispersion
 
 CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
 REPEAT_ATOL = 1e-8  # promised; the order of sums differs and many steps amplify it
 
+OPTIONS = EvidenceOptions()
 FEW_STEPS = EvidenceOptions(max_iter=25)
 
 EVERY_FAMILY = pytest.mark.parametrize("family", list(FAMILIES))
@@ -97,7 +97,9 @@ class TestSteps:
     ):
         problem = make_problem(family, widths=(1, 2, 1, 1), offset=True, seed=seed)
         weight = torch.linspace(0.2, 2, problem.n_rows, dtype=torch.float64)
-        member = Member(problem, weight, begin(problem, weight, seed, size=1.0))
+        member = Member(
+            problem, weight, begin(problem, weight, seed, size=1.0), OPTIONS
+        )
         values = [objective(problem, weight, member.expanded())]
         for _ in range(25):
             member.newton_step()
@@ -110,7 +112,7 @@ class TestSteps:
     def test_steps_end_where_the_gradient_vanishes(self, family, make_problem, begin):
         problem = make_problem(family, hidden=(2, 2))
         weight = ones(problem)
-        member = Member(problem, weight, begin(problem, size=0.5))
+        member = Member(problem, weight, begin(problem, size=0.5), OPTIONS)
         for _ in range(80):
             member.newton_step()
         state = member.expanded()
@@ -137,7 +139,7 @@ class TestSteps:
         problem = make_problem(widths=(1, 2, 1, 1))
         start = begin(problem, size=0.5)
         start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 1, 2))
-        member = Member(problem, ones(problem), start)
+        member = Member(problem, ones(problem), start, OPTIONS)
         assert member.tangent.inputs.shape[1] == 3
         assert member.coef.shape == (4,)
         again = member.expanded()
@@ -147,7 +149,7 @@ class TestSteps:
     def test_a_member_that_stands_still_tries_nothing(self, make_problem, begin):
         """At the minimum no amount of damping helps."""
         problem = make_problem(hidden=(2, 2))
-        member = Member(problem, ones(problem), begin(problem, size=0.5))
+        member = Member(problem, ones(problem), begin(problem, size=0.5), OPTIONS)
         for _ in range(300):
             member.newton_step()
         damping, trials = member.damping, []
@@ -163,7 +165,7 @@ class TestSteps:
             start, problem, torch.zeros_like(start.support), torch.zeros(1).bool()
         )
         moved = replace(alone, intercept=alone.intercept + 3)
-        member = Member(problem, ones(problem), moved)
+        member = Member(problem, ones(problem), moved, OPTIONS)
         member.newton_step()
         assert member.intercept.item() == pytest.approx(problem.y.mean().item())
 
@@ -177,8 +179,8 @@ class TestMemory:
         problem = make_problem(family, n_rows=n_rows, widths=(1, 2, 1), hidden=(3, 3))
         weight = torch.linspace(0.5, 1.5, n_rows, dtype=torch.float64)
         members = [
-            Member(problem, weight, begin(problem, weight, size=0.5), budget)
-            for budget in (MEMORY_BUDGET, 0)
+            Member(problem, weight, begin(problem, weight, size=0.5), options)
+            for options in (OPTIONS, replace(OPTIONS, memory_budget=0))
         ]
         whole, blocks = members
         assert len(whole.chunks) == 1
@@ -339,7 +341,7 @@ class TestFit:
         weight = ones(problem)
         options = EvidenceOptions(max_iter=max_iter)
         state = fit_evidence(problem, weight, begin(problem, optimism=0.02), options)
-        member = Member(problem, weight, state)
+        member = Member(problem, weight, state, OPTIONS)
         member.update_precisions()
         # Precisions that still move change it by units, optimism by hundreds.
         assert member.state.log_evidence == pytest.approx(state.log_evidence, abs=30)
@@ -356,7 +358,7 @@ class TestFit:
         problem = make_problem()
         start = begin(problem)
         broken = replace(start, intercept=torch.tensor(torch.nan).double())
-        member = Member(problem, ones(problem), broken)
+        member = Member(problem, ones(problem), broken, OPTIONS)
         member.update_precisions()
         assert member.state.log_evidence == -np.inf
 

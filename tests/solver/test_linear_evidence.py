@@ -18,7 +18,7 @@ from sknimo.families import get_family
 from sknimo.network import make_spec
 from sknimo.solver import EvidenceOptions, Problem, fit_evidence, simplify
 from sknimo.solver._evidence import feature_strength
-from sknimo.solver._member import DEAD_COEF, Member
+from sknimo.solver._member import Member
 
 RIDGE_RTOL = 1e-8  # the tie break of the coefficient solve is at 1e-11
 EVIDENCE_ATOL = 1e-7  # log densities of some dozens of rows
@@ -85,7 +85,7 @@ class TestLinearModel:
                 coef_precision=self.PRECISION,
                 dispersion=self.DISPERSION,
             )
-            member = Member(problem, weight, start)
+            member = Member(problem, weight, start, EvidenceOptions())
             member.newton_step()
             member.update_precisions()
             return member.expanded()
@@ -265,7 +265,7 @@ class TestTermGroups:
         assert not state.coef[2:4].any()
         assert state.coef[:2].all()
         assert state.support.tolist() == [True, True, True]
-        assert state.coef_precision[3] > DEAD_COEF
+        assert state.coef_precision[3] > EvidenceOptions().dead_coef
         assert (state.coef_precision[:3] < 100).all()
 
     def test_a_group_that_is_off_stays_off(self, problem, fit, begin, is_finite):

@@ -5,7 +5,7 @@ import pytest
 
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions
-from sknimo.training import choose_curves
+from sknimo.training import CurveRules, choose_curves
 
 TRUTH = ["linear", "poly2", "spline", "linear", "linear"]
 
@@ -18,7 +18,7 @@ def draw(n_rows=400, seed=0, noise=0.5):
     return X, eta + noise * rng.normal(size=n_rows)
 
 
-def choose(X, y, family="gaussian", basis="auto"):
+def choose(X, y, family="gaussian", basis="auto", **rules):
     """The kind that every column gets."""
     if family == "gaussian":
         y = (y - y.mean()) / y.std()
@@ -32,6 +32,7 @@ def choose(X, y, family="gaussian", basis="auto"):
         np.asarray(y, dtype=float),
         np.zeros(n_rows),
         get_family(family),
+        CurveRules(**rules),
     )
     return [found.basis[j] for j in range(n_features)]
 
@@ -69,11 +70,9 @@ def test_noise_has_no_curves():
 
 
 @pytest.mark.parametrize("max_lines", [4, 100])
-def test_many_features_compete_for_curves(max_lines, monkeypatch):
-    monkeypatch.setattr("sknimo.training._curves.MAX_CURVES", 3)
-    monkeypatch.setattr("sknimo.training._curves.MAX_LINES", max_lines)
+def test_many_features_compete_for_curves(max_lines):
     X, y = draw()
-    rng = np.random.default_rng(3)
-    kinds = choose(np.column_stack([rng.normal(size=(len(X), 6)), X]), y)
+    wide = np.column_stack([np.random.default_rng(3).normal(size=(len(X), 6)), X])
+    kinds = choose(wide, y, max_curves=3, max_lines=max_lines)
     assert kinds[6:9] == ["linear", "poly2", "spline"]
     assert set(kinds[:6]) == {"linear"}

@@ -11,17 +11,18 @@ import pytest
 import torch
 
 from sknimo.search import Settings
-from sknimo.search._blend import (
+from sknimo.search._reference import View
+from sknimo.search._verdict import (
     Exploration,
+    HeldOut,
     average,
     decide,
     glm_member,
+    judge,
     make_choices,
     straight_columns,
     without_curves,
 )
-from sknimo.search._reference import View
-from sknimo.search._verdict import HeldOut, judge
 from sknimo.solver import Coefficients
 
 N_ROWS = 60
