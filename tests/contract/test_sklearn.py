@@ -14,7 +14,7 @@ from sknimo import (
     NIMORegressorCV,
 )
 
-SHORT = 20  # optimiser steps, two checks of progress
+SHORT = 10  # optimiser steps, up to the first check of progress
 SHORT_SEARCH = {
     "alphas": (0.05,),
     "cv": 2,
@@ -22,6 +22,7 @@ SHORT_SEARCH = {
     "relax": False,
     "max_iter": 2,
     "hidden": (2, 2),
+    "basis": "linear",
 }
 
 # The checks fit tiny tables, now and then with a constant column or parted classes.

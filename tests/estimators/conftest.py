@@ -28,7 +28,14 @@ SHORT = {
 # Of the mixed table.
 CURVES = {"dose": "spline", "size": "poly2"}
 SMALL = {"max_iter": 60, "alpha": 1e-3, "network_alpha": 0.1, "learning_rate": 0.03}
-SEARCH = {"alphas": (1e-3,), "cv": 2, "n_starts": 1, "relax": False, "max_iter": 25}
+SEARCH = {
+    "alphas": (1e-3,),
+    "cv": 2,
+    "n_starts": 1,
+    "relax": False,
+    "max_iter": 25,
+    "hidden": (8, 8),
+}
 
 
 @pytest.fixture(

@@ -6,7 +6,7 @@ import pytest
 from sknimo import NIMOClassifierCV, NIMORegressorCV
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 
-FEW = {"n_starts": 2, "max_iter": 40, "random_state": 0}
+FEW = {"n_starts": 2, "max_iter": 40, "hidden": (8, 8), "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,6 @@ def test_without_a_network_the_reference_is_the_mean():
 
 def test_classes_keep_the_mean():
     data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
-    est = NIMOClassifierCV(n_starts=1, max_iter=10, random_state=0)
+    est = NIMOClassifierCV(n_starts=1, max_iter=10, hidden=(4, 4), random_state=0)
     est.fit(data.X, data.y)
     assert est.reference_ == pytest.approx(data.X.mean(axis=0))

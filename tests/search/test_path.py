@@ -34,9 +34,10 @@ def test_stored_columns_have_the_path_of_columns_in_memory(
 ):
     problem = make_problem(family, n_rows=90, widths=(1, 2, 1, 1), offset=True)
     weight = torch.ones(90, dtype=torch.float64)
-    whole = glm_path(problem, weight, folds, Settings())
+    whole = glm_path(problem, weight, folds, Settings(path_length=8))
     stored = store(problem)
-    parts = glm_path(stored, weight, folds, Settings(memory_budget=4 * SMALL))
+    small = Settings(path_length=8, memory_budget=4 * SMALL)
+    parts = glm_path(stored, weight, folds, small)
     assert stored.columns.largest < 90
     for name in ("alphas", "coef", "cv_loss"):
         np.testing.assert_allclose(
