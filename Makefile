@@ -20,7 +20,7 @@ demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
 test: lint types browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: lint types browser
 	$(BIN)/python -m pytest -q

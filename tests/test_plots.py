@@ -58,19 +58,16 @@ def make_case(p):
     return Case(est, X, explanation, effects(model, X, swap=swap, max_rows=30), found)
 
 
+@pytest.fixture(
+    scope="module", params=[5, pytest.param(13, marks=pytest.mark.slow), 50]
+)
+def case(request):
+    return make_case(request.param)
+
+
 @pytest.fixture(scope="module")
-def cases():
-    return {p: make_case(p) for p in (5, 13, 50)}
-
-
-@pytest.fixture(params=[5, 13, 50])
-def case(request, cases):
-    return cases[request.param]
-
-
-@pytest.fixture
-def small(cases):
-    return cases[5]
+def small():
+    return make_case(5)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
-"""One rank of a fit: `python shards.py FOLDER RANK SIZE`.
+"""One rank of some fits: `python shards.py RANK SIZE FOLDER...`.
 
-Reads `FOLDER/task.json` and the shards beside it, fits, and writes what came out to
-`FOLDER/RANK.npz`.
+For each folder it reads `FOLDER/task.json` and the shards beside it, fits, and writes
+what came out to `FOLDER/RANK-of-SIZE.npz`.
 """
 
 import json
@@ -65,7 +65,7 @@ def fit_all(folder, rank, size):
         found[f"{name}.deviances"] = figures
         found[f"{name}.levels"] = facts.effects.levels.n_rows
         if task.get("search"):
-            found[f"{name}.losses"] = est.cv_results_["loss"]
+            found[f"{name}.losses"] = est.trials_["loss"]
             found[f"{name}.chosen"] = (est.alpha_, est.network_alpha_, est.n_members_)
     np.savez(folder / f"{rank}-of-{size}.npz", **found)
 
@@ -87,4 +87,5 @@ def main(folder, rank, size):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    for folder in sys.argv[3:]:
+        main(Path(folder), int(sys.argv[1]), int(sys.argv[2]))

@@ -36,7 +36,7 @@ def test_one_member_per_fold_beats_the_glm_on_rows_it_has_not_seen(fitted):
 
 
 def test_the_chosen_penalties_have_the_smallest_loss_of_the_trials(fitted):
-    table = fitted.cv_results_
+    table = fitted.trials_
     trials = [k for k, stage in enumerate(table["stage"]) if stage == "round 2"]
     assert len(trials) == 6
     assert table["stage"].count("round 1") >= 24
@@ -47,7 +47,7 @@ def test_the_chosen_penalties_have_the_smallest_loss_of_the_trials(fitted):
 
 
 def test_losses_of_members_are_those_of_held_out_rows_in_the_table(fitted):
-    table = fitted.cv_results_
+    table = fitted.trials_
     members = [k for k, stage in enumerate(table["stage"]) if stage == "member"]
     losses = [table["loss"][k] for k in members]
     assert losses == fitted.verdict_.network_loss.tolist()
@@ -104,8 +104,8 @@ def test_time_that_suffices_changes_nothing(sample, fitted):
     assert est.alpha_ == fitted.alpha_
     assert est.network_alpha_ == fitted.network_alpha_
     assert est.converged_
-    assert est.cv_results_["stage"] == fitted.cv_results_["stage"]
-    assert est.cv_results_["alpha"] == fitted.cv_results_["alpha"]
+    assert est.trials_["stage"] == fitted.trials_["stage"]
+    assert est.trials_["alpha"] == fitted.trials_["alpha"]
     assert np.allclose(est.predict(sample.X), fitted.predict(sample.X), atol=1e-3)
 
 
@@ -113,15 +113,15 @@ def test_time_for_a_few_candidates_is_spent_on_neighbours(sample, monkeypatch):
     """Every group of candidates costs ten seconds each, of thirty-five."""
     now, train = [0.0], batches._train
 
-    def wait(store, stage, problem, plans, *others):
-        now[0] += 10 * len(plans)
-        return train(store, stage, problem, plans, *others)
+    def wait(store, stage, problem, candidates, *others):
+        now[0] += 10 * len(candidates)
+        return train(store, stage, problem, candidates, *others)
 
     monkeypatch.setattr(batches, "_train", wait)
     monkeypatch.setattr(batches.time, "monotonic", lambda: now[0])
     with pytest.warns(ConvergenceWarning, match="max_time=35"):
         est = NIMORegressorCV(**SHORT, max_time=35).fit(sample.X, sample.y)
-    table = est.cv_results_
+    table = est.trials_
     trials = [k for k, stage in enumerate(table["stage"]) if stage == "round 1"]
     assert len(trials) == 3
     pairs = {(table["alpha"][k], table["network_alpha"][k]) for k in trials}
@@ -135,15 +135,15 @@ def test_what_was_cut_short_does_not_replace_what_was_better(
 ):
     train = batches._train
 
-    def hurry(store, name, problem, plans, options, *others):
+    def hurry(store, name, problem, candidates, settings, *others):
         if name == stage:
-            options = replace(options, deadline=time.monotonic())
+            settings = replace(settings, deadline=time.monotonic())
             monkeypatch.setattr(batches, "_is_late", lambda *_: True)
-        return train(store, name, problem, plans, options, *others)
+        return train(store, name, problem, candidates, settings, *others)
 
     monkeypatch.setattr(batches, "_train", hurry)
     est = NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
-    tried = fitted.cv_results_
+    tried = fitted.trials_
     before = "round 1" if stage == "round-1" else "round 2"
     losses = [
         loss
@@ -169,15 +169,16 @@ def test_the_deadline_holds_within_a_stage():
     assert est.score(X, y) > line.score(X, y) - 0.01
 
 
-def test_only_large_tables_are_searched_by_batches_unasked(sample, monkeypatch):
+def test_only_large_tables_are_searched_by_batches_unasked(sample, change_settings):
+    X, y = sample.X[:100], sample.y[:100]
     small = NIMORegressorCV(n_starts=1, max_iter=5, random_state=0)
-    assert math.isfinite(small.fit(sample.X, sample.y).log_evidence_)
-    monkeypatch.setattr(batches, "MAX_WORK", 1.0)
-    large = NIMORegressorCV(max_iter=2, random_state=0).fit(sample.X, sample.y)
+    assert math.isfinite(small.fit(X, y).log_evidence_)
+    change_settings(max_work=1.0)
+    large = NIMORegressorCV(max_iter=2, random_state=0).fit(X, y)
     assert math.isnan(large.log_evidence_)
     assert large.model_.spec.hidden == (32, 32)
     never = NIMORegressorCV(batch_size=0, n_starts=1, max_iter=5, random_state=0)
-    assert math.isfinite(never.fit(sample.X, sample.y).log_evidence_)
+    assert math.isfinite(never.fit(X, y).log_evidence_)
 
 
 def test_a_saved_model_predicts_the_same(fitted, sample, tmp_path):

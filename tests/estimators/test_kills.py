@@ -31,9 +31,9 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 import shards
-from sknimo.estimators import _models
+from sknimo.estimators import _plain
 
-_models.Options = partial(_models.Options, checkpoint_seconds=0.0)
+_plain.Options = partial(_plain.Options, checkpoint_seconds=0.0)
 folder, fork = Path(sys.argv[2]), multiprocessing.get_context("fork")
 for _ in sys.stdin:
     (folder / "meeting").unlink(missing_ok=True)

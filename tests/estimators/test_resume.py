@@ -5,7 +5,6 @@ the search; the next run must end with the same bits as one that nobody disturbe
 the folder belongs to, and what it holds, is tested without.
 """
 
-import math
 import os
 import pickle
 import signal
@@ -27,11 +26,9 @@ from sklearn.model_selection import KFold, ShuffleSplit
 
 import sknimo.search._batches as batches
 from sknimo import CheckpointError, NIMOClassifierCV, NIMORegressorCV
-from sknimo.checkpoint import Checkpoint, pack_record, unpack_record
-from sknimo.search._path import GlmPath
-from sknimo.training._stores import TaskStore
-from sknimo.solver import Coefficients, EvidenceState
+from sknimo.checkpoint import Checkpoint
 from sknimo.solver._member import Member
+from sknimo.training._stores import TaskStore
 
 SHORT = {
     "alphas": (0.1, 0.01),
@@ -91,11 +88,14 @@ def idle(monkeypatch):
 
 def assert_same(est, expected, X):
     """Two fits that are equal to the last bit."""
-    for name in ("coef_", "intercept_", "alpha_", "network_alpha_"):
+    for name in ("coef_", "intercept_", "alpha_"):
         assert np.array_equal(getattr(est, name), getattr(expected, name)), name
+    for name in ("network_alpha_", "input_precision_"):  # one of them is NaN
+        ours, theirs = getattr(est, name), getattr(expected, name)
+        assert np.array_equal(ours, theirs, equal_nan=True), name
     for name in ("coef", "intercept", "params", "modulated"):
         assert torch.equal(getattr(est.model_, name), getattr(expected.model_, name))
-    assert est.cv_results_ == expected.cv_results_
+    assert est.trials_ == expected.trials_
     assert np.array_equal(est.predict(X), expected.predict(X))
     assert np.array_equal(est.path_.coef, expected.path_.coef)
     for name in ("network_loss", "glm_loss", "gain", "error"):
@@ -148,7 +148,7 @@ class TestKilled:
     @pytest.mark.parametrize(
         ("n_kills", "n_jobs"),
         [
-            (3, 1),
+            (2, 1),
             pytest.param(20, 1, marks=pytest.mark.slow),
             pytest.param(20, 2, marks=pytest.mark.slow),
         ],
@@ -259,7 +259,7 @@ class TestFolder:
             make(tmp_path / name, random_state=None).fit(X, y) for name in "aab"
         )
         assert_same(again, first, X)
-        assert first.cv_results_["seed"] != other.cv_results_["seed"]
+        assert first.trials_["seed"] != other.trials_["seed"]
 
     def test_a_generator_in_the_same_state_resumes(self, data, idle, tmp_path):
         X, y = data
@@ -432,62 +432,6 @@ class TestParameter:
         copied = pickle.loads(pickle.dumps(est.fit(*data)))
         assert np.array_equal(copied.predict(data[0]), est.predict(data[0]))
         assert copied.checkpoint == tmp_path
-
-
-class TestStates:
-    """Every number comes back as it was."""
-
-    AWKWARD = (0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308)
-
-    def same(self, found, value):
-        if isinstance(value, torch.Tensor):
-            assert found.dtype == value.dtype
-            assert found.shape == value.shape
-            found, value = found.numpy(), value.numpy()
-        if isinstance(value, np.ndarray):
-            assert found.dtype == value.dtype
-            return found.tobytes() == value.tobytes()
-        return type(found) is type(value) and repr(found) == repr(value)
-
-    @pytest.mark.parametrize("number", AWKWARD)
-    def test_a_restart_is_read_back_bit_for_bit(self, tmp_path, number):
-        awkward = torch.tensor(self.AWKWARD, dtype=torch.float64)
-        state = EvidenceState(
-            params=awkward,
-            coef=awkward[::2],
-            intercept=torch.tensor(number, dtype=torch.float64),
-            params_precision=awkward[:0],
-            coef_precision=awkward.flip(0),
-            dispersion=number,
-            support=torch.tensor([True, False, True]),
-            input_support=torch.zeros(0, dtype=torch.bool),
-            log_evidence=-number,
-            n_effective=1 / 3,
-            n_iter=2**40,
-        )
-        store = TaskStore(Checkpoint.open(tmp_path, "a"))
-        store.run("restart", lambda: state, ())
-        found = store.load(EvidenceState, "restart")
-        for name in EvidenceState.__dataclass_fields__:
-            assert self.same(getattr(found, name), getattr(state, name)), name
-
-    def test_records_within_records_are_read_back(self):
-        path = GlmPath(
-            alphas=np.array(self.AWKWARD),
-            coef=np.arange(6.0).reshape(2, 3).T,
-            relaxation=0.5,
-            index=1,
-            cv_loss=np.empty((0, 3)),
-            cv_error=np.arange(3),
-            fold_loss=np.array([0.5, np.inf]),
-            chosen=Coefficients(torch.ones(1, 3), torch.zeros(1)),
-        )
-        found = unpack_record(GlmPath, pack_record(path), torch.device("cpu"))
-        names = ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error")
-        for name in (*names, "fold_loss"):
-            assert self.same(getattr(found, name), getattr(path, name)), name
-        assert isinstance(found.chosen, Coefficients)
-        assert torch.equal(found.chosen.coef, path.chosen.coef)
 
 
 class TestBackends:

@@ -6,7 +6,6 @@ Shapes: n rows, p columns.
 import gc
 import json
 import os
-import runpy
 import subprocess
 import sys
 import textwrap
@@ -26,9 +25,10 @@ from sknimo import (
     RowBlocks,
     load,
 )
-from sknimo.estimators import _streams
+from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
 from sknimo.rows import Spool
+from sknimo.training import _streams
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -317,7 +317,7 @@ class TestMemoryMaps:
 
     def test_a_plain_array_is_never_streamed(self, mapped, monkeypatch):
         X, y = (np.array(part) for part in mapped)
-        monkeypatch.setattr(_streams, "read_stream", None)
+        monkeypatch.setattr(_base, "read_stream", None)
         NIMORegressor(**FAST).fit(X, y)
 
     def test_parquet_is_read_by_row_groups(self, tmp_path):
@@ -421,7 +421,8 @@ class TestMemory:
             torch.set_num_threads(1)
             warnings.simplefilter("ignore")
             from sknimo import NIMORegressor, RowBlocks
-            from sknimo.estimators import _models, _passes
+            from sknimo.estimators import _plain
+            from sknimo.training import _passes
 
             def rows(n=20_000):
                 for seed in range({shape[0]} // n):
@@ -439,7 +440,7 @@ class TestMemory:
                 needs = _passes.estimate_needs(len(data.y), problem, options, budget)
                 told.append(needs.vectors + out.memory_budget)
                 return out
-            original, _models.fit_budget = _passes.fit_budget, fit_budget
+            original, _plain.fit_budget = _passes.fit_budget, fit_budget
             X = np.random.default_rng(0).normal(size=(300, {shape[1]}))
             fit([(X, X[:, 0])], 300)  # everything is loaded now
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -477,70 +478,3 @@ def run_python(code, check=True):
     )
     assert done.returncode == 0 or not check, done.stderr
     return done.stdout.strip().splitlines()[-1]
-
-
-def run_ranks(folder, size):
-    """Fit with `size` processes; what each of them found."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, SHARDS, str(folder), str(rank), str(size)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
-    return [dict(np.load(folder / f"{rank}-of-{size}.npz")) for rank in range(size)]
-
-
-def write_tasks(folder, frame, tasks):
-    frame.to_pickle(folder / "table.pkl")
-    tasks = {
-        name: {"classifier": False, "params": FAST, **task}
-        for name, task in tasks.items()
-    }
-    (folder / "task.json").write_text(json.dumps(tasks))
-
-
-def test_two_ranks_equal_one_process(tmp_path):
-    X, y, weight, offset = make_frame()
-    # Sorted by site: shards know different levels, and one site is on one rank alone.
-    frame = X.assign(y=y, w=weight, o=offset).sort_values("site", ignore_index=True)
-    n_rows = len(frame)
-    gaps = {**FAST, "missing": "indicator", "categorical": ["zip"]}
-    alone = {"site[Thun]", "site[Bern]"}
-    tasks = {
-        "uneven": {"params": {**gaps, "basis": {"bmi": "spline"}}, "cuts": [0, 30]},
-        "noise": {"params": {**gaps, "noise": 0.1, "early_stopping": True}},
-        "batches": {"params": {**gaps, "batch_size": 64}},
-        "single": {"params": {**gaps, "dtype": "float32"}},
-        "empty": {"params": gaps, "cuts": [0, n_rows]},
-    }
-    for task in tasks.values():
-        task["cuts"] = [*task.get("cuts", [0, 200]), n_rows]
-    tasks["error"] = {
-        "params": {**FAST, "missing": "error"},
-        "cuts": [0, 200, n_rows],
-        "error": True,
-    }
-    write_tasks(tmp_path, frame, tasks)
-    runpy.run_path(SHARDS)["fit_all"](tmp_path, 0, 1)
-    one = dict(np.load(tmp_path / "0-of-1.npz"))
-    two = run_ranks(tmp_path, 2)
-    for name in tasks:
-        if name == "error":
-            texts = {str(found["error.error"]) for found in two}
-            assert len(texts) == 1 and "missing value" in texts.pop()
-            continue
-        # A float64 and a float32 network.
-        atol = 1e-4 if name == "single" else 1e-6
-        for found in two:
-            assert alone <= set(found[f"{name}.names"].tolist())
-            assert found[f"{name}.names"].tolist() == one[f"{name}.names"].tolist()
-            for figure in ("coef", "prediction", "deviances", "levels"):
-                ours, theirs = found[f"{name}.{figure}"], one[f"{name}.{figure}"]
-                rel = 1e-6 if figure == "deviances" else 0
-                assert ours == pytest.approx(theirs, abs=atol, rel=rel), name
-        both = [found[f"{name}.coef"] for found in two]
-        assert np.array_equal(*both)

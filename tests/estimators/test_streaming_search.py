@@ -3,12 +3,9 @@
 Shapes: n rows, p columns, F folds.
 """
 
-import json
-import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 
 from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
-from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators import _batches, _folds, _search, _streams
-from sknimo.training._folds import number_folds
+from sknimo.datasets import make_nimo_regression
+from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
+from sknimo.search import _batches
+from sknimo.training import _streams
 
 # Blocks change the order of sums alone, but the network is one of single precision.
 ATOL = 1e-6
@@ -81,10 +79,8 @@ class TestSameAsInMemory:
         X, y, offset = make_table(family)
         theirs = make_estimator(family).fit(X, y, offset=offset)
         ours = make_estimator(family).fit(cut(X, y, None, offset))
-        assert ours.cv_results_["loss"] == pytest.approx(
-            theirs.cv_results_["loss"], abs=ATOL
-        )
-        assert ours.cv_results_["seed"] == theirs.cv_results_["seed"]
+        assert ours.trials_["loss"] == pytest.approx(theirs.trials_["loss"], abs=ATOL)
+        assert ours.trials_["seed"] == theirs.trials_["seed"]
         assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-9)
         assert ours.n_members_ == theirs.n_members_
         assert ours.path_.cv_loss == pytest.approx(theirs.path_.cv_loss, abs=ATOL)
@@ -129,7 +125,7 @@ class TestBlocks:
         X, y, offset = make_table()
         alone = make_estimator("gaussian").fit(cut(X, y, None, offset))
         assert set(sizes) == {1}
-        assert alone.cv_results_["n_iter"] == streamed.cv_results_["n_iter"]
+        assert alone.trials_["n_iter"] == streamed.trials_["n_iter"]
         assert predict(alone, X) == pytest.approx(predict(streamed, X), abs=ATOL)
 
     def test_too_small_a_budget_is_refused_with_an_estimate(self):
@@ -172,37 +168,6 @@ class TestFaults:
             NIMORegressorCV().fit(cut(X, y))
 
 
-class TestFolds:
-    WEIGHT = np.linspace(1, 2, 100)
-
-    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
-    def test_a_row_is_in_the_fold_of_its_number(self, limit, monkeypatch):
-        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
-        whole = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(3))
-        for part in (slice(0, 37), slice(37, 100), slice(50, 50)):
-            random = np.random.RandomState(3)
-            own = number_folds(self.WEIGHT[part], part.start, 100, 4, random)
-            for ours, all_rows in zip(own, whole, strict=True):
-                assert np.array_equal(ours.train, all_rows.train[part])
-                assert np.array_equal(ours.held_out, all_rows.held_out[part])
-
-    @pytest.mark.parametrize("limit", [10**7, 10], ids=["permuted", "hashed"])
-    def test_every_row_is_held_out_once(self, limit, monkeypatch):
-        monkeypatch.setattr(_folds, "MAX_OBSERVATIONS", limit)
-        folds = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(0))
-        assert np.allclose(sum(fold.held_out for fold in folds), self.WEIGHT)
-        for fold in folds:
-            assert np.allclose(fold.train + fold.held_out, self.WEIGHT)
-            assert 10 < np.count_nonzero(fold.held_out) < 40
-        other = number_folds(self.WEIGHT, 0, 100, 4, np.random.RandomState(1))
-        assert not np.array_equal(folds[0].train, other[0].train)
-
-    def test_no_more_folds_than_rows(self):
-        folds = number_folds(np.ones(3), 0, 3, 5, np.random.RandomState(0))
-        assert len(folds) == 3
-        assert all(fold.held_out.sum() == 1 for fold in folds)
-
-
 class TestMemoryMaps:
     @pytest.fixture
     def mapped(self, tmp_path, monkeypatch):
@@ -220,7 +185,7 @@ class TestMemoryMaps:
 
     def test_what_needs_a_table_reads_it_into_memory(self, mapped, monkeypatch):
         X, y = mapped
-        monkeypatch.setattr(_search, "read_stream", None)
+        monkeypatch.setattr(_base, "read_stream", None)
         make_estimator("gaussian", cv=KFold(3)).fit(X, y)
         make_estimator("gaussian").fit(X, y, groups=np.arange(300) % 10)
         # By its evidence: Gauss-Newton steps on so few rows are quick.
@@ -280,72 +245,6 @@ class TestCheckpoint:
         assert np.array_equal(first.predict(X), second.predict(X))
 
 
-def run_ranks(folder, size):
-    """Fit with `size` processes; what each of them found."""
-    script = Path(__file__).with_name("shards.py")
-    (folder / "meeting").unlink(missing_ok=True)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(folder), str(rank), str(size)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
-    return [dict(np.load(folder / f"{rank}-of-{size}.npz")) for rank in range(size)]
-
-
-def test_two_ranks_equal_one_process(tmp_path):
-    rng = np.random.default_rng(0)
-    X, y, offset = make_table()
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    # Sorted by site: the ranks know different levels.
-    frame["site"] = np.sort(rng.choice(["Bern", "Basel", "Thun"], 300))
-    frame["y"], frame["o"] = y, offset
-    frame["w"] = rng.integers(0, 3, 300).astype(float)
-    frame.to_pickle(tmp_path / "table.pkl")
-    state = tmp_path / "state"
-    params = {**FAST, "max_iter": 2, "hidden": (3, 3)}
-    common = {"search": True, "classifier": False, "params": params}
-    kept = {"params": {**params, "checkpoint": str(state)}, "cuts": [0, 40, 300]}
-    tasks = {
-        "first": common | kept,
-        "resumed": common | kept,
-        "empty": {**common, "cuts": [0, 300, 300]},
-    }
-    (tmp_path / "task.json").write_text(json.dumps(tasks))
-    two = run_ranks(tmp_path, 2)
-    shutil.rmtree(state)  # belongs to these shards
-    (one,) = run_ranks(tmp_path, 1)
-    for name in tasks:
-        for found in two:
-            assert found[f"{name}.names"].tolist() == one[f"{name}.names"].tolist()
-            for figure in ("coef", "prediction", "losses", "chosen", "deviances"):
-                ours, theirs = found[f"{name}.{figure}"], one[f"{name}.{figure}"]
-                rel = 1e-5 if figure == "deviances" else 0
-                assert ours == pytest.approx(theirs, abs=ATOL, rel=rel), (name, figure)
-        assert np.array_equal(*(found[f"{name}.coef"] for found in two))
-    for found in two:
-        assert np.array_equal(found["first.prediction"], found["resumed.prediction"])
-
-
-@pytest.mark.slow
-def test_two_ranks_search_for_classes(tmp_path):
-    data = make_nimo_classification(setting=1, n_samples=400, random_state=0)
-    frame = pd.DataFrame(data.X, columns=[f"x{j}" for j in range(data.X.shape[1])])
-    frame["y"], frame["o"], frame["w"] = data.y, 0.0, 1.0
-    frame.to_pickle(tmp_path / "table.pkl")
-    task = {"search": True, "classifier": True, "params": FAST, "cuts": [0, 90, 400]}
-    (tmp_path / "task.json").write_text(json.dumps({"classes": task}))
-    (one,) = run_ranks(tmp_path, 1)
-    for found in run_ranks(tmp_path, 2):
-        for figure in ("coef", "prediction", "losses", "chosen"):
-            name = f"classes.{figure}"
-            assert found[name] == pytest.approx(one[name], abs=ATOL), figure
-
-
 @pytest.mark.slow
 def test_memory_stays_near_the_budget():
     code = """
@@ -354,9 +253,11 @@ def test_memory_stays_near_the_budget():
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         from sknimo import NIMORegressorCV, RowBlocks
-        from sknimo.estimators import _batches
+        from sknimo.estimators._base import BaseNIMO
+        from sknimo.search import Settings
 
-        _batches.ALPHA_SHARES = (1e-3, 1e-2)  # enough candidates for several groups
+        # Enough candidates for several groups.
+        BaseNIMO._settings = Settings(alpha_shares=(1e-3, 1e-2))
 
         def rows(n_blocks=10):
             for seed in range(n_blocks):

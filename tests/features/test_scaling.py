@@ -284,3 +284,30 @@ def test_a_target_is_measured_like_a_column():
     spread = fit_linear(values, np.ones(3))
     assert spread.reference == pytest.approx(3.0)
     assert spread.scale == pytest.approx(values.std())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"input_scaling": "rank_gauss"}, {"clip_inputs": True}]
+)
+def test_terms_and_inputs_vanish_at_a_moved_reference(options):
+    table = np.random.default_rng(0).normal(size=(80, 2))
+    features = fit_features(
+        table, ["a", "b"], np.ones(80), (None, None), FeatureOptions(**options)
+    )
+    point = features.reference + [0.2, 0.0]
+    moved = features.around(point)
+    assert moved.reference.tolist() == point.tolist()
+    assert not moved.terms(point[None]).any()
+    assert not moved.inputs(point[None]).any()
+    steps = moved.terms(table) - features.terms(table)
+    assert steps[:, 0] == pytest.approx(-0.2 / features.scale[0])
+    assert not steps[:, 1].any()
+
+
+def test_a_curve_cannot_move():
+    table = np.random.default_rng(0).normal(size=(80, 1))
+    features = fit_features(
+        table, ["a"], np.ones(80), (None,), FeatureOptions(basis="spline")
+    )
+    with pytest.raises(TypeError, match="Spline basis cannot move"):
+        features.around(features.reference + 1)

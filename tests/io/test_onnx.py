@@ -389,7 +389,8 @@ def test_averaged_members_of_a_search_are_the_same_in_onnxruntime(
 ):
     X, new = make_frame(150)[["x", "z"]], make_frame(N_ROWS, seed=1)[["x", "z"]]
     y = make_target(make_frame(150), draw_response, "gaussian")
-    est = NIMORegressorCV(n_starts=3, max_iter=30, random_state=0).fit(X, y)
+    est = NIMORegressorCV(n_starts=3, max_iter=30, hidden=(4, 4), random_state=0)
+    est.fit(X, y)
     assert est.model_.n_members > 1
     est.to_onnx(tmp_path / "m.onnx")
     out = run(tmp_path / "m.onnx", {"X": new.to_numpy()})

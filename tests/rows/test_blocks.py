@@ -8,8 +8,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from sknimo.features import BlockReader, merge_readings, read_table
-from sknimo.ranks import Ranks
-from sknimo.ranks import together
+from sknimo.ranks import Ranks, together
 from sknimo.rows import Block, RowBlocks
 
 BLOCK = (np.ones((2, 1)), np.ones(2))

@@ -15,8 +15,8 @@ from sknimo.features import (
 from sknimo.ranks import ALONE
 from sknimo.rows import (
     RowFile,
-    WeightedRows,
     StoredTable,
+    WeightedRows,
     block_moments,
     count_columns,
     merge_counts,

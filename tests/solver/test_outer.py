@@ -6,6 +6,7 @@ Shapes: K models, n rows, q terms, p features, P weights.
 """
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,6 +28,16 @@ GLM_RTOL = 1e-12  # rounding of the recomputed objective
 
 EVERY_FAMILY = pytest.mark.parametrize("family", list(FAMILIES))
 EVERY_PENALTY = pytest.mark.parametrize("penalty", ["ridge", "lasso", "sub_l1"])
+# All families with one penalty, and all penalties with one family; other pairs later.
+EVERY_PAIR = pytest.mark.parametrize(
+    ("family", "penalty"),
+    [
+        pair
+        if "gaussian" in pair or "lasso" in pair
+        else pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in product(FAMILIES, ["ridge", "lasso", "sub_l1"])
+    ],
+)
 
 
 def assert_same(left, right, atol, k_left=slice(None), k_right=slice(None)):
@@ -73,8 +84,7 @@ def objective_by_hand(problem, members, solution, scale_contributions):
 # --- Members do not know of each other ------------------------------------------------
 
 
-@EVERY_PENALTY
-@EVERY_FAMILY
+@EVERY_PAIR
 def test_batched_fits_equal_single_fits(family, penalty, make_problem, make_members):
     problem = make_problem(family, widths=(1, 2, 1), offset=True)
     weight = np.random.default_rng(0).uniform(0.5, 1.5, (3, problem.n_rows))
@@ -122,7 +132,9 @@ def test_finished_members_are_frozen_while_others_go_on(make_problem, make_membe
     assert np.isfinite(together.history.objective[~left, 0]).all()
 
 
-@pytest.mark.parametrize("scale_contributions", [False, True])
+@pytest.mark.parametrize(
+    "scale_contributions", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 @EVERY_FAMILY
 def test_chunked_rows_equal_all_rows_at_once(
     family, scale_contributions, make_problem, make_members
@@ -318,7 +330,9 @@ def test_learning_rate_rises_peaks_and_anneals():
 # --- Never worse than the nested GLM --------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))]
+)
 def test_objective_never_ends_above_the_nested_glm(part, make_problem, make_members):
     """One hundred random datasets over families, penalties, prices and step sizes."""
     trained = 0

@@ -24,7 +24,7 @@ WAYS = {
     "batches": dict(batch_size=16, noise=0.2),
     "single": dict(batch_size=16, dtype=torch.float32),
 }
-N_KILLS = 3
+N_KILLS = 2
 N_KILLS_SLOW = 20
 
 
@@ -74,7 +74,9 @@ def task(make_problem, make_members):
     return make
 
 
-@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+@pytest.mark.parametrize(
+    "family", ["gaussian", pytest.param("poisson", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_run_broken_off_at_any_step_goes_on_as_if_nothing_had_happened(
     way, family, task, tmp_path, monkeypatch
@@ -180,7 +182,7 @@ def test_states_are_not_saved_more_often_than_asked_for(task, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-@pytest.mark.parametrize("n_steps", [0, 1, 17])
+@pytest.mark.parametrize("n_steps", [0, pytest.param(1, marks=pytest.mark.slow), 17])
 def test_a_run_out_of_time_keeps_its_best_and_can_go_on(
     way, n_steps, task, tmp_path, monkeypatch
 ):

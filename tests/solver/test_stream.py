@@ -64,7 +64,9 @@ def assert_same(left, right, atol=SAME_ATOL):
 class TestSolutions:
     """Where the table lies and how it is cut does not matter."""
 
-    @pytest.mark.parametrize("budget", [SMALL, 60_000, 10**8])
+    @pytest.mark.parametrize(
+        "budget", [SMALL, pytest.param(60_000, marks=pytest.mark.slow), 10**8]
+    )
     @BOTH_PRICES
     @SOME_FAMILIES
     def test_stored_columns_equal_columns_in_memory(
@@ -305,8 +307,18 @@ class TestInnerSolve:
         direct = (rows.weight.unsqueeze(-1) * (design + shift).square()).sum(1)
         torch.testing.assert_close(parts.square, direct, rtol=ALGEBRA_RTOL, atol=0)
 
-    @pytest.mark.parametrize("size", [1, 13, 90])
-    @pytest.mark.parametrize("penalty", ["ridge", "lasso", "sub_l1"])
+    @pytest.mark.parametrize(
+        ("penalty", "size"),
+        [
+            *[(penalty, 13) for penalty in ("ridge", "lasso", "sub_l1")],
+            *[("lasso", size) for size in (1, 90)],
+            *[
+                pytest.param(penalty, size, marks=pytest.mark.slow)
+                for penalty in ("ridge", "sub_l1")
+                for size in (1, 90)
+            ],
+        ],
+    )
     def test_solutions_do_not_depend_on_blocks(self, inner, penalty, size):
         design, rows = inner
         strength = torch.tensor([0.01, 0.1]).double()

@@ -242,14 +242,14 @@ class Searching(BaseNIMO):
                 "The classes are separated perfectly: the fit is finite only because "
                 "of its priors, and the size of its coefficients is arbitrary.",
                 SeparationWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
         if out_of_time:
             warnings.warn(
                 f"max_time={self.max_time} s was reached after "
                 f"{len(self.trials_['seed'])} restarts; the best so far was kept.",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
 
 

@@ -462,7 +462,7 @@ def _warn_constant(features: FeatureMap) -> None:
             f"Constant column {_shown(constant)}: its coefficient is zero and it has "
             "no effect on predictions. Drop it to silence this warning.",
             DataWarning,
-            stacklevel=8,
+            stacklevel=10,
         )
 
 
@@ -480,7 +480,7 @@ def _warn_far(far: list[str]) -> None:
             f"No row lies near the reference in column {_shown(far)}: coefficients "
             "there describe nobody in the data. Choose another point with reference=.",
             DataWarning,
-            stacklevel=8,
+            stacklevel=10,
         )
 
 

@@ -1,0 +1,68 @@
+"""`max_time`: a search ends in time with the best that it has found."""
+
+import time
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+MAX_ITER = 15  # of `make_search`
+
+
+def test_out_of_time_says_so_and_gives_a_usable_model(data, make_search):
+    X, y = data
+    est = make_search(max_time=1e-9)
+    with pytest.warns(ConvergenceWarning, match="max_time=1e-09 s"):
+        est.fit(X, y)
+    assert not est.converged_
+    assert est.n_members_ == 0
+    assert est.best_index_ == -1
+    assert np.isfinite(est.predict(X)).all()
+    assert est.score(X, y) > 0.3  # the GLM
+
+
+def test_the_warning_points_at_the_call_of_fit(data, make_search):
+    with pytest.warns(ConvergenceWarning) as caught:
+        make_search(max_time=1e-9).fit(*data)
+    assert caught[0].filename == __file__
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that shows one second more each time it is looked at."""
+    ticks = iter(np.arange(1e6))
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
+
+
+def test_restarts_within_the_time_are_kept(data, clock, make_search):
+    """The deadline passes in the midst of the second restart."""
+    X, y = data
+    est = make_search(max_time=25, n_starts=4)
+    with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
+        est.fit(X, y)
+    stages = est.trials_["stage"]
+    assert stages.count("wide") == 2
+    steps = est.trials_["n_iter"]
+    assert steps[0] == MAX_ITER
+    assert 0 < steps[1] < MAX_ITER
+    assert "relaxed" not in stages
+    assert est.verdict_ is None
+    assert not est.converged_
+    assert np.isfinite(est.predict(X)).all()
+
+
+def test_simplifying_ends_in_time(data, clock, make_search):
+    """Restarts fit in the time, tidying up after them does not."""
+    est = make_search(max_time=40, n_starts=2)
+    with pytest.warns(ConvergenceWarning):
+        est.fit(*data)
+    assert est.trials_["stage"] == ["wide", "wide", "simplified"]
+    assert est.n_iter_ < 40 + MAX_ITER
+
+
+def test_time_enough_changes_nothing(data, make_search, searched):
+    X, y = data
+    assert searched.converged_
+    limited = make_search(max_time=1e6).fit(X, y)
+    assert limited.converged_
+    assert np.array_equal(limited.predict(X), searched.predict(X))

@@ -1,0 +1,67 @@
+"""Views of a table: around the mean, or around another point."""
+
+import numpy as np
+import pytest
+import torch
+
+from sknimo.features import FeatureOptions, fit_features
+from sknimo.search import movable_reference
+from sknimo.search._reference import View
+
+
+@pytest.fixture
+def view(make_task):
+    """A table around its mean."""
+    task = make_task()
+    return View(task.problem, movable_reference(task.features, task.table))
+
+
+AWAY = torch.tensor([0.2, 0.0, -0.1, 0.0], dtype=torch.float64)
+
+
+def test_another_point_is_another_view_and_the_first_stays_as_it_was(view):
+    terms, name = view.problem.terms.clone(), view.name
+    moved = view.around(AWAY)
+    assert moved is not view
+    assert torch.equal(view.problem.terms, terms)
+    assert (view.distance, view.features, view.has_moved) == (None, None, False)
+    assert view.name == name
+    assert moved.has_moved
+    assert moved.name != name
+
+
+def test_a_view_has_its_terms_around_its_point(view):
+    moved = view.around(AWAY)
+    expected = view.problem.terms - AWAY
+    torch.testing.assert_close(moved.problem.terms, expected, rtol=0, atol=1e-12)
+    mean = view.reference.features
+    at = mean.reference + AWAY.numpy() * mean.scale
+    assert moved.features.reference == pytest.approx(at)
+
+
+def test_distances_are_from_the_mean_however_often_it_moves(view):
+    once, twice = view.around(AWAY), view.around(2 * AWAY).around(AWAY)
+    assert torch.equal(once.problem.terms, twice.problem.terms)
+    assert once.name == twice.name
+
+
+def test_a_view_that_has_no_reference_cannot_move(make_task):
+    with pytest.raises(ValueError, match="does not move"):
+        View(make_task().problem).around(AWAY)
+
+
+def test_only_lines_through_several_values_move():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(50, 5))
+    table[:, 1] = table[:, 1] > 0  # two values: its mode is the reference
+    table[:, 2] = 7.0
+    table[:, 4] = table[:, 4] * 1e-3 + 1e13  # a float cannot hold its mean
+    with pytest.warns(UserWarning, match="Constant column"):
+        features = fit_features(
+            table,
+            list("abcde"),
+            np.ones(50),
+            (None,) * 5,
+            FeatureOptions(basis={"d": "spline"}),
+        )
+    assert movable_reference(features, table).movable.tolist() == [True] + [False] * 4

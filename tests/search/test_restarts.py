@@ -1,0 +1,155 @@
+"""Which restarts join the average, and what most of them agree on."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sknimo.search import Settings
+from sknimo.search._reference import View
+from sknimo.search._restarts import (
+    Selection,
+    choose_members,
+    keep_stable,
+    loose_members,
+)
+from sknimo.search._runner import Restart
+
+SETTINGS = Settings()
+
+
+@pytest.fixture
+def select(make_problem, make_state, make_start, make_runner):
+    """A finished selection with the given log evidences; the linear fit has zero.
+
+    Restarts are told apart by their coefficients.
+    """
+
+    def select(evidences, seeds=None, n_members=6):
+        problem = make_problem()
+        state, view = make_state(problem), View(problem)
+        restarts = [
+            Restart(
+                make_start(seed),
+                replace(state, log_evidence=value, coef=state.coef * (k + 1)),
+                view,
+            )
+            for k, (value, seed) in enumerate(
+                zip(evidences, seeds or [0] * len(evidences), strict=True)
+            )
+        ]
+        linear = replace(state, log_evidence=0.0)
+        runner = make_runner(problem, n_members=n_members)
+        return runner, Selection(restarts, linear, view)
+
+    return select
+
+
+def chosen(members):
+    """Numbers of the restarts, in their order."""
+    return [int(state.coef[0]) - 1 for state in members]
+
+
+def test_failed_restarts_are_left_out(select):
+    just, not_quite = 100 * SETTINGS.member_share, 100 * SETTINGS.member_share - 1e-6
+    members = choose_members(*select([not_quite, 100.0, just, -50.0, 99.0]))
+    assert chosen(members) == [1, 4, 2]
+
+
+def test_no_more_than_asked_for_join_the_best_first(select):
+    evidences = [100.0, 99.0, 101.0, 98.0]
+    assert chosen(choose_members(*select(evidences, n_members=2))) == [2, 0]
+    assert chosen(choose_members(*select(evidences, n_members=1))) == [2]
+
+
+def test_a_network_that_does_not_earn_its_keep_has_no_members(select):
+    below = SETTINGS.evidence_margin - 1e-6
+    assert choose_members(*select([-10.0, below])) == []
+    assert choose_members(*select([])) == []
+    assert len(choose_members(*select([-10.0, SETTINGS.evidence_margin]))) == 1
+
+
+def test_a_selection_that_costs_evidence_keeps_members_of_its_own(select):
+    """Features that bring little each may bring much together."""
+    assert chosen(choose_members(*select([100.0, 90.0, 50.0]))) == [0, 1]
+
+
+def test_restarts_that_are_barred_neither_lead_nor_join(select):
+    runner, found = select([100.0, 120.0, 90.0, 95.0])
+    found = replace(found, n_barred=2)
+    assert found.best_index == 3
+    assert chosen(choose_members(runner, found)) == [3, 2]
+
+
+def test_loose_members_keep_the_supports_that_they_found(select):
+    runner, found = select([100.0, 90.0, 60.0, 80.0], seeds=(1, 2, 3, 1))
+    few = torch.tensor([True, False, True, True])
+    first, *others = found.restarts
+    first = replace(first, state=replace(first.state, support=few))
+    found = replace(found, restarts=[first, *others])
+    members = loose_members(runner, found)
+    assert chosen(members) == [0, 1]  # one per seed, without the failure
+    assert torch.equal(members[0].support, few)
+    again = found.loose_starts(2)
+    assert [start.seed for start in again] == [1, 2]
+    assert torch.equal(again[0].support, few)
+
+
+def test_the_best_restarts_are_named_once_each(select):
+    """The simplified best has the seed of the restart that it came from."""
+    _, found = select([5.0, 9.0, 7.0, 8.0], seeds=(1, 2, 3, 2))
+    few = torch.tensor([True, False, True, True])
+    *others, last = found.restarts
+    last = replace(last, state=replace(last.state, support=few))
+    best = replace(found, restarts=[*others, last]).best_starts(2)
+    assert [start.seed for start in best] == [2, 3]
+    for start in best:  # within the selected supports
+        assert torch.equal(start.support, few)
+
+
+@pytest.fixture
+def vote(make_problem, make_state, make_start, make_runner):
+    """What is left of a state when `(features, inputs, evidence, shown)` have voted."""
+
+    def vote(votes):
+        problem = make_problem()
+        state, view = make_state(problem), View(problem)
+        restarts = []
+        for features, inputs, evidence, shown in votes:
+            support, reads = torch.zeros(4).bool(), torch.zeros(4).bool()
+            support[features], reads[inputs] = True, True
+            fitted = replace(
+                state, support=support, input_support=reads, log_evidence=evidence
+            )
+            restarts.append(Restart(make_start(shown=shown), fitted, view))
+        runner = make_runner(problem, max_iter=1)
+        return state, keep_stable(runner, view, state, restarts, floor=0.0)
+
+    return vote
+
+
+ALL, FIRST_THREE = (True,) * 4, (True, True, True, False)
+
+
+def test_what_few_restarts_keep_is_dropped(vote):
+    """Feature 1 in three of six, feature 3 in four of five; input 2 in one."""
+    _, kept = vote(
+        [
+            ([0, 1, 2, 3], [1, 2, 3], 100.0, ALL),
+            ([0, 1, 2, 3], [1, 3], 100.0, ALL),
+            ([0, 1, 2, 3], [1, 3], 100.0, ALL),
+            ([0, 2, 3], [1, 3], 100.0, ALL),
+            ([0, 2], [1, 3], 100.0, ALL),
+            ([1], [2], 10.0, ALL),  # failed: has no say
+            ([0, 2], [1], 100.0, FIRST_THREE),  # none on feature 3 either
+        ]
+    )
+    assert kept.support.tolist() == [True, False, True, True]
+    assert kept.input_support.tolist() == [False, True, False, True]
+    assert kept.coef[1] == 0
+
+
+def test_where_every_restart_failed_nobody_votes(vote):
+    """Below the GLM: nothing is stable, and nothing is dropped."""
+    state, kept = vote([([0], [1], -10.0, ALL), ([2], [3], -20.0, ALL)])
+    assert kept is state
