@@ -5,7 +5,8 @@ import pytest
 
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions
-from sknimo.training import CurveRules, choose_curves
+from sknimo.training import CurveRules
+from sknimo.training._curves import choose_curves
 
 TRUTH = ["linear", "poly2", "spline", "linear", "linear"]
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sknimo.training import Fold, TrainingSet, _folds, merge_rows
+from sknimo.training import Fold, TrainingSet, _folds
+from sknimo.training._data import merge_rows
 from sknimo.training._folds import make_folds, number_folds
 
 
