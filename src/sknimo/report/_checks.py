@@ -23,13 +23,7 @@ Status = Literal["ok", "note", "warn"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    status : {"ok", "note", "warn"}
-    title, text : str
-    """
+    """One thing that was looked at."""
 
     status: Status
     title: str

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -29,26 +30,19 @@ CELL_WIDTH, CELL_HEIGHT = 100, 20
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A linear map from data to the page.
-
-    Attributes
-    ----------
-    low, high : float
-        Data values at the two ends.
-    start, stop : float
-        Where the ends lie on the page.
-    """
+    """A linear map that puts the data from `low` to `high` between two places."""
 
     low: float
     high: float
     start: float
     stop: float
 
-    def __call__(self, value: float) -> float:
+    def __call__(self, value: Any) -> Any:
+        """Where a number, or an array of them, lies on the page."""
         span = self.high - self.low
         # Halving before subtracting keeps a range of 1e308 finite.
-        share = 0.5 if span == 0 else (value / 2 - self.low / 2) / (span / 2)
-        return self.start + share * (self.stop - self.start)
+        way = 0.5 + 0 * value if span == 0 else (value / 2 - self.low / 2) / (span / 2)
+        return self.start + way * (self.stop - self.start)
 
     @property
     def ticks(self) -> list[float]:
@@ -111,7 +105,7 @@ def points_path(x: np.ndarray, y: np.ndarray, css: str) -> str:
     return f'<path class="dots {css}" d="{dots}"/>'
 
 
-def line_path(x: Sequence[float], y: Sequence[float], css: str) -> str:
+def line_path(x: np.ndarray, y: np.ndarray, css: str) -> str:
     """A polyline."""
     joined = "L".join(f"{_at(a)} {_at(b)}" for a, b in zip(x, y, strict=True))
     return f'<path class="{css}" d="M{joined}"/>'
