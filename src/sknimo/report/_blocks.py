@@ -62,14 +62,6 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CoefTable:
-    """A part of the table of coefficients; `folded` is the text that unfolds it."""
-
-    rows: tuple[TableRow, ...]
-    folded: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class StepRow:
     """A line of a waterfall."""
 
@@ -80,18 +72,8 @@ class StepRow:
     total: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CaseBlock:
-    """One row explained."""
-
-    label: str
-    why: str
-    outcome: str
-    steps: tuple[StepRow, ...]
-
-
-def make_tables(story: Story) -> tuple[CoefTable, ...]:
-    """The table of coefficients: strongest features at once, the others folded."""
+def make_tables(story: Story) -> list[tuple[list[TableRow], str]]:
+    """Rows of coefficients, strongest features at once, and what unfolds the others."""
     scale = range_scale(story.lines)
     order, n_first = story.order, FIRST_FEATURES
     if len(order) <= FIRST_FEATURES + 2:
@@ -103,8 +85,8 @@ def make_tables(story: Story) -> tuple[CoefTable, ...]:
     ):
         rows = [row for j in features for row in _table_rows(story, j, scale)]
         if rows or not folded:
-            tables.append(CoefTable(tuple(rows), folded))
-    return tuple(tables)
+            tables.append((rows, folded))
+    return tables
 
 
 def _table_rows(story: Story, feature: int, scale: Scale) -> list[TableRow]:
@@ -199,7 +181,8 @@ def make_curve_panels(story: Story) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
-def make_case_block(story: Story, case: Case) -> CaseBlock:
+def make_waterfall(story: Story, case: Case) -> list[StepRow]:
+    """The way from the base value to the linear predictor of one row."""
     scale = Scale(*case.limits, 0.0, 1.0)
     base, offset = case.found.base_value, float(case.found.offset[0])
     decimals = common_decimals(step.amount for step in case.steps)
@@ -220,10 +203,11 @@ def make_case_block(story: Story, case: Case) -> CaseBlock:
     eta = float(case.found.eta[0])
     name, end = story.model.family.eta_name, total_cell(eta, scale)
     steps.append(StepRow(name, "", show_number(eta), end, total=True))
-    return CaseBlock(case.label, case.why, _outcome(story, case), tuple(steps))
+    return steps
 
 
-def _outcome(story: Story, case: Case) -> str:
+def tell_outcome(story: Story, case: Case) -> str:
+    """What was predicted for a row, and what was observed."""
     classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
         return f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."

@@ -15,11 +15,12 @@ import numpy as np
 
 from sknimo.explain import mean_of
 from sknimo.report._blocks import (
-    make_case_block,
     make_curve_panels,
     make_effect_panels,
     make_pair_rows,
     make_tables,
+    make_waterfall,
+    tell_outcome,
 )
 from sknimo.report._figures import fit_figure
 from sknimo.report._inputs import ModelCard, Sample
@@ -101,7 +102,10 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
     """Turn the numbers of a report into text and drawings, by their template names."""
     model, card = story.model, story.card
     effects = make_effect_panels(story)
-    cases = tuple(make_case_block(story, case) for case in story.cases)
+    cases = [
+        (case, tell_outcome(story, case), make_waterfall(story, case))
+        for case in story.cases
+    ]
     silent = join_words(story.names_with_role("modifier"), 12)
     known = f", a mean of {_mean_text(card, story.model.base_value)}"
     return dict(
@@ -180,15 +184,17 @@ def _lead(story: Story) -> str:
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     """The numbers at the top: label, value, note."""
     judged, effects = story.judged, story.effects
-    first, second = judged.measures[:2]
     where = ROWS_WORDS[judged.rows].name
+    measures = [
+        (f"{one.name} on {where}", _measure(one, "model"), _measure(one, "glm"))
+        for one in judged.measures[:2]
+    ]
     bent = sum(bool(effects.modifiers_of(j)) for j in story.order)
     acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
     return (
-        (f"{first.name} on {where}", _measure(first, "model"), _beside(first)),
-        (f"{second.name} on {where}", _measure(second, "model"), _beside(second)),
+        *((name, model, f"nested GLM {glm}") for name, model, glm in measures),
         (
             "Features with an effect",
             f"{acting} of {p}",
@@ -196,10 +202,6 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         ),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
-
-
-def _beside(measure: Measure) -> str:
-    return f"nested GLM {_measure(measure, 'glm')}"
 
 
 def _measure(measure: Measure, which: str) -> str:
