@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -49,34 +49,22 @@ def plot_correction(
     else:
         style.name_levels(ax, levels)
     few = levels is not None or len(record.grid) <= 10
-    line: dict[str, Any] = {
-        "lw": 0 if levels is not None else 2.2,
-        "ms": 8 if levels is not None else 6,
-    }
+    width, size = (2.2, 6) if levels is None else (0, 8)
     labels = [label for label in record.coef_labels if label]
     for at, label in enumerate(labels if several else [""]):
         coef = record.all_coef[:, at] if several else record.local_coef
         mark = style.MARKERS[at % len(style.MARKERS)] if few else None
         name = style.legend_name(label) if several else "all else at the reference"
-        ax.plot(
-            record.grid,
-            coef,
-            color=style.colour_of(at),
-            marker=mark,
-            label=name,
-            **line,
-        )
+        (line,) = ax.plot(record.grid, coef, marker=mark, ms=size, lw=width, label=name)
+        line.set_color(style.colour_of(at))
     if several:
         ax.axhline(0, color=style.GREY, lw=0.8)
     else:
-        ax.axhline(
-            record.coef, color=style.DARK, lw=0.9, ls=style.DASHED, label="coefficient"
-        )
-        ax.plot(record.reference, record.coef, marker="D", color=style.DARK, ls="none")
+        ax.axhline(record.coef, label="coefficient", **style.DASHES)
+        ax.plot(record.reference, record.coef, "D", color=style.DARK)
     ax.set_xlabel(style.plain(record.modifier))
-    unit = (
-        "contrast with the baseline" if record.coef_labels[:1] != ("",) else "per unit"
-    )
+    is_slope = record.coef_labels[:1] == ("",)
+    unit = "per unit" if is_slope else "contrast with the baseline"
     ax.set_ylabel(f"coefficient of {style.short(record.feature)}, {unit}")
     ax.legend(frameon=False, fontsize=9)
     style.strip(ax)
@@ -124,8 +112,8 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
                 ax.text(a, b, f"{value:.2g}", ha="center", va="center", color=ink)
     else:
         _draw_contours(ax, record, top)
-        ax.axvline(record.reference[0], color=style.DARK, lw=0.9, ls=style.DASHED)
-        ax.axhline(record.reference[1], color=style.DARK, lw=0.9, ls=style.DASHED)
+        ax.axvline(record.reference[0], **style.DASHES)
+        ax.axhline(record.reference[1], **style.DASHES)
     ax.set_xlabel(style.plain(record.names[0]))
     ax.set_ylabel(style.plain(record.names[1]))
     style.colour_bar(ax, mesh, BEYOND)

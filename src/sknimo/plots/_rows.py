@@ -181,10 +181,8 @@ def plot_agreement(
     rest = np.setdiff1d(np.flatnonzero(importance > 0), order)
     if len(rest):
         x, y = other[np.ix_(rows, rest)], record.values[np.ix_(rows, rest)]
-        label_rest = f"{len(rest)} others"
-        ax.scatter(
-            x.ravel(), y.ravel(), s=8, color=style.GREY, label=label_rest, **style.DOTS
-        )
+        grey = style.GREY_DOTS | {"s": 8}
+        ax.scatter(x, y, label=f"{len(rest)} others", **grey)
     for at, j in enumerate(order.tolist()):
         x, y = other[rows, j], record.values[rows, j]
         known = x.std() > 0 and y.std() > 0
@@ -200,9 +198,7 @@ def plot_agreement(
         )
     low = min(other.min(initial=0.0), record.values.min(initial=0.0))
     high = max(other.max(initial=0.0), record.values.max(initial=0.0))
-    ax.plot(
-        [low, high], [low, high], color=style.DARK, lw=0.9, ls=style.DASHED, zorder=0
-    )
+    ax.plot([low, high], [low, high], zorder=0, **style.DASHES)
     ax.set_xlabel(f"contribution, {style.plain(label)}")
     ax.set_ylabel(f"contribution to the {record.family.eta_name}")
     ax.legend(frameon=False, fontsize=9)

@@ -31,6 +31,7 @@ SEQUENTIAL, DIVERGING = "cividis", "PuOr_r"
 # Zero stays white; the smallest number above it is already tinted.
 HEAT = LinearSegmentedColormap.from_list("heat", ["#DCE9F5", BLUE, "#00263D"])
 DASHED = (0, (4, 3))
+DASHES: dict[str, Any] = {"color": DARK, "lw": 0.9, "ls": DASHED}
 DOTS: dict[str, Any] = {"lw": 0, "alpha": 0.8}
 GREY_DOTS: dict[str, Any] = {"s": 12, "color": GREY, **DOTS}
 

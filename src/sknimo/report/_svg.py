@@ -44,11 +44,6 @@ class Scale:
         way = 0.5 + 0 * value if span == 0 else (value / 2 - self.low / 2) / (span / 2)
         return self.start + way * (self.stop - self.start)
 
-    @property
-    def ticks(self) -> list[float]:
-        """About four round numbers within the range."""
-        return round_ticks(self.low, self.high)
-
 
 def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten between two numbers.
@@ -86,13 +81,11 @@ def spread(
     return low - margin, high + margin
 
 
-def figure(
-    body: str, title: str, description: str, *, width: int = WIDTH, height: int = HEIGHT
-) -> str:
+def figure(body: str, title: str, description: str) -> str:
     """Wrap marks into an accessible SVG."""
     label = escape(f"{title}. {description}", quote=True)
     return (
-        f'<svg class="figure" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg class="figure" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{label}">{body}</svg>'
     )
 
@@ -125,36 +118,32 @@ def rule(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
 
 
 def panel_scales(
-    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, left: int = LEFT
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
 ) -> tuple[Scale, Scale]:
     """Scales of a panel that show all given values."""
-    across = Scale(*spread(x), left, WIDTH - RIGHT)
+    across = Scale(*spread(x), LEFT, WIDTH - RIGHT)
     return across, Scale(*spread(y), HEIGHT - BOTTOM, TOP)
 
 
 def axes(across: Scale, up: Scale, x_label: str, y_label: str) -> str:
     """Grid lines, numbers and the names of both axes."""
     parts = []
-    for value in up.ticks:
+    for value in round_ticks(up.low, up.high):
         y = up(value)
         parts.append(rule(across.start, y, across.stop, y, "grid"))
-        parts.append(text(across.start - 6, y + 4, _tick(value), "tick end"))
-    floor, numbers = up.start, across.ticks
+        parts.append(text(across.start - 6, y + 4, show_number(value, 3), "tick end"))
+    floor, numbers = up.start, round_ticks(across.low, across.high)
     room = (across.stop - across.start) / max(len(numbers), 1)
     for value in numbers:
         x = across(value)
         parts.append(rule(x, floor, x, floor + 4, "axis"))
-        parts.append(text(x, floor + 16, _tick(value), "tick middle", room))
+        parts.append(text(x, floor + 16, show_number(value, 3), "tick middle", room))
     parts.append(rule(across.start, floor, across.stop, floor, "axis"))
     middle = (across.start + across.stop) / 2
     parts.append(text(middle, HEIGHT - 6, cut_text(x_label, 42), "name middle"))
     # Upright names read better than turned ones: above the axis, at the edge.
     parts.append(text(0, 11, cut_text(y_label, 46), "name"))
     return "".join(parts)
-
-
-def _tick(value: float) -> str:
-    return show_number(value, 3)
 
 
 def _at(value: float) -> str:
