@@ -55,10 +55,9 @@ from sknimo.explain._frames import Origin, find_origin
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import Interactions, interactions
 from sknimo.explain._kinds import feature_kinds
-from sknimo.explain._levels import LevelEffects, level_effects, restore_levels
+from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
-    LocalValues,
     Roles,
     check_weight,
     fill_offset,
@@ -95,7 +94,7 @@ from sknimo.explain._surfaces import (
     effect_curve,
     pair_surface,
 )
-from sknimo.explain._text import check_option, clean, show_value
+from sknimo.explain._text import check_option, clean
 
 __all__ = [
     "MAX_ROWS",
@@ -109,7 +108,6 @@ __all__ = [
     "FirstLayer",
     "Interactions",
     "LevelEffects",
-    "LocalValues",
     "Method",
     "Origin",
     "PairSurface",
@@ -139,7 +137,6 @@ __all__ = [
     "fit_gauge",
     "integrated_gradients",
     "interactions",
-    "level_effects",
     "local_coefficients",
     "local_values",
     "mean_of",
@@ -151,7 +148,6 @@ __all__ = [
     "reference_sensitivity",
     "restore_levels",
     "shapley",
-    "show_value",
     "spread_rows",
     "streamed_losses",
     "summarise",

@@ -28,7 +28,7 @@ from sknimo.explain._local import (
     as_tensor,
     block_tensors,
     find_roles,
-    gradient,
+    gradients,
     sum_by_owner,
 )
 from sknimo.model import FittedModel
@@ -86,7 +86,7 @@ def _average_gradient(
             at = (node * inputs).detach().requires_grad_(True)
             with torch.enable_grad():
                 local = model.local_term_coef(terms, at)
-                slope = gradient((node * terms * local).sum(), at)
+                (slope,) = gradients((node * terms * local).sum(), (at,))
             direct, through = as_array(terms * local), as_array(inputs * slope)
             out[rows] += weight * sum_by_owner(direct, features.term_feature, p)
             out[rows] += weight * sum_by_owner(through, features.input_feature, p)

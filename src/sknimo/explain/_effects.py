@@ -13,7 +13,7 @@ import numpy as np
 
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._interactions import bending
-from sknimo.explain._kinds import eta_at, feature_kinds, n_levels
+from sknimo.explain._kinds import eta_at, feature_kinds, is_category, n_levels
 from sknimo.explain._levels import LevelEffects, level_effects
 from sknimo.explain._local import (
     MAX_ROWS,
@@ -333,12 +333,8 @@ def _two_values(column: np.ndarray) -> np.ndarray | None:
 
 def _is_contrast(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """Categories and numeric features with two values, (p,)."""
-    kinds = feature_kinds(model.features)
-    found = [
-        kind == "category" or _two_values(column) is not None
-        for kind, column in zip(kinds, table.T, strict=True)
-    ]
-    return np.array(found, dtype=bool)
+    two_values = [_two_values(column) is not None for column in table.T]
+    return is_category(model.features) | np.array(two_values, dtype=bool)
 
 
 def _two_value_switches(
@@ -412,11 +408,8 @@ def _paper_nonlinearity(
     """`mean |1 + g_j|` as the paper plots it, NaN without a coefficient, (p,)."""
     features = model.features
     owner, p = features.term_feature, features.n_features
-    coef = model.term_coef
     local = local_term_coef(model, table)
-    size = np.abs(coef)
     # With several terms the ratio of sizes; with one exactly |1 + g|.
-    top = np.sqrt(sum_by_owner(local**2, owner, p))
-    bottom = np.sqrt(sum_by_owner(size**2, owner, p))
-    ratio = weight @ top
-    return np.divide(ratio, bottom, out=np.full(p, np.nan), where=bottom > 0)
+    top = weight @ np.sqrt(sum_by_owner(local**2, owner, p))
+    bottom = np.sqrt(sum_by_owner(model.term_coef**2, owner, p))
+    return np.divide(top, bottom, out=np.full(p, np.nan), where=bottom > 0)

@@ -45,10 +45,9 @@ def find_origin(X: Any) -> Origin:
 
 
 def make_frame(
-    columns: Mapping[str, Any], origin: Origin | None = None, with_index: bool = False
+    columns: Mapping[str, Any], origin: Origin, with_index: bool = False
 ) -> Any:
     """Build a native data frame; arrays get pandas, or polars without it."""
-    origin = Origin() if origin is None else origin
     backend = origin.backend
     if backend is None:
         known = [name for name in ("pandas", "polars", "pyarrow") if find_spec(name)]

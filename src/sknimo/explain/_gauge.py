@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sknimo.explain._kinds import switch
 from sknimo.explain._local import (
     check_weight,
     find_roles,
@@ -116,9 +117,8 @@ def _bent_pairs(
     eps = float(np.finfo(str(model.params.dtype).removeprefix("torch.")).eps)
     floor = 1e3 * eps * np.abs(local).max(initial=0.0)
     depends = np.zeros((p, p), dtype=bool)
-    for k in np.flatnonzero(relevant):
-        without = table.copy()
-        without[:, k] = features.reference[k]
+    for k in np.flatnonzero(relevant).tolist():
+        without = switch(table, k, float(features.reference[k]))
         change = local - local_term_coef(model, without)
         change -= (phi * (owner == k)) @ anchor.T
         moved = (np.abs(change) > floor).any(axis=0) * 1.0

@@ -183,20 +183,27 @@ def _bend_by_switching(
     """Bending by features that are switched between states, (p, p)."""
     features = model.features
     owner, p = features.term_feature, features.n_features
-    modifies = find_roles(model).relevant
     out = np.zeros((p, p))
-    for k in range(p):
-        states = find_states(features, k, table[:, k], weight)
-        if states is None or not modifies[k]:
-            continue
+    for k, states in _switchable(model, table, weight).items():
 
         def coefficients(value: float, k: int = k) -> np.ndarray:
             local = adjusted_term_coef(model, switch(table, k, value), swap)
             return local @ spread
 
         deviation = _spread_over(states, coefficients)
-        out[:, k] = weight @ np.sqrt(sum_by_owner(deviation**2, owner, p))
+        out[:, k] = weight @ _size_by_feature(deviation, owner, p)
     return out
+
+
+def _switchable(
+    model: FittedModel, table: np.ndarray, weight: np.ndarray
+) -> dict[int, States]:
+    """States of the features with a role that the rows have in more than one."""
+    return {
+        k: states
+        for k in np.flatnonzero(find_roles(model).relevant).tolist()
+        if (states := find_states(model.features, k, table[:, k], weight)) is not None
+    }
 
 
 def _size_by_feature(columns: np.ndarray, owner: np.ndarray, p: int) -> np.ndarray:
@@ -225,15 +232,9 @@ def interaction_strength(
     model: FittedModel, table: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """Mean size of what two features do together, symmetric, (p, p)."""
-    features = model.features
-    scale, p = features.scale, features.n_features
-    relevant = find_roles(model).relevant
+    scale, p = model.features.scale, model.features.n_features
     smooth = mixed_derivatives(model, table, weight) * np.outer(scale, scale)
-    found = {
-        k: states
-        for k in np.flatnonzero(relevant).tolist()
-        if (states := find_states(features, k, table[:, k], weight)) is not None
-    }
+    found = _switchable(model, table, weight)
     half = np.zeros((p, p))
     for k, states in found.items():
 

@@ -23,14 +23,9 @@ FeatureKind = Literal["line", "curve", "category"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States:
-    """Values that a feature is switched between, and how often rows have them.
+    """Values (l,) that a feature is switched between, and their shares of the rows.
 
-    Attributes
-    ----------
-    values : ndarray of shape (l,)
-        Codes of levels, or the reference of a numeric feature; NaN is missing.
-    share : ndarray of shape (l,)
-        Shares of the rows, which sum to one.
+    Values are codes of levels, or the reference of a numeric feature; NaN is missing.
     """
 
     values: np.ndarray

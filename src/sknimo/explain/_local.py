@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,15 +38,10 @@ MAX_ROWS = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Switch:
-    """Linear predictor before and after a feature changes from one value to another.
+    """Linear predictor (n,) before and after a feature changes from value to value.
 
-    Attributes
-    ----------
-    feature : int
-    before, after : ndarray of shape (n,)
-        All else as in each row.
-    distance : float
-        Between the two values; one for levels.
+    All else is as in each row. `distance` is that between the two values, one for
+    levels.
     """
 
     feature: int
@@ -61,21 +57,9 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalValues:
-    """What the model does at each row.
+    """What the model does at each row, each (n, p), in the words of `Explanation`.
 
-    Attributes
-    ----------
-    contributions : ndarray of shape (n, p)
-    local_coef : ndarray of shape (n, p)
-        Numeric: slope at the reference, per unit. Two levels: contrast of the other
-        level with the baseline. More levels: contrast of the row's own level with the
-        baseline, zero at the baseline; missing counts as a level.
-    local_effect : ndarray of shape (n, p)
-        Numeric: derivative per unit, NaN where the value is missing. Two levels: change
-        of eta from the baseline to the other level, whatever the row has. More levels:
-        change from the baseline to the row's own level.
-    switches : tuple of Switch
-        Behind the local effects of categories.
+    The switches are those behind the local effects of categories.
     """
 
     contributions: np.ndarray
@@ -107,14 +91,8 @@ class Roles:
     @property
     def labels(self) -> tuple[str, ...]:
         """One of "effect", "modifier", "both" and "neither" per feature."""
-        words = {
-            (True, False): "effect",
-            (False, True): "modifier",
-            (True, True): "both",
-            (False, False): "neither",
-        }
-        pairs = zip(self.acts.tolist(), self.modifies.tolist(), strict=True)
-        return tuple(words[pair] for pair in pairs)
+        words = ("neither", "effect", "modifier", "both")
+        return tuple(words[at] for at in self.acts + 2 * self.modifies)
 
 
 def sum_by_owner(columns: np.ndarray, owner: np.ndarray, n_owners: int) -> np.ndarray:
@@ -212,12 +190,13 @@ def as_array(values: Tensor) -> np.ndarray:
     return values.detach().cpu().numpy()
 
 
-def gradient(value: Tensor, inputs: Tensor) -> Tensor:
-    """Derivative of a sum over rows in the inputs, zero where nothing depends."""
+def gradients(
+    value: Tensor, leaves: tuple[Tensor, ...], **options: Any
+) -> tuple[Tensor, ...]:
+    """Derivatives of a sum over rows, zero where nothing depends on a leaf."""
     if not value.requires_grad:
-        return torch.zeros_like(inputs)
-    (slope,) = torch.autograd.grad(value, inputs, materialize_grads=True)
-    return slope
+        return tuple(map(torch.zeros_like, leaves))
+    return torch.autograd.grad(value, leaves, materialize_grads=True, **options)
 
 
 def local_values(
@@ -270,10 +249,10 @@ def _block_slopes(
     terms, inputs = block_tensors(model, block)
     with torch.enable_grad():
         local = model.local_term_coef(terms, inputs)
-        through = as_array(gradient((terms * local).sum(), inputs))
+        (slope,) = gradients((terms * local).sum(), (inputs,))
     own = as_array(local)
     direct = own * features.term_slopes(block)
-    through = through * features.input_slopes(block)
+    through = as_array(slope) * features.input_slopes(block)
     slopes = sum_by_owner(direct, features.term_feature, p)
     slopes += sum_by_owner(through, features.input_feature, p)
     return as_array(terms), own, slopes
@@ -349,12 +328,10 @@ def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
             if not local.requires_grad:
                 continue
             weights = torch.ones_like(terms, requires_grad=True)
-            (slope,) = torch.autograd.grad(
-                (weights * local).sum(), inputs, create_graph=True
-            )
+            (slope,) = gradients((weights * local).sum(), (inputs,), create_graph=True)
             for k in wanted.tolist():
                 along = (slope * slopes)[:, owner == k].sum()
-                (change,) = torch.autograd.grad(along, weights, retain_graph=True)
+                (change,) = gradients(along, (weights,), retain_graph=True)
                 out[rows, :, k] = as_array(change)
     return out
 
@@ -381,33 +358,17 @@ def mixed_derivatives(
         input_slopes = as_tensor(model, features.input_slopes(block))
         with torch.enable_grad():
             eta = (terms * model.local_term_coef(terms, inputs)).sum()
-            slope = _pair_gradient(eta, terms, inputs, create_graph=True)
+            slope = gradients(eta, (terms, inputs), create_graph=True)
             for k in relevant:
                 along = (slope[0] * term_slopes)[:, owner == k].sum()
                 along = along + (slope[1] * input_slopes)[:, input_owner == k].sum()
-                second = _pair_gradient(along, terms, inputs, create_graph=False)
+                second = gradients(along, (terms, inputs), retain_graph=True)
                 row = sum_by_owner(as_array(second[0] * term_slopes), owner, p)
                 through = as_array(second[1] * input_slopes)
                 row += sum_by_owner(through, input_owner, p)
                 total[k] += weight[rows] @ np.abs(row)
     np.fill_diagonal(total, 0.0)
     return (total + total.T) / 2
-
-
-def _pair_gradient(
-    value: Tensor, terms: Tensor, inputs: Tensor, create_graph: bool
-) -> tuple[Tensor, Tensor]:
-    """Derivative of a sum over rows in terms and inputs, zeros where unused."""
-    if not value.requires_grad:
-        return torch.zeros_like(terms), torch.zeros_like(inputs)
-    first, second = torch.autograd.grad(
-        value,
-        (terms, inputs),
-        retain_graph=True,
-        create_graph=create_graph,
-        materialize_grads=True,
-    )
-    return first, second
 
 
 def mean_slope(family: Family, eta: np.ndarray) -> np.ndarray:

@@ -41,10 +41,19 @@ MIN_RANKING_ROWS = 50
 CONTRAST_EVALUATIONS = 20_000
 
 
-class _Deviances:
-    """What three deviances explain."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviances:
+    """How far a constant, the nested GLM and the model are from some rows.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    null_deviance : float
+        Intercept (and offset) alone.
+    glm_deviance : float
+        The nested GLM: same features, no corrections.
+    deviance : float
+        The model as fitted.
+    """
 
     null_deviance: float
     glm_deviance: float
@@ -65,7 +74,7 @@ class _Deviances:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price(_Deviances):
+class Price(Deviances):
     """Deviances with and without the network's corrections.
 
     Coefficients are solved again, all but unpenalised, on the rows given: pass the
@@ -73,13 +82,9 @@ class Price(_Deviances):
 
     Attributes
     ----------
+    null_deviance, glm_deviance, deviance : float
+        Of the intercept alone, the nested GLM and the model as fitted.
     names : tuple of str
-    null_deviance : float
-        Intercept (and offset) alone.
-    glm_deviance : float
-        The nested GLM: same features, no corrections.
-    deviance : float
-        The model as fitted.
     refit_deviance : float
         The model with its coefficients solved again.
     without : ndarray of shape (p,)
@@ -89,9 +94,6 @@ class Price(_Deviances):
     """
 
     names: tuple[str, ...]
-    null_deviance: float
-    glm_deviance: float
-    deviance: float
     refit_deviance: float
     without: np.ndarray
     n_rows: int
@@ -138,26 +140,22 @@ class Price(_Deviances):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingFacts(_Deviances):
+class TrainingFacts(Deviances):
     """What explanations remember of the training rows; no row itself is kept.
 
     Attributes
     ----------
+    null_deviance, glm_deviance, deviance : float
     n_samples : int
     swap : ndarray of shape (q, q)
         The minimum-energy gauge over the training rows.
     effects : Effects
         Over the training rows.
-    deviance, null_deviance, glm_deviance : float
-        See `Price`.
     """
 
     n_samples: int
     swap: np.ndarray
     effects: Effects
-    deviance: float
-    null_deviance: float
-    glm_deviance: float
 
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
@@ -196,17 +194,25 @@ def price_of_nonlinearity(
         straight = (phi * own) * support.unsqueeze(1)
         design = torch.where(own, straight, designs)
         without[j] = rows.solved_deviance(design)
-    eta = torch.as_tensor(model.eta(table, offset))
     return Price(
+        **_three_deviances(rows, table, offset),
         names=features.names,
-        null_deviance=rows.solved_deviance(rows.null_design()),
-        glm_deviance=rows.solved_deviance(rows.nested_design(table)),
-        deviance=rows.deviance(eta),
         refit_deviance=refit,
         without=without,
         n_rows=len(table),
         origin=Origin() if origin is None else origin,
     )
+
+
+def _three_deviances(
+    rows: MemoryRows, table: np.ndarray, offset: np.ndarray | None
+) -> dict[str, float]:
+    """What `Deviances` holds."""
+    return {
+        "null_deviance": rows.solved_deviance(rows.null_design()),
+        "glm_deviance": rows.solved_deviance(rows.nested_design(table)),
+        "deviance": rows.deviance(torch.as_tensor(rows.model.eta(table, offset))),
+    }
 
 
 def ranking_rows(model: FittedModel) -> int:
@@ -238,9 +244,7 @@ def describe_training(
         weight,
         offset,
         n_samples=len(table) if n_samples is None else n_samples,
-        deviance=rows.deviance(torch.as_tensor(model.eta(table, offset))),
-        null_deviance=rows.solved_deviance(rows.null_design()),
-        glm_deviance=rows.solved_deviance(rows.nested_design(table)),
+        **_three_deviances(rows, table, offset),
     )
     levels = count_levels(facts.effects.levels, table, weight)
     return replace(facts, effects=replace(facts.effects, levels=levels))
@@ -253,11 +257,9 @@ def describe_sample(
     offset: np.ndarray | None,
     *,
     n_samples: int,
-    deviance: float,
-    null_deviance: float,
-    glm_deviance: float,
+    **deviances: float,
 ) -> TrainingFacts:
-    """The same from some of the rows, with deviances that are known of all.
+    """The same from some of the rows, with `Deviances` that are known of all.
 
     Levels count no rows yet.
     """
@@ -276,9 +278,7 @@ def describe_sample(
             swap=swap,
             max_rows=ranking_rows(model),
         ),
-        deviance=deviance,
-        null_deviance=null_deviance,
-        glm_deviance=glm_deviance,
+        **deviances,
     )
 
 

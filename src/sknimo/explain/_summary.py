@@ -281,19 +281,19 @@ def summarise(
     `reference` is the estimator's parameter of this name, for the words alone.
     """
     names, roles = model.features.names, find_roles(model)
-    label = model.family.ratio_name
+    scaled_label = model.family.ratio_name or "per sd"
     known = None if facts is None else facts.effects
     return Summary(
         title=title,
         facts=_facts(model, facts, int(roles.acts.sum()), certificate, converged),
         reference=_describe_reference(model, roles.relevant, reference),
-        scaled_label="per sd" if label is None else label,
+        scaled_label=scaled_label,
         base_value=model.base_value,
         rows=tuple(summary_rows(model, known)),
         curves=tuple(_curves(model, roles.acts)),
         idle=tuple(name for j, name in enumerate(names) if not roles.relevant[j]),
         modifiers=() if known is None else _modifiers(known),
-        notes=_notes(model, label, facts, certificate, converged),
+        notes=_notes(model, scaled_label, facts, certificate, converged),
     )
 
 
@@ -359,11 +359,7 @@ def _describe_reference(
 ) -> tuple[str, ...]:
     """Kind of the reference, then the features with a role and their values."""
     features = model.features
-    words = {
-        "mean": "mean",
-        "median": "median",
-        "mode": "most frequent value",
-    }
+    words = {"mean": "mean", "median": "median", "mode": "most frequent value"}
     kind = "Reference"
     if isinstance(parameter, Mapping):
         kind = f"Reference (set for {len(parameter)} of {features.n_features} features)"
@@ -412,29 +408,25 @@ def _facts(
 
 def _modifiers(known: Effects) -> tuple[tuple[str, str], ...]:
     """Feature and its strongest modifiers with their strengths."""
-    out = []
-    for j, bent_by in enumerate(known.modifiers):
-        if bent_by:
-            strengths = [known.directed[j, known.names.index(name)] for name in bent_by]
-            pairs = zip(bent_by, strengths, strict=True)
-            text = ", ".join(f"{name} ({size:.3g})" for name, size in pairs)
-            out.append((known.names[j], text))
-    return tuple(out)
+    names, directed = known.names, known.directed
+    bent_by = [
+        ", ".join(f"{names[k]} ({directed[j, k]:.3g})" for k in known.modifiers_of(j))
+        for j in range(len(names))
+    ]
+    return tuple(pair for pair in zip(names, bent_by, strict=True) if pair[1])
 
 
 def _notes(
     model: FittedModel,
-    label: str | None,
+    scaled_label: str,
     facts: TrainingFacts | None,
     certificate: CertificateLike | None,
     converged: bool | None,
 ) -> tuple[str, ...]:
     """What a reader must know to read the table rightly."""
     unit = "the response" if model.family.link == "identity" else "the linear predictor"
-    third = "per sd" if label is None else label
-    meaning = (
-        "for one standard deviation" if label is None else "exp(coef), for one unit"
-    )
+    has_ratio = model.family.ratio_name is not None
+    meaning = "exp(coef), for one unit" if has_ratio else "for one standard deviation"
     kinds = set(feature_kinds(model.features))
     notes = [
         f"coef: effect of one unit more on {unit}, everything else at the reference. "
@@ -447,8 +439,9 @@ def _notes(
     if model.features.admits_missing.any():
         notes.append("missing: change from the reference to a missing value.")
     notes += [
-        f"{third}: {meaning} more. average: effect averaged over the training rows. "
-        "bend: share of the effect's mean square that varies with other features.",
+        f"{scaled_label}: {meaning} more. average: effect averaged over the training "
+        "rows. bend: share of the effect's mean square that varies with other "
+        "features.",
         "std err: not estimated for this fit.",
     ]
     if facts is not None:

@@ -15,36 +15,17 @@ from sknimo.explain import (
     Explanation,
     check_option,
 )
-from sknimo.plots._style import (
-    BLUE,
-    DARK,
-    DASHED,
-    DOTS,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    largest,
-    make_axes,
-    missing_place,
-    name_rows,
-    note_above,
-    plain,
-    say_what_is_missing,
-    short,
-    strip,
-    thin,
-)
+from sknimo.plots import _style as style
 
 # How the model's own coefficients, and those beside them, are marked.
 SERIES: Sequence[dict[str, Any]] = (
-    {"marker": "o", "color": BLUE},
-    {"marker": "D", "mfc": "none", "mec": ORANGE, "mew": 1.6},
-    {"marker": "x", "color": GREEN, "mew": 1.8},
-    {"marker": "s", "mfc": "none", "mec": PINK, "mew": 1.6},
+    {"marker": "o", "color": style.BLUE},
+    {"marker": "D", "mfc": "none", "mec": style.ORANGE, "mew": 1.6},
+    {"marker": "x", "color": style.GREEN, "mew": 1.8},
+    {"marker": "s", "mfc": "none", "mec": style.PINK, "mew": 1.6},
 )
 
-HOLLOW: dict[str, Any] = {"marker": "D", "mfc": "white", "mec": ORANGE, "mew": 1.6}
+HOLLOW = SERIES[1] | {"mfc": "white"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +77,7 @@ def _spread_features(record: Effects, lines: _Lines, values: Any) -> np.ndarray:
 
 def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.ndarray:
     """The largest lines: features by their largest, those of one feature together."""
-    kept = largest(size, most)
+    kept = style.largest(size, most)
     rank = np.zeros(feature.max(initial=0) + 1)
     np.maximum.at(rank, feature[kept], size[kept])
     return kept[np.lexsort((kept, feature[kept], -rank[feature[kept]]))]
@@ -136,14 +117,14 @@ def plot_coefficients(
         }
     size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
     shown = _largest_together(size, lines.feature, max_features)
-    ax = make_axes(ax, 6.0, len(shown))
+    ax = style.make_axes(ax, 6.0, len(shown))
     places = np.arange(len(shown))
-    ax.axvline(0, color=GREY, lw=0.8)
+    ax.axvline(0, color=style.GREY, lw=0.8)
     for at, (name, coef) in enumerate(series.items()):
-        style = SERIES[at % len(SERIES)]
-        ax.plot(coef[shown], places, ls="none", ms=7 - at, label=name, **style)
-    ax.hlines(places, 0, series["NIMO"][shown], color=BLUE, lw=1.2)
-    name_rows(ax, [lines.labels[at] for at in shown])
+        marks = SERIES[at % len(SERIES)]
+        ax.plot(coef[shown], places, ls="none", ms=7 - at, label=name, **marks)
+    ax.hlines(places, 0, series["NIMO"][shown], color=style.BLUE, lw=1.2)
+    style.name_rows(ax, [lines.labels[at] for at in shown])
     unit = "standard deviation" if standardised else "unit"
     with_levels = len(lines.labels) > len(record.names) or "category" in record.kinds
     levels = "\n(levels against the baseline)" if with_levels else ""
@@ -151,7 +132,7 @@ def plot_coefficients(
     if len(series) > 1:
         ax.legend(frameon=False, fontsize=9)
     noun = "coefficients" if with_levels else "features"
-    say_what_is_missing(ax, len(shown), len(lines.labels), noun)
+    style.say_what_is_missing(ax, len(shown), len(lines.labels), noun)
     return ax
 
 
@@ -179,18 +160,20 @@ def plot_levels(
         j = record.names.index(feature) if isinstance(feature, str) else feature
         shown = levels.of(j % len(record.names))
     n_all, shown = len(shown), shown[:max_levels]
-    ax = make_axes(ax, 6.0, len(shown))
+    ax = style.make_axes(ax, 6.0, len(shown))
     if len(shown) == 0:
         ax.axis("off")
-        ax.text(0.5, 0.5, "no feature has levels", ha="center", color=DARK)
+        ax.text(0.5, 0.5, "no feature has levels", ha="center", color=style.DARK)
         return ax
     places = np.arange(len(shown))
-    ax.axvline(0, color=GREY, lw=0.8)
+    ax.axvline(0, color=style.GREY, lw=0.8)
     mean, spread = levels.average_effect[shown], levels.effect_sd[shown]
-    ax.hlines(places, mean - spread, mean + spread, color=ORANGE, lw=1.2, alpha=0.7)
+    ax.hlines(
+        places, mean - spread, mean + spread, color=style.ORANGE, lw=1.2, alpha=0.7
+    )
     ax.plot(mean, places, ls="none", ms=6, label="average and sd", **HOLLOW)
     coef = levels.coef[shown]
-    ax.plot(coef, places, ls="none", marker="o", color=BLUE, label="at the reference")
+    ax.plot(coef, places, "o", color=style.BLUE, label="at the reference")
     names = [
         _level_label(
             levels.features[at] if feature is None else "",
@@ -199,22 +182,20 @@ def plot_levels(
         )
         for at in shown
     ]
-    name_rows(ax, names, cut=False)
+    style.name_rows(ax, names, cut=False)
     note = "\n(missing: from the reference)" if levels.missing[shown].any() else ""
     ax.set_xlabel(f"change from the baseline{note}")
     if feature is not None:
-        ax.set_ylabel(short(levels.features[shown[0]]))
-    ax.legend(
-        frameon=False, fontsize=9, ncols=2, loc="lower left", bbox_to_anchor=(0, 1)
-    )
+        ax.set_ylabel(style.short(levels.features[shown[0]]))
+    style.legend_above(ax)
     if len(shown) < n_all:
         ax.set_xlabel(f"{ax.get_xlabel()}\n{len(shown)} of {n_all} levels")
     return ax
 
 
 def _level_label(feature: str, level: str, baseline: bool) -> str:
-    name = f"{short(feature, 14)}: " if feature else ""
-    return name + short(level, 18) + (" (baseline)" if baseline else "")
+    name = f"{style.short(feature, 14)}: " if feature else ""
+    return name + style.short(level, 18) + (" (baseline)" if baseline else "")
 
 
 def plot_effect_curve(
@@ -233,44 +214,31 @@ def plot_effect_curve(
     """
     if record.labels is not None:
         return _plot_level_effects(record, ax)
-    ax = make_axes(ax, 6.0, 11)
-    ax.axhline(0, color=GREY, lw=0.8)
-    ax.axvline(record.reference, color=GREY, lw=0.8, ls=DASHED)
-    note_above(ax, record.reference, f"reference {record.reference_text}")
+    ax = style.make_axes(ax, 6.0, 11)
+    ax.axhline(0, color=style.GREY, lw=0.8)
+    ax.axvline(record.reference, color=style.GREY, lw=0.8, ls=style.DASHED)
+    style.note_above(ax, record.reference, f"reference {record.reference_text}")
     data = record.value
     if rows is not None:
-        some, j = thin(len(rows)), rows.column(record.feature)
+        some, j = style.thin(len(rows)), rows.column(record.feature)
         data = np.concatenate([data, rows.data[some, j]])
     known = data[~np.isnan(data)]
     absent = record.missing is not None or len(known) < len(data)
-    place = missing_place(ax, known) if absent else np.nan
+    place = style.missing_place(ax, known) if absent else np.nan
     if rows is not None:
-        ax.scatter(
-            np.where(np.isnan(rows.data[some, j]), place, rows.data[some, j]),
-            rows.values[some, j],
-            s=12,
-            color=GREY,
-            label="rows: contributions",
-            **DOTS,
-        )
+        values, label = rows.data[some, j], "rows: contributions"
+        x = np.where(np.isnan(values), place, values)
+        ax.scatter(x, rows.values[some, j], label=label, **style.GREY_DOTS)
     few = len(record.value) <= 10 and record.kind != "curve"
-    ax.plot(
-        record.value,
-        record.effect,
-        color=BLUE,
-        lw=2.2,
-        marker="o" if few else None,
-        label="all else at the reference",
-    )
+    mark, name = "o-" if few else "-", "all else at the reference"
+    ax.plot(record.value, record.effect, mark, color=style.BLUE, lw=2.2, label=name)
     if record.missing is not None:
-        ax.plot(
-            place, record.missing, marker="s", ls="none", color=ORANGE, label="missing"
-        )
-    ax.set_xlabel(plain(record.feature))
+        ax.plot(place, record.missing, "s", color=style.ORANGE, label="missing")
+    ax.set_xlabel(style.plain(record.feature))
     ax.set_ylabel(f"effect on the {record.family.eta_name}")
     if rows is not None:
         ax.legend(frameon=False, fontsize=9)
-    strip(ax)
+    style.strip(ax)
     return ax
 
 
@@ -285,15 +253,15 @@ def _plot_level_effects(record: EffectCurve, ax: Axes | None) -> Axes:
     if record.missing is not None:
         names.append("missing")
         effect = np.append(effect, record.missing)
-    ax = make_axes(ax, 6.0, len(names))
+    ax = style.make_axes(ax, 6.0, len(names))
     places = np.arange(len(names))
-    ax.axvline(0, color=GREY, lw=0.8)
-    ax.hlines(places, 0, effect, color=BLUE, lw=1.6)
-    colours = [DARK if place == baseline else BLUE for place in places]
+    ax.axvline(0, color=style.GREY, lw=0.8)
+    ax.hlines(places, 0, effect, color=style.BLUE, lw=1.6)
+    colours = [style.DARK if place == baseline else style.BLUE for place in places]
     ax.scatter(effect, places, s=45, c=colours, zorder=3)
-    name_rows(ax, names, cut=False)
+    style.name_rows(ax, names, cut=False)
     ax.set_xlabel(f"effect on the {record.family.eta_name}, against the baseline")
-    ax.set_ylabel(short(record.feature))
+    ax.set_ylabel(style.short(record.feature))
     return ax
 
 
@@ -321,16 +289,16 @@ def plot_nonlinearity(
     check_option("measure", measure, ("bend", "nonlinearity"))
     values = getattr(record, measure)
     base = 0.0 if measure == "bend" else 1.0
-    shown = largest(np.where(record.roles.acts, record.size, 0.0), max_features)
-    ax = make_axes(ax, 5.5, len(shown))
+    shown = style.largest(np.where(record.roles.acts, record.size, 0.0), max_features)
+    ax = style.make_axes(ax, 5.5, len(shown))
     places = np.arange(len(shown))
-    ax.barh(places, values[shown] - base, left=base, color=BLUE, height=0.62)
-    ax.axvline(base, color=DARK, lw=0.8)
-    name_rows(ax, [record.names[j] for j in shown])
+    ax.barh(places, values[shown] - base, left=base, color=style.BLUE, height=0.62)
+    ax.axvline(base, color=style.DARK, lw=0.8)
+    style.name_rows(ax, [record.names[j] for j in shown])
     if measure == "bend":
         ax.set_xlim(0, 1)
         ax.set_xlabel("share of the effect that varies with other features")
     else:
         ax.set_xlabel("mean |1 + g|, 1 = unbent (depends on the split)")
-    say_what_is_missing(ax, len(shown), len(record.names))
+    style.say_what_is_missing(ax, len(shown), len(record.names))
     return ax

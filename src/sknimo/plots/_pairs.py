@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,31 +17,7 @@ from sknimo.explain import (
     PairSurface,
     check_option,
 )
-from sknimo.plots._style import (
-    AMBER,
-    BLUE,
-    CYCLE,
-    DARK,
-    DASHED,
-    DIVERGING,
-    DOTS,
-    GREY,
-    HEAT,
-    MARKERS,
-    colour_bar,
-    colour_of,
-    largest,
-    legend_name,
-    make_axes,
-    name_levels,
-    note_above,
-    place_values,
-    plain,
-    say_what_is_missing,
-    short,
-    strip,
-    thin,
-)
+from sknimo.plots import _style as style
 
 # Interactions below this share of the strongest are left out of figures.
 FAINT = 0.02
@@ -63,47 +39,44 @@ def plot_correction(
         Rows to scatter behind the curve: their local coefficients, which other
         features bend as well.
     """
-    ax = make_axes(ax, 6.0, 11)
+    ax = style.make_axes(ax, 6.0, 11)
     levels = record.modifier_levels
     several = bool(np.isnan(record.coef))
     if rows is not None and not several:
         _scatter_rows(ax, record, rows)
     if levels is None:
-        ax.axvline(record.reference, color=GREY, lw=0.8, ls=(0, (1, 2)))
+        ax.axvline(record.reference, color=style.GREY, lw=0.8, ls=(0, (1, 2)))
     else:
-        name_levels(ax, levels)
+        style.name_levels(ax, levels)
     few = levels is not None or len(record.grid) <= 10
-    line: dict[str, Any] = {
-        "lw": 0 if levels is not None else 2.2,
-        "ms": 8 if levels is not None else 6,
-    }
+    width, size = (2.2, 6) if levels is None else (0, 8)
     labels = [label for label in record.coef_labels if label]
     for at, label in enumerate(labels if several else [""]):
         coef = record.all_coef[:, at] if several else record.local_coef
-        mark = MARKERS[at % len(MARKERS)] if few else None
-        name = legend_name(label) if several else "all else at the reference"
-        ax.plot(record.grid, coef, color=colour_of(at), marker=mark, label=name, **line)
+        mark = style.MARKERS[at % len(style.MARKERS)] if few else None
+        name = style.legend_name(label) if several else "all else at the reference"
+        (line,) = ax.plot(record.grid, coef, marker=mark, ms=size, lw=width, label=name)
+        line.set_color(style.colour_of(at))
     if several:
-        ax.axhline(0, color=GREY, lw=0.8)
+        ax.axhline(0, color=style.GREY, lw=0.8)
     else:
-        ax.axhline(record.coef, color=DARK, lw=0.9, ls=DASHED, label="coefficient")
-        ax.plot(record.reference, record.coef, marker="D", color=DARK, ls="none")
-    ax.set_xlabel(plain(record.modifier))
-    unit = (
-        "contrast with the baseline" if record.coef_labels[:1] != ("",) else "per unit"
-    )
-    ax.set_ylabel(f"coefficient of {short(record.feature)}, {unit}")
+        ax.axhline(record.coef, label="coefficient", **style.DASHES)
+        ax.plot(record.reference, record.coef, "D", color=style.DARK)
+    ax.set_xlabel(style.plain(record.modifier))
+    is_slope = record.coef_labels[:1] == ("",)
+    unit = "per unit" if is_slope else "contrast with the baseline"
+    ax.set_ylabel(f"coefficient of {style.short(record.feature)}, {unit}")
     ax.legend(frameon=False, fontsize=9)
-    strip(ax)
+    style.strip(ax)
     return ax
 
 
 def _scatter_rows(ax: Axes, record: CorrectionCurve, rows: Explanation) -> None:
-    some = thin(len(rows))
+    some = style.thin(len(rows))
     j, k = rows.column(record.feature), rows.column(record.modifier)
     coef = rows.local_coef[some, j]
-    at = place_values(ax, rows.data[some, k], record.modifier_levels, coef)
-    ax.scatter(at, coef, s=12, color=GREY, label="rows", **DOTS)
+    at = style.place_values(ax, rows.data[some, k], record.modifier_levels, coef)
+    ax.scatter(at, coef, label="rows", **style.GREY_DOTS)
 
 
 def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
@@ -120,30 +93,30 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
     numbers = (record.levels_j is None) + (record.levels_k is None)
     if numbers == 1:
         return _plot_level_lines(record, ax)
-    ax = make_axes(ax, 5.6, 12)
+    ax = style.make_axes(ax, 5.6, 12)
     top = float(np.abs(record.surface).max(initial=0.0)) or 1.0
     mesh = ax.pcolormesh(
         record.grid_j,
         record.grid_k,
         record.surface.T,
-        cmap=DIVERGING,
+        cmap=style.DIVERGING,
         norm=TwoSlopeNorm(0, -top, top),
         shading="nearest",
     )
     if record.levels_j is not None and record.levels_k is not None:
-        name_levels(ax, record.levels_j)
-        name_levels(ax, record.levels_k, "y")
+        style.name_levels(ax, record.levels_j)
+        style.name_levels(ax, record.levels_k, "y")
         if record.surface.size <= MAX_NUMBERS:
             for (a, b), value in np.ndenumerate(record.surface):
                 ink = "white" if abs(value) > 0.6 * top else "black"
                 ax.text(a, b, f"{value:.2g}", ha="center", va="center", color=ink)
     else:
         _draw_contours(ax, record, top)
-        ax.axvline(record.reference[0], color=DARK, lw=0.9, ls=DASHED)
-        ax.axhline(record.reference[1], color=DARK, lw=0.9, ls=DASHED)
-    ax.set_xlabel(plain(record.names[0]))
-    ax.set_ylabel(plain(record.names[1]))
-    colour_bar(ax, mesh, BEYOND)
+        ax.axvline(record.reference[0], **style.DASHES)
+        ax.axhline(record.reference[1], **style.DASHES)
+    ax.set_xlabel(style.plain(record.names[0]))
+    ax.set_ylabel(style.plain(record.names[1]))
+    style.colour_bar(ax, mesh, BEYOND)
     return ax
 
 
@@ -155,7 +128,7 @@ def _draw_contours(ax: Axes, record: PairSurface, top: float) -> None:
             record.grid_k,
             record.surface.T,
             levels=top * np.array([-0.8, -0.6, -0.4, -0.2, 0.2, 0.4, 0.6, 0.8]),
-            colors=DARK,
+            colors=style.DARK,
             linewidths=0.5,
         )
         ax.clabel(lines, fontsize=7, fmt="%.2g")
@@ -170,27 +143,27 @@ def _plot_level_lines(record: PairSurface, ax: Axes | None) -> Axes:
     levels = record.levels_j if by_row else record.levels_k
     surface = record.surface if by_row else record.surface.T
     grid, number, category = (record.grid_k, 1, 0) if by_row else (record.grid_j, 0, 1)
-    ax = make_axes(ax, 6.0, 11)
-    ax.axhline(0, color=GREY, lw=0.8)
-    ax.axvline(record.reference[number], color=GREY, lw=0.8, ls=DASHED)
-    note_above(ax, record.reference[number], "reference")
+    ax = style.make_axes(ax, 6.0, 11)
+    ax.axhline(0, color=style.GREY, lw=0.8)
+    ax.axvline(record.reference[number], color=style.GREY, lw=0.8, ls=style.DASHED)
+    style.note_above(ax, record.reference[number], "reference")
     baseline = int(record.reference[category])
     for code, level in enumerate(levels or ()):
         note = " (baseline)" if code == baseline else ""
         ax.plot(
             grid,
             surface[code],
-            color=DARK if note else colour_of(code),
-            ls=("-", "--", ":")[code // len(CYCLE) % 3],
+            color=style.DARK if note else style.colour_of(code),
+            ls=("-", "--", ":")[code // len(style.CYCLE) % 3],
             lw=1.2 if note else 2.0,
             marker="o" if len(grid) <= 10 else None,
-            label=legend_name(level) + note,
+            label=style.legend_name(level) + note,
         )
-    ax.set_xlabel(plain(record.names[number]))
+    ax.set_xlabel(style.plain(record.names[number]))
     ax.set_ylabel(BEYOND)
-    name = short(record.names[category])
+    name = style.short(record.names[category])
     ax.legend(frameon=False, fontsize=9, title=name, title_fontsize=9)
-    strip(ax)
+    style.strip(ax)
     return ax
 
 
@@ -215,7 +188,7 @@ def plot_interactions(
     table = getattr(record, kind)
     size = np.maximum(table.max(axis=0), table.max(axis=1))
     size = np.where(size >= FAINT * size.max(initial=0.0), size, 0.0)
-    shown = np.sort(largest(size, max_features))
+    shown = np.sort(style.largest(size, max_features))
     part = table[np.ix_(shown, shown)]
     count = len(shown)
     if ax is None:
@@ -223,10 +196,10 @@ def plot_interactions(
         _, ax = plt.subplots(figsize=(side + 1.2, side), layout="constrained")
     mesh = ax.imshow(
         np.ma.masked_less_equal(part, 0),
-        cmap=HEAT,
+        cmap=style.HEAT,
         norm=Normalize(0, float(part.max(initial=0.0)) or 1.0),
     )
-    names = [short(record.names[j]) for j in shown]
+    names = [style.short(record.names[j]) for j in shown]
     font = 9 if count <= 20 else 7.5
     ax.set_xticks(np.arange(count), names, rotation=90, fontsize=font)
     ax.set_yticks(np.arange(count), names, fontsize=font)
@@ -243,8 +216,8 @@ def plot_interactions(
         label = "mean |mixed derivative|, per sd of both"
     for spine in ax.spines.values():
         spine.set_visible(False)
-    colour_bar(ax, mesh, label)
-    say_what_is_missing(ax, count, len(record.names))
+    style.colour_bar(ax, mesh, label)
+    style.say_what_is_missing(ax, count, len(record.names))
     return ax
 
 
@@ -274,23 +247,27 @@ def plot_modification_graph(
     ax.set_xlim(-1.55, 1.55)
     ax.set_ylim(-1.35, 1.35)
     if len(nodes) == 0:
-        ax.text(0, 0, "no feature bends another", ha="center", color=DARK)
+        ax.text(0, 0, "no feature bends another", ha="center", color=style.DARK)
         return ax
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(nodes)) / len(nodes)
     place = np.c_[np.cos(angle), np.sin(angle)]
     start, end = np.searchsorted(nodes, bends), np.searchsorted(nodes, bent)
     for share, k, j in zip(size[::-1] / size[0], start[::-1], end[::-1], strict=True):
-        style = {"lw": 0.6 + 3.4 * share, "alpha": 0.35 + 0.6 * share, "color": BLUE}
-        style |= {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.18"}
-        style |= {"mutation_scale": 9 + 9 * share, "shrinkA": 11, "shrinkB": 11}
-        ax.add_patch(FancyArrowPatch(place[k], place[j], **style))
-    fill = [AMBER if acts else "white" for acts in record.roles.acts[nodes]]
-    ax.scatter(place[:, 0], place[:, 1], s=200, c=fill, edgecolors=DARK, zorder=3)
+        arrow = {
+            "lw": 0.6 + 3.4 * share,
+            "alpha": 0.35 + 0.6 * share,
+            "color": style.BLUE,
+        }
+        arrow |= {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.18"}
+        arrow |= {"mutation_scale": 9 + 9 * share, "shrinkA": 11, "shrinkB": 11}
+        ax.add_patch(FancyArrowPatch(place[k], place[j], **arrow))
+    fill = [style.AMBER if acts else "white" for acts in record.roles.acts[nodes]]
+    ax.scatter(place[:, 0], place[:, 1], s=200, c=fill, edgecolors=style.DARK, zorder=3)
     font = 10 if len(nodes) <= 16 else 8
     for node, (x, y) in zip(nodes, place, strict=True):
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        name = short(record.names[node])
+        name = style.short(record.names[node])
         ax.text(1.13 * x, 1.15 * y, name, ha=side, va="center", fontsize=font)
     title = "arrow: bends the coefficient of; filled: has an effect of its own"
-    ax.set_title(title, fontsize=9, color=DARK)
+    ax.set_title(title, fontsize=9, color=style.DARK)
     return ax

@@ -10,31 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgba
 
 from sknimo.explain import Explanation
-from sknimo.plots._style import (
-    BLUE,
-    CYCLE,
-    DARK,
-    DASHED,
-    DOTS,
-    GREY,
-    MARKERS,
-    ORANGE,
-    SEQUENTIAL,
-    colour_bar,
-    largest,
-    legend_name,
-    make_axes,
-    name_rows,
-    note_above,
-    place_values,
-    plain,
-    ranks,
-    scatter_shaded,
-    short,
-    strip,
-    swarm,
-    thin,
-)
+from sknimo.plots import _style as style
 
 
 def plot_beeswarm(
@@ -53,32 +29,32 @@ def plot_beeswarm(
     -----
     Levels have no order, and missing values no rank: their points are grey.
     """
-    order = largest(record.importance, max_features)
+    order = style.largest(record.importance, max_features)
     rest = np.setdiff1d(np.flatnonzero(record.importance > 0), order)
-    rows = thin(len(record))
+    rows = style.thin(len(record))
     lines = len(order) + bool(len(rest))
-    ax = make_axes(ax, 6.5, lines, row_height=0.36)
-    ax.axvline(0, color=GREY, lw=0.8)
+    ax = style.make_axes(ax, 6.5, lines, row_height=0.36)
+    ax.axvline(0, color=style.GREY, lw=0.8)
     labels = [record.names[j] for j in order]
-    colours = ScalarMappable(Normalize(0, 1), SEQUENTIAL)
+    colours = ScalarMappable(Normalize(0, 1), style.SEQUENTIAL)
     grey = False
     for place, j in enumerate(order):
         x = record.values[rows, j]
         data = record.data[rows, j]
         ranked = ~np.isnan(data) & (record.levels[j] is None)
-        shade = np.tile(to_rgba(GREY), (len(x), 1))
+        shade = np.tile(to_rgba(style.GREY), (len(x), 1))
         if ranked.any():
-            shade[ranked] = colours.to_rgba(ranks(data[ranked]))
-        ax.scatter(x, place + swarm(x), c=shade, s=9, **DOTS)
+            shade[ranked] = colours.to_rgba(style.ranks(data[ranked]))
+        ax.scatter(x, place + style.swarm(x), c=shade, s=9, **style.DOTS)
         grey |= not ranked.all()
     if len(rest):
         x = record.values[np.ix_(rows, rest)].sum(axis=1)
-        ax.scatter(x, len(order) + swarm(x), color=GREY, s=9, **DOTS)
+        ax.scatter(x, len(order) + style.swarm(x), color=style.GREY, s=9, **style.DOTS)
         labels.append(f"{len(rest)} others together")
-    name_rows(ax, labels)
+    style.name_rows(ax, labels)
     note = "\n(grey: levels and missing values)" if grey else ""
     ax.set_xlabel(f"contribution to the {record.family.eta_name}{note}")
-    bar = colour_bar(ax, colours, "value of the feature")
+    bar = style.colour_bar(ax, colours, "value of the feature")
     bar.set_ticks([0, 1], labels=["low", "high"])
     return ax
 
@@ -98,11 +74,11 @@ def plot_waterfall(
         Largest contributions to show; the others are summed up in one bar.
     """
     values = record.values[row]
-    order = list(largest(np.abs(values), max_features))
+    order = list(style.largest(np.abs(values), max_features))
     rest = [j for j in np.flatnonzero(values) if j not in order]
     steps = [float(values[j]) for j in order]
     labels = [
-        f"{short(record.names[j])} = {short(record.value_text(row, j), 18)}"
+        f"{style.short(record.names[j])} = {style.short(record.value_text(row, j), 18)}"
         for j in order
     ]
     if rest:
@@ -110,14 +86,14 @@ def plot_waterfall(
         labels.append(f"{len(rest)} others together")
     start = record.base_value + float(record.offset[row])
     edges = start + np.concatenate([[0.0], np.cumsum(steps)])
-    ax = make_axes(ax, 6.5, len(steps) + 2, row_height=0.34)
+    ax = style.make_axes(ax, 6.5, len(steps) + 2, row_height=0.34)
     places = np.arange(1, len(steps) + 1)
-    colours = [BLUE if step >= 0 else ORANGE for step in steps]
+    colours = [style.BLUE if step >= 0 else style.ORANGE for step in steps]
     ax.barh(places, steps, left=edges[:-1], color=colours, height=0.62)
     for above, edge in enumerate(edges):
-        ax.plot([edge, edge], [above - 0.31, above + 1.31], color=GREY, lw=0.8)
+        ax.plot([edge, edge], [above - 0.31, above + 1.31], color=style.GREY, lw=0.8)
     ends = (0, len(steps) + 1)
-    ax.plot([edges[0], edges[-1]], ends, ls="none", marker="D", color=DARK, ms=6)
+    ax.plot([edges[0], edges[-1]], ends, ls="none", marker="D", color=style.DARK, ms=6)
     span = float(np.ptp(edges)) or abs(start) or 1.0
     texts = [f"{step:+.3g}" for step in steps]
     texts = [f"{edges[0]:.4g}", *texts, f"{edges[-1]:.4g}"]
@@ -126,7 +102,7 @@ def plot_waterfall(
     for at, (edge, text) in enumerate(zip(ahead, texts, strict=True)):
         ax.annotate(text, (edge, at), va="center", fontsize=9, **beside)
     first = "base value" if record.offset[row] == 0 else "base value and offset"
-    name_rows(ax, [first, *labels, "prediction (eta)"], cut=False)
+    style.name_rows(ax, [first, *labels, "prediction (eta)"], cut=False)
     ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
     ax.set_xlabel(record.family.eta_name)
     return ax
@@ -152,23 +128,23 @@ def plot_effect(
     """
     j = int(record.importance.argmax()) if feature is None else record.column(feature)
     k = record.strongest_modifier(j) if modifier is None else record.column(modifier)
-    rows = thin(len(record))
+    rows = style.thin(len(record))
     y = record.values[rows, j]
-    ax = make_axes(ax, 6.0, 11)
-    ax.axhline(0, color=GREY, lw=0.8)
-    x = place_values(ax, record.data[rows, j], record.levels[j], y)
+    ax = style.make_axes(ax, 6.0, 11)
+    ax.axhline(0, color=style.GREY, lw=0.8)
+    x = style.place_values(ax, record.data[rows, j], record.levels[j], y)
     if record.levels[j] is None:
         reference = float(record.reference[j])
-        ax.axvline(reference, color=GREY, lw=0.8, ls=DASHED)
-        note_above(ax, reference, "reference")
+        ax.axvline(reference, color=style.GREY, lw=0.8, ls=style.DASHED)
+        style.note_above(ax, reference, "reference")
     if k is None:
-        ax.scatter(x, y, s=16, color=BLUE, **DOTS)
+        ax.scatter(x, y, s=16, color=style.BLUE, **style.DOTS)
     else:
         shade = record.data[rows, k]
-        scatter_shaded(ax, x, y, shade, record.levels[k], record.names[k])
-    ax.set_xlabel(plain(record.names[j]))
+        style.scatter_shaded(ax, x, y, shade, record.levels[k], record.names[k])
+    ax.set_xlabel(style.plain(record.names[j]))
     ax.set_ylabel(f"contribution to the {record.family.eta_name}")
-    strip(ax)
+    style.strip(ax)
     return ax
 
 
@@ -198,15 +174,15 @@ def plot_agreement(
         raise ValueError(
             f"against has shape {other.shape}, the explanation {record.values.shape}."
         )
-    ax = make_axes(ax, 5.6, 14)
-    rows = thin(len(record))
+    ax = style.make_axes(ax, 5.6, 14)
+    rows = style.thin(len(record))
     importance = np.maximum(record.importance, np.abs(other).mean(axis=0))
-    order = largest(importance, max_features)
+    order = style.largest(importance, max_features)
     rest = np.setdiff1d(np.flatnonzero(importance > 0), order)
     if len(rest):
         x, y = other[np.ix_(rows, rest)], record.values[np.ix_(rows, rest)]
-        label_rest = f"{len(rest)} others"
-        ax.scatter(x.ravel(), y.ravel(), s=8, color=GREY, label=label_rest, **DOTS)
+        grey = style.GREY_DOTS | {"s": 8}
+        ax.scatter(x, y, label=f"{len(rest)} others", **grey)
     for at, j in enumerate(order.tolist()):
         x, y = other[rows, j], record.values[rows, j]
         known = x.std() > 0 and y.std() > 0
@@ -215,16 +191,16 @@ def plot_agreement(
             x,
             y,
             s=14,
-            color=CYCLE[at % len(CYCLE)],
-            marker=MARKERS[at % len(MARKERS)],
-            label=legend_name(record.names[j]) + note,
-            **DOTS,
+            color=style.CYCLE[at % len(style.CYCLE)],
+            marker=style.MARKERS[at % len(style.MARKERS)],
+            label=style.legend_name(record.names[j]) + note,
+            **style.DOTS,
         )
     low = min(other.min(initial=0.0), record.values.min(initial=0.0))
     high = max(other.max(initial=0.0), record.values.max(initial=0.0))
-    ax.plot([low, high], [low, high], color=DARK, lw=0.9, ls=DASHED, zorder=0)
-    ax.set_xlabel(f"contribution, {plain(label)}")
+    ax.plot([low, high], [low, high], zorder=0, **style.DASHES)
+    ax.set_xlabel(f"contribution, {style.plain(label)}")
     ax.set_ylabel(f"contribution to the {record.family.eta_name}")
     ax.legend(frameon=False, fontsize=9)
-    strip(ax)
+    style.strip(ax)
     return ax

@@ -31,7 +31,9 @@ SEQUENTIAL, DIVERGING = "cividis", "PuOr_r"
 # Zero stays white; the smallest number above it is already tinted.
 HEAT = LinearSegmentedColormap.from_list("heat", ["#DCE9F5", BLUE, "#00263D"])
 DASHED = (0, (4, 3))
+DASHES: dict[str, Any] = {"color": DARK, "lw": 0.9, "ls": DASHED}
 DOTS: dict[str, Any] = {"lw": 0, "alpha": 0.8}
+GREY_DOTS: dict[str, Any] = {"s": 12, "color": GREY, **DOTS}
 
 # Points beyond this many are thinned evenly: more ink, no more to see.
 MAX_POINTS = 2000
@@ -112,6 +114,12 @@ def note_above(ax: Axes, x: float, text: str) -> None:
         ha="center",
         fontsize=9,
     )
+
+
+def legend_above(ax: Axes, **options: Any) -> None:
+    """A legend over the frame, in two columns."""
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+    ax.legend(frameon=False, fontsize=9, ncols=2, **place, **options)
 
 
 def strip(ax: Axes) -> None:

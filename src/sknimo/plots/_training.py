@@ -11,25 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
 from sknimo.explain import FirstLayer
-from sknimo.plots._style import (
-    BLUE,
-    CYCLE,
-    DARK,
-    DASHED,
-    GREEN,
-    GREY,
-    HEAT,
-    ORANGE,
-    PINK,
-    colour_bar,
-    largest,
-    make_axes,
-    name_rows,
-    note_above,
-    short,
-    spread_labels,
-    strip,
-)
+from sknimo.plots import _style as style
 
 
 def plot_path(
@@ -53,35 +35,37 @@ def plot_path(
     """
     alphas, coef = np.asarray(record.alphas), np.asarray(record.coef)
     names = [f"x{j}" for j in range(coef.shape[1])] if names is None else names
-    ax = make_axes(ax, 6.5, 11)
+    ax = style.make_axes(ax, 6.5, 11)
     end = int(np.argmin(alphas))
-    labelled = largest(np.abs(coef).max(axis=0), max_labels)
-    ax.plot(alphas, np.delete(coef, labelled, axis=1), color=GREY, lw=0.7, alpha=0.6)
+    labelled = style.largest(np.abs(coef).max(axis=0), max_labels)
+    ax.plot(
+        alphas, np.delete(coef, labelled, axis=1), color=style.GREY, lw=0.7, alpha=0.6
+    )
     for at, j in enumerate(labelled):
-        color = CYCLE[at % len(CYCLE)]
-        dash = ("-", "--", ":")[at // len(CYCLE) % 3]
+        color = style.CYCLE[at % len(style.CYCLE)]
+        dash = ("-", "--", ":")[at // len(style.CYCLE) % 3]
         ax.plot(alphas, coef[:, j], color=color, ls=dash, lw=1.8)
-    ax.axhline(0, color=DARK, lw=0.6)
+    ax.axhline(0, color=style.DARK, lw=0.6)
     chosen = float(alphas[record.index])
-    ax.axvline(chosen, color=DARK, ls=DASHED, lw=1)
-    note_above(ax, chosen, f"chosen {chosen:.2g}")
+    ax.axvline(chosen, color=style.DARK, ls=style.DASHED, lw=1)
+    style.note_above(ax, chosen, f"chosen {chosen:.2g}")
     ax.set_xscale("log")
     ax.set_xlim(alphas.max(), alphas.min())
-    heights = spread_labels(coef[end, labelled], ax.get_ylim(), 0.055)
+    heights = style.spread_labels(coef[end, labelled], ax.get_ylim(), 0.055)
     for at, (j, height) in enumerate(zip(labelled, heights, strict=True)):
         ax.annotate(
-            short(names[j]),
+            style.short(names[j]),
             (alphas[end], coef[end, j]),
             xytext=(1.03, height),
             textcoords=("axes fraction", "data"),
-            color=CYCLE[at % len(CYCLE)],
+            color=style.CYCLE[at % len(style.CYCLE)],
             fontsize=9,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.5},
+            arrowprops={"arrowstyle": "-", "color": style.GREY, "lw": 0.5},
         )
     ax.set_xlabel("penalty (stronger to the left)")
     ax.set_ylabel("standardised coefficient")
-    strip(ax)
+    style.strip(ax)
     return ax
 
 
@@ -99,15 +83,17 @@ def plot_first_layer(
     """
     size = record.size[member].T  # (p, h)
     p, n_units = size.shape
-    ax = make_axes(ax, 5.5, p, row_height=0.17 if p > 20 else 0.28)
+    ax = style.make_axes(ax, 5.5, p, row_height=0.17 if p > 20 else 0.28)
     norm = Normalize(0, float(size.max(initial=0.0)) or 1.0)
-    mesh = ax.imshow(np.ma.masked_equal(size, 0), aspect="auto", cmap=HEAT, norm=norm)
-    name_rows(ax, list(record.names))
+    mesh = ax.imshow(
+        np.ma.masked_equal(size, 0), aspect="auto", cmap=style.HEAT, norm=norm
+    )
+    style.name_rows(ax, list(record.names))
     ax.set_xticks(np.arange(0, n_units, max(1, n_units // 8)))
     ax.set_xlabel("unit of the first layer")
     n_read = int((size.max(axis=1) > 0).sum())
     ax.set_title(f"the network reads {n_read} of {p} features", fontsize=10, loc="left")
-    colour_bar(ax, mesh, "size of weight (white: zero)")
+    style.colour_bar(ax, mesh, "size of weight (white: zero)")
     return ax
 
 
@@ -120,12 +106,12 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
         `history_` of a fitted estimator. A second axis counts features.
     ax : Axes, optional
     """
-    ax = make_axes(ax, 6.5, 11)
-    lines = ax.plot(record.step, record.objective, color=BLUE, lw=1.8)[:1]
+    ax = style.make_axes(ax, 6.5, 11)
+    lines = ax.plot(record.step, record.objective, color=style.BLUE, lw=1.8)[:1]
     lines[0].set_label("objective")
     if np.isfinite(record.validation).any():
         held_out = ax.plot(
-            record.step, record.validation, color=ORANGE, lw=1.8, ls=(0, (5, 2))
+            record.step, record.validation, color=style.ORANGE, lw=1.8, ls=(0, (5, 2))
         )
         held_out[0].set_label("validation loss")
         lines += held_out[:1]
@@ -136,8 +122,8 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("mean half deviance and penalty")
     count = ax.twinx()
     for number, color, ls, label in (
-        (record.n_features, GREEN, "-", "features with a coefficient"),
-        (record.n_inputs, PINK, ":", "features the network reads"),
+        (record.n_features, style.GREEN, "-", "features with a coefficient"),
+        (record.n_inputs, style.PINK, ":", "features the network reads"),
     ):
         lines += count.step(
             record.step, number[:, 0], where="post", color=color, ls=ls, label=label
@@ -145,14 +131,7 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
     count.set_ylabel("number of features")
     count.set_ylim(bottom=0)
     count.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(
-        handles=lines,
-        frameon=False,
-        fontsize=9,
-        ncols=2,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-    )
+    style.legend_above(ax, handles=lines)
     for spine in (ax.spines["top"], count.spines["top"]):
         spine.set_visible(False)
     return ax

@@ -12,12 +12,13 @@ from sknimo.report._figures import (
     curve_panel,
     effect_panel,
     range_cell,
-    range_limits,
+    range_scale,
     step_cell,
     total_cell,
 )
 from sknimo.report._lines import Line
 from sknimo.report._story import Story
+from sknimo.report._svg import Scale
 from sknimo.report._text import (
     clean_text,
     common_decimals,
@@ -61,23 +62,6 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CoefTable:
-    """A part of the table of coefficients; `folded` is the text that unfolds it."""
-
-    rows: tuple[TableRow, ...]
-    folded: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """Two features and how strongly they interact, as a number and as a bar."""
-
-    names: tuple[str, str]
-    strength: str
-    cell: str
-
-
-@dataclass(frozen=True, slots=True)
 class StepRow:
     """A line of a waterfall."""
 
@@ -88,19 +72,9 @@ class StepRow:
     total: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CaseBlock:
-    """One row explained."""
-
-    label: str
-    why: str
-    outcome: str
-    steps: tuple[StepRow, ...]
-
-
-def make_tables(story: Story) -> tuple[CoefTable, ...]:
-    """The table of coefficients: strongest features at once, the others folded."""
-    limits = range_limits(story.lines)
+def make_tables(story: Story) -> list[tuple[list[TableRow], str]]:
+    """Rows of coefficients, strongest features at once, and what unfolds the others."""
+    scale = range_scale(story.lines)
     order, n_first = story.order, FIRST_FEATURES
     if len(order) <= FIRST_FEATURES + 2:
         n_first = len(order)
@@ -109,54 +83,42 @@ def make_tables(story: Story) -> tuple[CoefTable, ...]:
         (order[:n_first], ""),
         (order[n_first:], f"{len(order) - n_first} weaker features"),
     ):
-        rows = [row for j in features for row in _table_rows(story, j, limits)]
+        rows = [row for j in features for row in _table_rows(story, j, scale)]
         if rows or not folded:
-            tables.append(CoefTable(tuple(rows), folded))
-    return tuple(tables)
+            tables.append((rows, folded))
+    return tables
 
 
-def _table_rows(
-    story: Story, feature: int, limits: tuple[float, float]
-) -> list[TableRow]:
+def _table_rows(story: Story, feature: int, scale: Scale) -> list[TableRow]:
     features = story.model.features
     lines = story.lines_of(feature)
     name, modifiers = story.name(feature), story.effects.modifiers_of(feature)
     bent_by = join_words(cut_text(story.name(k), MAX_NAME) for k in modifiers)
     reference = story.reference_text(feature)
     if len(lines) == 1 and lines[0].row.is_feature:
-        return [_table_row(lines[0], name, f"at {reference}", bent_by, limits)]
+        return [_table_row(lines[0], scale, name, f"at {reference}", bent_by)]
     where = "at" if features.levels(feature) is None else "against"
     heading = TableRow(name, f"{where} {reference}", bent_by, heading=True)
     labels = [clean_text(line.row.level) or "per unit" for line in lines]
-    return [
-        heading,
-        *(
-            _table_row(line, label, "", "", limits, level=True)
-            for line, label in zip(lines, labels, strict=True)
-        ),
-    ]
+    pairs = zip(lines, labels, strict=True)
+    return [heading, *(_table_row(line, scale, label) for line, label in pairs)]
 
 
 def _table_row(
-    line: Line,
-    name: str,
-    note: str,
-    bent_by: str,
-    limits: tuple[float, float],
-    level: bool = False,
+    line: Line, scale: Scale, name: str, note: str = "", bent_by: str = ""
 ) -> TableRow:
     return TableRow(
         name=name,
         note=note,
         bent_by=bent_by,
-        level=level,
+        level=not note,  # levels stand below a heading, which says the rest
         coef=show_number(line.row.coef),
         coef_value=repr(line.row.coef),
         scaled=show_number(line.row.scaled),
         local_coef=show_range(*line.local_coef),
         average=show_number(line.average_effect),
         local_effect=show_range(*line.local_effect),
-        cell=range_cell(line, *limits),
+        cell=range_cell(line, scale),
     )
 
 
@@ -183,15 +145,17 @@ def _bent_pairs(story: Story, most: int) -> list[tuple[int, int]]:
     return [(bent, modifier) for bent, modifier in pairs if directed[bent, modifier]]
 
 
-def make_pair_rows(story: Story) -> tuple[PairRow, ...]:
+def make_pair_rows(story: Story) -> tuple[tuple[str, str, str, str], ...]:
+    """Names of two features, and how strongly they interact: as a bar and a number."""
     pairs = _bent_pairs(story, MAX_PAIRS)
     strength = [float(story.interactions.strength[pair]) for pair in pairs]
     decimals = common_decimals(strength)
     return tuple(
-        PairRow(
-            (story.name(min(pair)), story.name(max(pair))),
-            show_fixed(size, decimals).removeprefix("+"),
+        (
+            story.name(min(pair)),
+            story.name(max(pair)),
             bar_cell(size / strength[0]),
+            show_fixed(size, decimals).removeprefix("+"),
         )
         for pair, size in zip(pairs, strength, strict=True)
     )
@@ -217,34 +181,33 @@ def make_curve_panels(story: Story) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
-def make_case_block(story: Story, case: Case) -> CaseBlock:
-    low, high = case.limits
+def make_waterfall(story: Story, case: Case) -> list[StepRow]:
+    """The way from the base value to the linear predictor of one row."""
+    scale = Scale(*case.limits, 0.0, 1.0)
     base, offset = case.found.base_value, float(case.found.offset[0])
     decimals = common_decimals(step.amount for step in case.steps)
-    steps = [
-        StepRow("base value", "", show_number(base), total_cell(base, low, high), True)
-    ]
+    first = total_cell(base, scale)
+    steps = [StepRow("base value", "", show_number(base), first, total=True)]
     if offset:
-        start = total_cell(base + offset, low, high)
-        amount = show_fixed(offset, decimals)
-        steps.append(StepRow("offset", "", amount, start))
+        start = total_cell(base + offset, scale)
+        steps.append(StepRow("offset", "", show_fixed(offset, decimals), start))
     steps += [
         StepRow(
             step.name,
             f"= {step.value}" if step.value else "",
             show_fixed(step.amount, decimals),
-            step_cell(step.start, step.stop, low, high),
+            step_cell(step.start, step.stop, scale),
         )
         for step in case.steps
     ]
     eta = float(case.found.eta[0])
-    end = total_cell(eta, low, high)
-    name = story.model.family.eta_name
-    steps.append(StepRow(name, "", show_number(eta), end, True))
-    return CaseBlock(case.label, case.why, _outcome(story, case), tuple(steps))
+    name, end = story.model.family.eta_name, total_cell(eta, scale)
+    steps.append(StepRow(name, "", show_number(eta), end, total=True))
+    return steps
 
 
-def _outcome(story: Story, case: Case) -> str:
+def tell_outcome(story: Story, case: Case) -> str:
+    """What was predicted for a row, and what was observed."""
     classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
         return f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."

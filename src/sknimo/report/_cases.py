@@ -34,14 +34,8 @@ MAX_STEPS = 8
 class CaseStep:
     """What one feature (or the rest together) adds to a prediction.
 
-    Attributes
-    ----------
-    name, value : str
-        Feature and its value, ready to be shown.
-    amount : float
-        Contribution to the linear predictor.
-    start, stop : float
-        Linear predictor before and after.
+    Name and value are ready to be shown; `start` and `stop` are the linear predictor
+    before and after.
     """
 
     name: str
@@ -53,19 +47,10 @@ class CaseStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One row explained.
+    """One row explained: its position in the sample, its name, and why it was chosen.
 
-    Attributes
-    ----------
-    row : int
-        Its position in the sample.
-    label, why : str
-        Its name, and why it was chosen.
-    observed : float
-    found : Explanation
-        Of this row alone.
-    steps : tuple of CaseStep
-        From base value and offset to eta, largest first.
+    `found` is of this row alone; `steps` lead from base value and offset to eta,
+    largest first.
     """
 
     row: int

@@ -23,13 +23,7 @@ Status = Literal["ok", "note", "warn"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    status : {"ok", "note", "warn"}
-    title, text : str
-    """
+    """One thing that was looked at."""
 
     status: Status
     title: str
@@ -51,9 +45,9 @@ SHORTFALL = 0.05
 OVERFIT = 0.15
 
 
-def _check(title: str, text: str, trouble: str = "", status: Status = "note") -> Check:
-    """A finding that is in order unless something is the trouble with it."""
-    return Check(status if trouble else "ok", title, f"{text}{trouble or '.'}")
+def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Check:
+    """What is in order, unless something is the trouble with it."""
+    return Check(status, title, trouble) if trouble else Check("ok", title, fine)
 
 
 def run_checks(
@@ -87,22 +81,18 @@ def run_checks(
 
 
 def _convergence(card: ModelCard) -> Iterator[Check]:
-    status = "" if card.certificate is None else f"{card.certificate.status} "
-    if card.converged is None:
-        yield Check("note", "Convergence", f"{status}Not recorded for this fit.")
-    elif card.converged:
-        yield Check("ok", "Convergence", f"{status}The training ended calmly.")
-    else:
-        yield Check(
-            "warn",
-            "Convergence",
-            f"{status}The fit did not converge: read every number with care.",
-        )
+    verdicts: dict[bool | None, tuple[Status, str]] = {
+        None: ("note", "Not recorded for this fit."),
+        True: ("ok", "The training ended calmly."),
+        False: ("warn", "The fit did not converge: read every number with care."),
+    }
+    status, text = verdicts[card.converged]
+    known = "" if card.certificate is None else f"{card.certificate.status} "
+    yield Check(status, "Convergence", known + text)
 
 
 def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
-    title = "Worth of the network"
     judged = quality if held_out is None else held_out
     model, glm = judged.explained.model, judged.explained.glm
     figures = (
@@ -117,40 +107,35 @@ def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
             f"{figures}{where}. A figure on rows that helped to fit is flattering: "
             "pass held-out rows to learn what to expect on new ones.",
         )
-    elif judged.explained.winner == "glm":
-        yield Check(
-            "warn",
-            title,
-            f"{figures}: on held-out rows the plain GLM predicts better. Prefer it, "
-            "or a stronger penalty on the network.",
-        )
-    else:
-        yield Check("ok", title, f"{figures}, on held-out rows.")
-    if held_out is not None and quality.rows == "training":
+        return
+    trouble = (
+        f"{figures}: on held-out rows the plain GLM predicts better. Prefer it, or a "
+        "stronger penalty on the network."
+    ) * (judged.explained.winner == "glm")
+    fine = f"{figures}, on held-out rows."
+    yield _check("Worth of the network", fine, trouble, "warn")
+    if quality.rows == "training":
         trained, fresh = quality.explained.model, held_out.explained.model
         text = (
             f"The model explains {show_percent(trained)} on the training rows and "
             f"{show_percent(fresh)} on held-out ones"
         )
-        short = trained - fresh > SHORTFALL
         status: Status = "warn" if trained - fresh > OVERFIT else "note"
-        trouble = ": expect the second on new rows." * short
-        yield _check("Training against held-out", text, trouble, status)
+        trouble = f"{text}: expect the second on new rows."
+        trouble *= trained - fresh > SHORTFALL
+        yield _check("Training against held-out", f"{text}.", trouble, status)
 
 
 def _separation(card: ModelCard, sample: Sample, quality: Quality) -> Iterator[Check]:
     if not card.model.family.is_binary:
         return
     gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
-    if np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA and gap < 1e-3:
-        yield Check(
-            "warn",
-            "Separation",
-            "The classes are separated perfectly, so the size of coefficients is "
-            "arbitrary; their signs are not.",
-        )
-    else:
-        yield Check("ok", "Separation", "The classes overlap.")
+    far = np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA
+    trouble = (
+        "The classes are separated perfectly, so the size of coefficients is "
+        "arbitrary; their signs are not."
+    ) * bool(far and gap < 1e-3)
+    yield _check("Separation", "The classes overlap.", trouble, "warn")
 
 
 def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
@@ -163,10 +148,10 @@ def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
     per = count / max(acting, 1)
     text = f"{count:,} {what} for {show_count(acting, 'coefficient')} that are not zero"
     trouble = (
-        f": fewer than {ROWS_PER_COEF} each. Expect another sample to give other "
+        f"{text}: fewer than {ROWS_PER_COEF} each. Expect another sample to give other "
         "numbers."
     ) * (per < ROWS_PER_COEF)
-    yield _check("Number of rows", text, trouble, "warn")
+    yield _check("Number of rows", f"{text}.", trouble, "warn")
 
 
 def _weights(sample: Sample) -> Iterator[Check]:
@@ -174,11 +159,8 @@ def _weights(sample: Sample) -> Iterator[Check]:
         return
     size = 1 / float((sample.row_weight**2).sum())
     status: Status = "note" if size < len(sample) / 2 else "ok"
-    yield Check(
-        status,
-        "Weights",
-        f"The weights make {len(sample):,} rows worth about {size:,.0f} equal ones.",
-    )
+    text = f"The weights make {len(sample):,} rows worth about {size:,.0f} equal ones."
+    yield Check(status, "Weights", text)
 
 
 def _names(card: ModelCard, which: np.ndarray) -> str:
@@ -197,19 +179,12 @@ def _constant(card: ModelCard, sample: Sample) -> Iterator[Check]:
     trained = card.model.features.scale == 0
     here = np.array([_is_constant(column) for column in sample.table.T], dtype=bool)
     if trained.any():
-        yield Check(
-            "note",
-            "Constant columns",
-            f"Without spread in training, hence without any effect: "
-            f"{_names(card, trained)}.",
-        )
+        text = "Without spread in training, hence without any effect"
+        yield Check("note", "Constant columns", f"{text}: {_names(card, trained)}.")
     if (here & ~trained).any():
-        yield Check(
-            "note",
-            "Columns constant here",
-            f"Constant on the rows of this report, though not in training: "
-            f"{_names(card, here & ~trained)}.",
-        )
+        text = "Constant on the rows of this report, though not in training"
+        names = _names(card, here & ~trained)
+        yield Check("note", "Columns constant here", f"{text}: {names}.")
     if not (trained | here).any():
         yield Check("ok", "Constant columns", "None.")
 
@@ -221,15 +196,11 @@ def _is_constant(column: np.ndarray) -> bool:
 
 def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
     share = np.isnan(sample.table).mean(axis=0)
-    if not share.any():
-        yield Check("ok", "Missing values", "None on the rows of this report.")
-        return
-    yield Check(
-        "note",
-        "Missing values",
+    trouble = (
         f"{_worst(card, share, show_percent)}. A missing value stands at the "
-        "reference and has a coefficient of its own.",
-    )
+        "reference and has a coefficient of its own."
+    ) * bool(share.any())
+    yield _check("Missing values", "None on the rows of this report.", trouble)
 
 
 def _range(
@@ -264,17 +235,12 @@ def _far_values(card: ModelCard, sample: Sample) -> Iterator[Check]:
     known = np.where(np.isnan(sample.table), features.reference, sample.table)
     distance = (np.abs(known - features.reference) / scale).max(axis=0, initial=0.0)
     far = numeric & find_roles(card.model).relevant & (distance > FAR)
-    if far.any():
-        worst = int(np.argmax(np.where(far, distance, 0.0)))
-        yield Check(
-            "note",
-            "Far values",
-            f"Single values more than {FAR:g} standard deviations from the reference "
-            f"in {_names(card, far)}; the furthest is {distance[worst]:.0f} away. A "
-            "few rows may steer these effects: consider a logarithm.",
-        )
-    else:
-        yield Check("ok", "Far values", f"None beyond {FAR:g} standard deviations.")
+    trouble = (
+        f"Single values more than {FAR:g} standard deviations from the reference in "
+        f"{_names(card, far)}; the furthest is {distance[far].max(initial=0.0):.0f} "
+        "away. A few rows may steer these effects: consider a logarithm."
+    ) * bool(far.any())
+    yield _check("Far values", f"None beyond {FAR:g} standard deviations.", trouble)
 
 
 def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
@@ -297,26 +263,16 @@ def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
         return
     found = np.corrcoef(table[:, keep], rowvar=False)
     pairs = np.argwhere(np.triu(np.abs(found) > CLOSE_CORRELATION, 1))
-    if len(pairs) == 0:
-        yield Check(
-            "ok",
-            "Correlated features",
-            f"No two acting features correlate beyond {CLOSE_CORRELATION:g}.",
-        )
-        return
-    names = features.names
-    text = join_words(
-        (
-            f"{names[wanted[j]]} and {names[wanted[k]]} ({show_number(found[j, k], 3)})"
-            for j, k in pairs
-        ),
-        most=3,
-    )
-    yield Check(
-        "note",
-        "Correlated features",
-        f"{text}. The penalty, not the data, decides how they share their effect.",
-    )
+    names = [features.names[j] for j in wanted]
+    closest = [
+        f"{names[j]} and {names[k]} ({show_number(found[j, k], 3)})" for j, k in pairs
+    ]
+    trouble = (
+        f"{join_words(closest, most=3)}. The penalty, not the data, decides how they "
+        "share their effect."
+    ) * bool(closest)
+    fine = f"No two acting features correlate beyond {CLOSE_CORRELATION:g}."
+    yield _check("Correlated features", fine, trouble)
 
 
 def _row_keys(sample: Sample) -> list[bytes]:
@@ -333,25 +289,19 @@ def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
     if held_out is not None:
         other = _row_keys(held_out)
         shared = sum(key in seen for key in other)
-        if shared:
-            yield Check(
-                "warn" if shared > len(other) / 20 else "note",
-                "Held-out rows seen before",
-                f"{shared:,} of {len(other):,} held-out rows equal a row of the report "
-                "in every feature and the target. If they are the same cases, the "
-                "held-out figures flatter.",
-            )
-        else:
-            yield Check(
-                "ok", "Held-out rows seen before", "None equals a row of the report."
-            )
-    if repeated > len(keys) / 20:
-        yield Check(
-            "note",
-            "Repeated rows",
-            f"{repeated:,} of {len(keys):,} rows repeat an earlier one in every "
-            "feature and the target.",
+        title, fine = "Held-out rows seen before", "None equals a row of the report."
+        trouble = (
+            f"{shared:,} of {len(other):,} held-out rows equal a row of the report in "
+            "every feature and the target. If they are the same cases, the held-out "
+            "figures flatter."
+        ) * bool(shared)
+        yield _check(
+            title, fine, trouble, "warn" if shared > len(other) / 20 else "note"
         )
+    if repeated > len(keys) / 20:
+        count = f"{repeated:,} of {len(keys):,} rows"
+        text = f"{count} repeat an earlier one in every feature and the target."
+        yield Check("note", "Repeated rows", text)
 
 
 def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
@@ -364,5 +314,5 @@ def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
         f"Mean prediction {show_number(predicted)}, mean observation "
         f"{show_number(observed)}"
     )
-    trouble = f": apart by {gap:.2f} standard deviations of the target."
-    yield _check("Calibration", text, trouble * (gap > CALIBRATION_GAP))
+    trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
+    yield _check("Calibration", f"{text}.", trouble * (gap > CALIBRATION_GAP))

@@ -38,26 +38,19 @@ def fit_figure(quality: Quality, target: str, by_row: bool) -> str:
     ends = svg.spread(np.concatenate([x, y]))
     across, up = svg.panel_scales(ends, ends)
     body = svg.axes(across, up, f"predicted {target}", "observed")
-    diagonal = [across.low, across.high]
-    body += svg.line_path(
-        [across(end) for end in diagonal], [up(end) for end in diagonal], "guide"
-    )
-    body += svg.points_path(
-        np.array([across(value) for value in x]),
-        np.array([up(value) for value in y]),
-        css,
-    )
+    diagonal = np.array([across.low, across.high])
+    body += svg.line_path(across(diagonal), up(diagonal), "guide")
+    body += svg.points_path(across(x), up(y), css)
     told = f"{len(x)} {what}; on the diagonal a prediction is exactly right"
     return svg.figure(body, f"Predicted against observed {target}", told)
 
 
-def range_cell(line: Line, low: float, high: float) -> str:
+def range_cell(line: Line, scale: svg.Scale) -> str:
     """Local effects of a line as a range, with average and coefficient marked."""
-    scale = svg.Scale(low, high, 0.0, 1.0)
-    body = svg.cell_rule(scale(0.0), "zero") if low <= 0 <= high else ""
+    body = svg.cell_rule(scale(0.0), "zero")
     if np.isfinite(line.local_effect).all():
-        ends = [scale(end * line.unit) for end in line.local_effect]
-        body += svg.cell_range(ends[0], ends[1], "reach")
+        low, high = (scale(end * line.unit) for end in line.local_effect)
+        body += svg.cell_range(low, high, "reach")
     marks = (("mark-average", line.average_effect), ("mark-coef", line.row.coef))
     for css, value in marks:
         if np.isfinite(value):
@@ -65,13 +58,13 @@ def range_cell(line: Line, low: float, high: float) -> str:
     return svg.cell(body)
 
 
-def range_limits(lines: Iterable[Line]) -> tuple[float, float]:
-    """Limits that show every line and zero."""
+def range_scale(lines: Iterable[Line]) -> svg.Scale:
+    """Scale of a cell that shows every line and zero."""
     ends = [0.0]
     for line in lines:
         values = (*line.local_effect, line.average_effect, line.row.coef)
         ends += [value * line.unit for value in values]
-    return svg.spread(ends, 0.04)
+    return svg.Scale(*svg.spread(ends, 0.04), 0.0, 1.0)
 
 
 def bar_cell(length: float) -> str:
@@ -79,18 +72,15 @@ def bar_cell(length: float) -> str:
     return svg.cell(svg.bar(0.0, length, "bar"))
 
 
-def step_cell(start: float, stop: float, low: float, high: float) -> str:
+def step_cell(start: float, stop: float, scale: svg.Scale) -> str:
     """One step of a waterfall."""
-    scale = svg.Scale(low, high, 0.0, 1.0)
     css = "bar plus" if stop >= start else "bar minus"
-    return svg.cell(
-        svg.cell_rule(scale(start), "edge") + svg.bar(scale(start), scale(stop), css)
-    )
+    edge = svg.cell_rule(scale(start), "edge")
+    return svg.cell(edge + svg.bar(scale(start), scale(stop), css))
 
 
-def total_cell(value: float, low: float, high: float) -> str:
+def total_cell(value: float, scale: svg.Scale) -> str:
     """Where a waterfall begins or ends."""
-    scale = svg.Scale(low, high, 0.0, 1.0)
     return svg.cell(svg.cell_mark(scale(value), "mark-total"))
 
 
@@ -98,12 +88,7 @@ def total_cell(value: float, low: float, high: float) -> str:
 class Panel:
     """A figure of one feature, beside another that shades or bends it.
 
-    Attributes
-    ----------
-    name, other : str
-    figure : str
-    caption : str
-        What its shades, or its lines, stand for.
+    The caption says what its shades, or its lines, stand for.
     """
 
     name: str
@@ -178,13 +163,11 @@ def _effect_by_value(
     reference = across(curve.reference)
     body += svg.rule(reference, up.start, reference, up.stop, "reference")
     body += _cloud(
-        np.array([across(value) for value in column[known]]),
-        np.array([up(value) for value in values[known]]),
+        across(column[known]),
+        up(values[known]),
         None if which is None else which[known],
     )
-    body += svg.line_path(
-        [across(v) for v in curve.value], [up(v) for v in curve.effect], "alone"
-    )
+    body += svg.line_path(across(curve.value), up(curve.effect), "alone")
     told = (
         f"contributions of {int(known.sum())} rows from "
         f"{show_number(float(values.min(initial=0.0)))} to "
@@ -207,8 +190,7 @@ def _effect_by_level(
     ends = svg.spread(np.concatenate([values, curve.effect[kept], [0.0]]))
     across = svg.Scale(*ends, left, svg.WIDTH - svg.RIGHT)
     step = (bottom - top) / len(kept)
-    flat = svg.Scale(0.0, 1.0, bottom, top)
-    body = svg.axes(across, _no_ticks(flat), "contribution", "")
+    body = svg.axes(across, _no_ticks(bottom, top), "contribution", "")
     body += svg.rule(across(0.0), bottom, across(0.0), top, "reference")
     for at, (value, effect) in enumerate(
         zip(curve.value[kept], curve.effect[kept], strict=True)
@@ -219,7 +201,7 @@ def _effect_by_level(
         mine = column == value
         jitter = (np.arange(mine.sum()) * 0.618 % 1 - 0.5) * 0.55 * step
         body += _cloud(
-            np.array([across(value) for value in values[mine]]),
+            across(values[mine]),
             middle + jitter,
             None if which is None else which[mine],
         )
@@ -232,9 +214,9 @@ def _effect_by_level(
     return svg.figure(body, f"Contribution of {curve.feature}", told)
 
 
-def _no_ticks(scale: svg.Scale) -> svg.Scale:
-    """The same place on the page, without a range to number."""
-    return svg.Scale(np.nan, np.nan, scale.start, scale.stop)
+def _no_ticks(start: float, stop: float) -> svg.Scale:
+    """A part of the page without a range to number."""
+    return svg.Scale(np.nan, np.nan, start, stop)
 
 
 def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
@@ -253,28 +235,22 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
     if levels:  # each has a slot of the axis to itself
         last = len(levels) - 0.5
         across = svg.Scale(-0.5, last, across.start, across.stop)
-    body = svg.axes(
-        _no_ticks(across) if levels else across, up, other, f"coefficient of {name}"
-    )
+    numbered = _no_ticks(across.start, across.stop) if levels else across
+    body = svg.axes(numbered, up, other, f"coefficient of {name}")
     if up.low <= 0 <= up.high:
         body += svg.rule(across.start, up(0.0), across.stop, up(0.0), "zero")
     x = across(curve.reference)
     body += svg.rule(x, up.start, x, up.stop, "reference")
-    xs = np.array([across(value) for value in curve.grid])
+    xs = across(curve.grid)
+    draw, css = (svg.points_path, "level") if levels else (svg.line_path, "curve")
     for at, line in enumerate(along.T):
-        ys = np.array([up(value) for value in line])
-        body += (
-            svg.points_path(xs, ys, f"level curve-{at}")
-            if levels
-            else svg.line_path(xs.tolist(), ys.tolist(), f"curve curve-{at}")
-        )
+        body += draw(xs, up(line), f"{css} curve-{at}")
     if levels and len(levels) <= MAX_LEVELS:
         room = across(1.0) - across(0.0) - 4
         for at, level in zip(xs, levels, strict=True):
             text = cut_text(clean_text(level), 44 // len(levels))
             body += svg.text(at, up.start + 16, text, "tick middle", room)
-    anchors = np.array([up(value) for value in coef])
-    body += svg.points_path(np.full(len(coef), x), anchors, "anchor")
+    body += svg.points_path(np.full(len(coef), x), up(coef), "anchor")
     told = "; ".join(
         f"the coefficient of {f'{name}[{label}]' if label else name} goes from "
         f"{show_number(float(line[0]))} to {show_number(float(line[-1]))}"

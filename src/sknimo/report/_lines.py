@@ -18,16 +18,9 @@ from sknimo.model import FittedModel
 class Line:
     """One coefficient that a reader can quote, and what becomes of it over rows.
 
-    Attributes
-    ----------
-    feature : int
-    row : SummaryRow
-        A slope, a level or a missing value, as the summary has it.
-    unit : float
-        Factor that makes lines comparable: the standard deviation of a slope, one for a
-        contrast.
-    local_coef, local_effect : tuple of two float
-        Ends of what 90 % of the rows have.
+    `row` is a slope, a level or a missing value, as the summary has it. `unit` makes
+    lines comparable: the standard deviation of a slope, one for a contrast. Local
+    coefficients and effects are the ends of what 90 % of the rows have.
     """
 
     feature: int

@@ -9,22 +9,20 @@ import hashlib
 import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 
 from sknimo.explain import mean_of
 from sknimo.report._blocks import (
-    CaseBlock,
-    CoefTable,
-    PairRow,
-    make_case_block,
     make_curve_panels,
     make_effect_panels,
     make_pair_rows,
     make_tables,
+    make_waterfall,
+    tell_outcome,
 )
-from sknimo.report._checks import Check
-from sknimo.report._figures import Panel, fit_figure
+from sknimo.report._figures import fit_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
 from sknimo.report._quality import Measure, Quality
@@ -51,74 +49,66 @@ PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureRow:
-    """A measure of fit as text."""
+class _RowsWords:
+    """How rows of one kind are called, and what to know of figures about them."""
 
     name: str
-    meaning: str
-    constant: str
-    glm: str
-    model: str
-    winner: str
+    in_lead: str
+    title: str
+    text: str
+
+
+ROWS_WORDS = {
+    "training": _RowsWords(
+        "the training rows",
+        "rows, the ones it was fitted to",
+        "On the {:,} training rows",
+        "These are the rows the model was fitted to, so the figures flatter; rows it "
+        "has not seen are the honest test.",
+    ),
+    "held out": _RowsWords(
+        "held-out rows",
+        "held-out rows, which it has not seen",
+        "On {:,} held-out rows",
+        "The model has not seen these rows. The nested GLM was solved on the other "
+        "rows of this report.",
+    ),
+    "other": _RowsWords(
+        "the rows given",
+        "rows, not the set it was fitted to",
+        "On the {:,} rows given",
+        "These are not, as a set, the rows the model was fitted to. Where they overlap "
+        "the figures flatter the model; the nested GLM was solved on these very rows, "
+        "which flatters it.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class QualityBlock:
-    """How well the model does on one set of rows."""
+    """How well the model does on one set of rows.
+
+    Each row is a measure, and its value for a constant, the GLM and the model.
+    """
 
     title: str
     text: str
-    rows: tuple[MeasureRow, ...]
+    rows: tuple[tuple[Measure, str, str, str], ...]
     figure: str
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Everything that the template shows."""
-
-    title: str
-    kicker: str
-    lead: str
-    version: str
-    sections: tuple[tuple[str, str], ...]
-    figures: tuple[tuple[str, str, str], ...]
-    alerts: tuple[Check, ...]
-    sentences: tuple[tuple[str, str], ...]
-    qualities: tuple[QualityBlock, ...]
-    n_local: str
-    scaled_label: str
-    eta_name: str
-    tables: tuple[CoefTable, ...]
-    base_value: str
-    base_note: str
-    modifiers_only: str
-    idle: str
-    effects: tuple[Panel, ...]
-    pairs: tuple[PairRow, ...]
-    curves: tuple[Panel, ...]
-    cases: tuple[CaseBlock, ...]
-    checks: tuple[Check, ...]
-    code: str
-    versions: tuple[tuple[str, str], ...]
-    facts: tuple[tuple[str, str], ...]
-    settings: tuple[tuple[str, str], ...]
-    privacy: str
-
-
-def make_page(story: Story, title: str | None) -> Page:
-    """Turn the numbers of a report into text and drawings."""
+def make_page(story: Story, title: str | None) -> dict[str, Any]:
+    """Turn the numbers of a report into text and drawings, by their template names."""
     model, card = story.model, story.card
     effects = make_effect_panels(story)
-    cases = tuple(make_case_block(story, case) for case in story.cases)
-    names = [story.name(j) for j in range(model.features.n_features)]
-    labels = story.effects.roles.labels
-    silent = [
-        name for name, role in zip(names, labels, strict=True) if role == "modifier"
+    cases = [
+        (case, tell_outcome(story, case), make_waterfall(story, case))
+        for case in story.cases
     ]
-    idle = [name for name, role in zip(names, labels, strict=True) if role == "neither"]
+    silent = join_words(story.names_with_role("modifier"), 12)
     known = f", a mean of {_mean_text(card, story.model.base_value)}"
-    return Page(
+    return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
         kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
         lead=_lead(story),
@@ -127,18 +117,20 @@ def make_page(story: Story, title: str | None) -> Page:
         figures=_figures(story),
         alerts=tuple(check for check in story.checks if check.status == "warn"),
         sentences=_sentences(story),
-        qualities=_quality_blocks(story),
+        qualities=tuple(
+            # Held-out rows first, where there are any.
+            _quality_block(story, quality)
+            for quality in (story.held_out_quality, story.quality)
+            if quality is not None
+        ),
         n_local=f"{story.effects.n_rows:,}",
         scaled_label=model.family.ratio_name or "per sd",
         eta_name=model.family.eta_name,
         tables=make_tables(story),
         base_value=show_number(model.base_value),
         base_note="" if model.family.link == "identity" else known,
-        modifiers_only=f"Without a coefficient of their own, only bending others: "
-        f"{join_words(silent, 12)}."
-        if silent
-        else "",
-        idle=join_words(idle, 12),
+        modifiers_only=silent,
+        idle=join_words(story.names_with_role("neither"), 12),
         effects=effects,
         pairs=make_pair_rows(story),
         curves=make_curve_panels(story),
@@ -170,100 +162,62 @@ def _sections(effects: bool, cases: bool) -> tuple[tuple[str, str], ...]:
     return tuple((anchor, label) for anchor, label, kept in every if kept)
 
 
-ROWS_NAMES = {
-    "training": "the training rows",
-    "held out": "held-out rows",
-    "other": "the rows given",
-}
-
-
 def _lead(story: Story) -> str:
     judged = story.judged
     what = "variance" if story.model.family.least_squares else "deviance"
+    rows = f"{judged.n_rows:,} {ROWS_WORDS[judged.rows].in_lead}"
     model, glm = judged.explained.model, judged.explained.glm
     if model < 0:
         return (
-            f"On {judged.n_rows:,} {_rows_phrase(judged)}, the model predicts "
+            f"On {rows}, the model predicts "
             f"{story.sample.target} worse than a constant would. The same features in "
             f"a plain linear model explain {show_percent(glm)} of the {what}."
         )
     return (
         f"The model explains {show_percent(model)} of the {what} of "
-        f"{story.sample.target} on {judged.n_rows:,} {_rows_phrase(judged)}. The same "
+        f"{story.sample.target} on {rows}. The same "
         f"features in a plain linear model, without the network, explain "
         f"{show_percent(glm)}."
     )
 
 
-def _rows_phrase(quality: Quality) -> str:
-    return {
-        "training": "rows, the ones it was fitted to",
-        "held out": "held-out rows, which it has not seen",
-        "other": "rows, not the set it was fitted to",
-    }[quality.rows]
-
-
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     """The numbers at the top: label, value, note."""
     judged, effects = story.judged, story.effects
-    first, second = judged.measures[:2]
-    where = ROWS_NAMES[judged.rows]
+    where = ROWS_WORDS[judged.rows].name
+    measures = [
+        (f"{one.name} on {where}", _measure(one, "model"), _measure(one, "glm"))
+        for one in judged.measures[:2]
+    ]
     bent = sum(bool(effects.modifiers_of(j)) for j in story.order)
     acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
     return (
-        (f"{first.name} on {where}", _measure(first, "model"), _beside(first)),
-        (f"{second.name} on {where}", _measure(second, "model"), _beside(second)),
+        *((name, model, f"nested GLM {glm}") for name, model, glm in measures),
         (
             "Features with an effect",
             f"{acting} of {p}",
             f"{bent} bent by others" if bent else "none bent by others",
         ),
-        ("Rows", f"{n_rows:,}", held_out or ROWS_NAMES[story.quality.rows]),
+        ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
-
-
-def _beside(measure: Measure) -> str:
-    return f"nested GLM {_measure(measure, 'glm')}"
 
 
 def _measure(measure: Measure, which: str) -> str:
     value = getattr(measure, which)
     if measure.percent or value is None:
         return show_percent(value)
-    known = [
-        size
-        for size in (measure.constant, measure.glm, measure.model)
-        if size is not None
-    ]
+    every = (measure.constant, measure.glm, measure.model)
+    known = [size for size in every if size is not None]
     if not all(size == 0 or 1e-4 <= abs(size) < 1e7 for size in known):
         return show_number(value)
     decimals = common_decimals(known, digits=4)
     return show_fixed(value, decimals).removeprefix("+")
 
 
-def _quality_blocks(story: Story) -> tuple[QualityBlock, ...]:
-    """Held-out rows first, where there are any."""
-    found = (story.held_out_quality, story.quality)
-    return tuple(_quality_block(story, one) for one in found if one is not None)
-
-
 def _quality_block(story: Story, quality: Quality) -> QualityBlock:
-    title = {
-        "training": f"On the {quality.n_rows:,} training rows",
-        "held out": f"On {quality.n_rows:,} held-out rows",
-        "other": f"On the {quality.n_rows:,} rows given",
-    }[quality.rows]
-    text = {
-        "training": "These are the rows the model was fitted to, so the figures "
-        "flatter; rows it has not seen are the honest test.",
-        "held out": "The model has not seen these rows. The nested GLM was solved on "
-        "the other rows of this report.",
-        "other": "These are not, as a set, the rows the model was fitted to. Where "
-        "they overlap the figures flatter the model; the nested GLM was solved on "
-        "these very rows, which flatters it.",
-    }[quality.rows]
+    words = ROWS_WORDS[quality.rows]
     by_row = story.model.family.least_squares
     caption = (
         f"Every dot a row (at most {MAX_POINTS}, evenly chosen)."
@@ -271,18 +225,16 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         else "Every dot a tenth of the rows, by size of prediction."
     )
     return QualityBlock(
-        title=title,
-        text=text,
+        title=words.title.format(quality.n_rows),
+        text=words.text,
         rows=tuple(
-            MeasureRow(
-                measure.name,
-                measure.meaning,
-                _measure(measure, "constant"),
-                _measure(measure, "glm"),
-                _measure(measure, "model"),
-                measure.winner,
+            (
+                one,
+                _measure(one, "constant"),
+                _measure(one, "glm"),
+                _measure(one, "model"),
             )
-            for measure in quality.measures
+            for one in quality.measures
         ),
         figure=fit_figure(quality, _target_short(story), by_row),
         caption=f"{caption} On the diagonal predictions are exactly right.",

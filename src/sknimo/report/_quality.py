@@ -8,8 +8,8 @@ Shapes: n rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -26,23 +26,14 @@ N_GROUPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure of fit for a constant, the nested GLM and the model.
-
-    Attributes
-    ----------
-    name, meaning : str
-    constant, glm, model : float or None
-        None where the measure says nothing.
-    larger_is_better : bool
-    percent : bool
-        Whether the measure is a share.
-    """
+    """One measure of fit for a constant (where it says anything), GLM and model."""
 
     name: str
     meaning: str
     constant: float | None
     glm: float
     model: float
+    _: KW_ONLY
     larger_is_better: bool = False
     percent: bool = False
 
@@ -57,18 +48,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quality:
-    """How well the model does on some rows.
+    """How well the model does on rows that are "training", "held out" or "other".
 
-    Attributes
-    ----------
-    n_rows : int
-    rows : str
-        Which rows these are: "training", "held out" or "other".
-    measures : tuple of Measure
-        The share of deviance explained comes first.
-    eta, predicted, observed : ndarray of shape (n,)
-    mean_predicted, mean_observed : ndarray of shape (at most N_GROUPS,)
-        Averages over groups of rows with similar predictions.
+    The share of deviance explained is the first measure. Means are over at most
+    N_GROUPS groups of rows with similar predictions; the other arrays are (n,).
     """
 
     n_rows: int
@@ -89,31 +72,30 @@ class Quality:
 def judge(
     card: ModelCard, sample: Sample, glm: FittedModel, held_out: bool = False
 ) -> Quality:
-    """Measure the model, the nested GLM and the best constant on a sample."""
+    """Measure the best constant, the nested GLM and the model on a sample."""
     model, facts = card.model, card.facts
     family = model.family
     constant = best_constant(model, sample.y, sample.weight, sample.offset)
-    eta = {
-        "constant": constant + sample.row_offset,
-        "glm": glm.eta(sample.table, sample.offset),
-        "model": model.eta(sample.table, sample.offset),
-    }
-    deviance = {name: mean_deviance(family, sample, at) for name, at in eta.items()}
-    mean = {name: mean_of(family, at) for name, at in eta.items()}
+    eta = (
+        constant + sample.row_offset,
+        *(one.eta(sample.table, sample.offset) for one in (glm, model)),
+    )
+    deviances = [mean_deviance(family, sample, at) for at in eta]
+    means = [mean_of(family, at) for at in eta]
     rows = "held out" if held_out else "other"
     if not held_out and facts is not None:
-        known = training_deviance(facts, sample)
-        gap = abs(deviance["model"] - known["model"])
-        near = SAME_DEVIANCE * known["model"] + 1e-12 * known["constant"]
-        if len(sample) == facts.n_samples and gap <= near:
-            rows, deviance = "training", known
-    groups = group_means(mean["model"], sample)
+        known = training_deviances(facts, sample)
+        near = SAME_DEVIANCE * known[-1] + 1e-12 * known[0]
+        same = abs(deviances[-1] - known[-1]) <= near
+        if len(sample) == facts.n_samples and same:
+            rows, deviances = "training", known
+    groups = group_means(means[-1], sample)
     return Quality(
         n_rows=len(sample),
         rows=rows,
-        measures=tuple(_measures(family, sample, deviance, mean)),
-        eta=eta["model"],
-        predicted=mean["model"],
+        measures=tuple(_measures(family, sample, deviances, means)),
+        eta=eta[-1],
+        predicted=means[-1],
         observed=sample.y,
         mean_predicted=groups[0],
         mean_observed=groups[1],
@@ -132,28 +114,22 @@ def mean_deviance(family: Family, sample: Sample, eta: np.ndarray) -> float:
     return float(weight[weight > 0] @ loss[weight > 0])
 
 
-def training_deviance(facts: TrainingFacts, sample: Sample) -> dict[str, float]:
-    """Mean unit deviances that a fit keeps of its training rows.
+def training_deviances(facts: TrainingFacts, sample: Sample) -> list[float]:
+    """Mean unit deviances of constant, GLM and model that a fit keeps of its rows.
 
     They are those of a sample if the model's is: the rows themselves are not kept.
     """
     total = len(sample) if sample.weight is None else float(sample.weight.sum())
-    return {
-        "constant": facts.null_deviance / total,
-        "glm": facts.glm_deviance / total,
-        "model": facts.deviance / total,
-    }
+    every = (facts.null_deviance, facts.glm_deviance, facts.deviance)
+    return [deviance / total for deviance in every]
 
 
 def _measures(
-    family: Family,
-    sample: Sample,
-    deviance: Mapping[str, float],
-    mean: Mapping[str, np.ndarray],
+    family: Family, sample: Sample, deviances: list[float], means: list[np.ndarray]
 ) -> Iterator[Measure]:
     """Measures that suit the family; the share of deviance explained first."""
     gaussian, binary = family.least_squares, family.is_binary
-    null, glm, model = (deviance[name] for name in ("constant", "glm", "model"))
+    null, glm, model = deviances
     yield Measure(
         "R²" if gaussian else "Deviance explained",
         "share of the variance that the predictions explain"
@@ -165,24 +141,51 @@ def _measures(
         larger_is_better=True,
         percent=True,
     )
-    for metric in METRICS["probability" if binary else "size"]:
-        values = {
-            name: metric.value(sample.y, at, sample.row_weight)
-            for name, at in mean.items()
-        }
-        yield Measure(
-            metric.name,
-            metric.meaning,
-            **values,
-            larger_is_better=metric.larger_is_better,
-            percent=metric.percent,
-        )
+    yield from (_class_measures if binary else _size_measures)(sample, means)
     if binary:
         meaning = "mean negative log-likelihood; smaller is better"
         yield Measure("Log loss", meaning, null / 2, glm / 2, model / 2)
     elif not gaussian:
         meaning = f"mean {family.name} deviance of a row; smaller is better"
         yield Measure("Mean deviance", meaning, null, glm, model)
+
+
+def _class_measures(sample: Sample, means: list[np.ndarray]) -> Iterator[Measure]:
+    """Measures of predicted probabilities, each (n,)."""
+    y, weight = sample.y, sample.row_weight
+    yield Measure(
+        "AUC",
+        "chance that a random row of the class is ranked above one that is not",
+        *(rank_auc(y, at, weight) for at in means),
+        larger_is_better=True,
+    )
+    yield Measure(
+        "Accuracy",
+        "share of rows put into the right class at probability one half",
+        *(float(weight @ ((at > 0.5) == (y > 0.5))) for at in means),
+        larger_is_better=True,
+        percent=True,
+    )
+    yield Measure(
+        "Brier score",
+        "mean squared error of the probability; smaller is better",
+        *(float(weight @ (at - y) ** 2) for at in means),
+    )
+
+
+def _size_measures(sample: Sample, means: list[np.ndarray]) -> Iterator[Measure]:
+    """Measures of predicted sizes, each (n,)."""
+    y, weight = sample.y, sample.row_weight
+    yield Measure(
+        "RMSE",
+        "root mean squared error, in units of the target; smaller is better",
+        *(float(np.sqrt(weight @ (at - y) ** 2)) for at in means),
+    )
+    yield Measure(
+        "MAE",
+        "mean absolute error, in units of the target; smaller is better",
+        *(float(weight @ np.abs(at - y)) for at in means),
+    )
 
 
 def rank_auc(y: np.ndarray, score: np.ndarray, weight: np.ndarray) -> float:
@@ -200,53 +203,6 @@ def rank_auc(y: np.ndarray, score: np.ndarray, weight: np.ndarray) -> float:
     below = np.cumsum(negative) - negative / 2
     total = positive.sum() * negative.sum()
     return float(positive @ below / total) if total > 0 else float("nan")
-
-
-@dataclass(frozen=True, slots=True)
-class _Metric:
-    """How a measure follows from targets, predicted means and weights, each (n,)."""
-
-    name: str
-    meaning: str
-    value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-    larger_is_better: bool = False
-    percent: bool = False
-
-
-METRICS = {
-    "probability": (
-        _Metric(
-            "AUC",
-            "chance that a random row of the class is ranked above one that is not",
-            rank_auc,
-            larger_is_better=True,
-        ),
-        _Metric(
-            "Accuracy",
-            "share of rows put into the right class at probability one half",
-            lambda y, mean, weight: float(weight @ ((mean > 0.5) == (y > 0.5))),
-            larger_is_better=True,
-            percent=True,
-        ),
-        _Metric(
-            "Brier score",
-            "mean squared error of the probability; smaller is better",
-            lambda y, mean, weight: float(weight @ (mean - y) ** 2),
-        ),
-    ),
-    "size": (
-        _Metric(
-            "RMSE",
-            "root mean squared error, in units of the target; smaller is better",
-            lambda y, mean, weight: float(np.sqrt(weight @ (mean - y) ** 2)),
-        ),
-        _Metric(
-            "MAE",
-            "mean absolute error, in units of the target; smaller is better",
-            lambda y, mean, weight: float(weight @ np.abs(mean - y)),
-        ),
-    ),
-}
 
 
 def group_means(predicted: np.ndarray, sample: Sample) -> np.ndarray:

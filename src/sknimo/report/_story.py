@@ -40,25 +40,9 @@ MAX_POINTS = 240
 class Story:
     """All numbers of a report, before they become text.
 
-    Attributes
-    ----------
-    card : ModelCard
-    sample : Sample
-    held_out : Sample or None
-    quality : Quality
-        On the rows of the report.
-    held_out_quality : Quality or None
-    swap : ndarray of shape (q, q)
-        Gauge of the contributions.
-    effects : Effects
-        Those of the summary where the rows are the training rows.
-    interactions : Interactions
-    lines : tuple of Line
-        In the order of the columns.
-    dots : Explanation
-        Of the rows that are drawn.
-    cases : tuple of Case
-    checks : tuple of Check
+    `swap` (q, q) is the gauge of the contributions. The effects are those of the
+    summary where the rows are the training rows. Lines come in the order of the
+    columns; `dots` explains the rows that are drawn.
     """
 
     card: ModelCard
@@ -94,6 +78,11 @@ class Story:
     def name(self, feature: int) -> str:
         """Name of a feature."""
         return self.model.features.names[feature]
+
+    def names_with_role(self, role: str) -> list[str]:
+        """Features that do nothing else."""
+        labels = self.effects.role
+        return [self.name(j) for j, label in enumerate(labels) if label == role]
 
     def reference_text(self, feature: int) -> str:
         """Reference of a feature, a level by its name."""

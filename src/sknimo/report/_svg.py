@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -29,31 +30,19 @@ CELL_WIDTH, CELL_HEIGHT = 100, 20
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A linear map from data to the page.
-
-    Attributes
-    ----------
-    low, high : float
-        Data values at the two ends.
-    start, stop : float
-        Where the ends lie on the page.
-    """
+    """A linear map that puts the data from `low` to `high` between two places."""
 
     low: float
     high: float
     start: float
     stop: float
 
-    def __call__(self, value: float) -> float:
+    def __call__(self, value: Any) -> Any:
+        """Where a number, or an array of them, lies on the page."""
         span = self.high - self.low
         # Halving before subtracting keeps a range of 1e308 finite.
-        share = 0.5 if span == 0 else (value / 2 - self.low / 2) / (span / 2)
-        return self.start + share * (self.stop - self.start)
-
-    @property
-    def ticks(self) -> list[float]:
-        """About four round numbers within the range."""
-        return round_ticks(self.low, self.high)
+        way = 0.5 + 0 * value if span == 0 else (value / 2 - self.low / 2) / (span / 2)
+        return self.start + way * (self.stop - self.start)
 
 
 def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
@@ -92,13 +81,11 @@ def spread(
     return low - margin, high + margin
 
 
-def figure(
-    body: str, title: str, description: str, *, width: int = WIDTH, height: int = HEIGHT
-) -> str:
+def figure(body: str, title: str, description: str) -> str:
     """Wrap marks into an accessible SVG."""
     label = escape(f"{title}. {description}", quote=True)
     return (
-        f'<svg class="figure" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg class="figure" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{label}">{body}</svg>'
     )
 
@@ -111,7 +98,7 @@ def points_path(x: np.ndarray, y: np.ndarray, css: str) -> str:
     return f'<path class="dots {css}" d="{dots}"/>'
 
 
-def line_path(x: Sequence[float], y: Sequence[float], css: str) -> str:
+def line_path(x: np.ndarray, y: np.ndarray, css: str) -> str:
     """A polyline."""
     joined = "L".join(f"{_at(a)} {_at(b)}" for a, b in zip(x, y, strict=True))
     return f'<path class="{css}" d="M{joined}"/>'
@@ -131,36 +118,32 @@ def rule(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
 
 
 def panel_scales(
-    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, left: int = LEFT
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
 ) -> tuple[Scale, Scale]:
     """Scales of a panel that show all given values."""
-    across = Scale(*spread(x), left, WIDTH - RIGHT)
+    across = Scale(*spread(x), LEFT, WIDTH - RIGHT)
     return across, Scale(*spread(y), HEIGHT - BOTTOM, TOP)
 
 
 def axes(across: Scale, up: Scale, x_label: str, y_label: str) -> str:
     """Grid lines, numbers and the names of both axes."""
     parts = []
-    for value in up.ticks:
+    for value in round_ticks(up.low, up.high):
         y = up(value)
         parts.append(rule(across.start, y, across.stop, y, "grid"))
-        parts.append(text(across.start - 6, y + 4, _tick(value), "tick end"))
-    floor, numbers = up.start, across.ticks
+        parts.append(text(across.start - 6, y + 4, show_number(value, 3), "tick end"))
+    floor, numbers = up.start, round_ticks(across.low, across.high)
     room = (across.stop - across.start) / max(len(numbers), 1)
     for value in numbers:
         x = across(value)
         parts.append(rule(x, floor, x, floor + 4, "axis"))
-        parts.append(text(x, floor + 16, _tick(value), "tick middle", room))
+        parts.append(text(x, floor + 16, show_number(value, 3), "tick middle", room))
     parts.append(rule(across.start, floor, across.stop, floor, "axis"))
     middle = (across.start + across.stop) / 2
     parts.append(text(middle, HEIGHT - 6, cut_text(x_label, 42), "name middle"))
     # Upright names read better than turned ones: above the axis, at the edge.
     parts.append(text(0, 11, cut_text(y_label, 46), "name"))
     return "".join(parts)
-
-
-def _tick(value: float) -> str:
-    return show_number(value, 3)
 
 
 def _at(value: float) -> str:

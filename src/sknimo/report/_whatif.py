@@ -87,11 +87,9 @@ def _range(model: FittedModel, j: int, known: np.ndarray) -> tuple[float, float]
     """Training range of a feature, or that of the rows where it is not known."""
     features = model.features
     if features.low and np.isfinite([features.low[j], features.high[j]]).all():
-        low, high = float(features.low[j]), float(features.high[j])
-    else:
-        ends = np.append(known, features.reference[j])
-        low, high = float(ends.min()), float(ends.max())
-    return low, high
+        return float(features.low[j]), float(features.high[j])
+    ends = np.append(known, features.reference[j])
+    return float(ends.min()), float(ends.max())
 
 
 def _heights(counts: np.ndarray) -> list[int]:
