@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sknimo.search import Settings
-from sknimo.search._reference import View
+from sknimo.search._runner import View
 from sknimo.search._verdict import (
     Exploration,
     HeldOut,

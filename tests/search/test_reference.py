@@ -6,7 +6,7 @@ import torch
 
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.search import movable_reference
-from sknimo.search._reference import View
+from sknimo.search._runner import View
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from sknimo.search import Settings
-from sknimo.search._reference import View
 from sknimo.search._restarts import (
     Selection,
     choose_members,
     keep_stable,
     loose_members,
 )
-from sknimo.search._runner import Restart
+from sknimo.search._runner import Restart, View
 
 SETTINGS = Settings()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import sknimo.search._runner as runner_module
-from sknimo.search._reference import View
+from sknimo.search._runner import View
 
 
 def test_restarts_that_are_missing_in_the_middle_leave_the_others_in_place(

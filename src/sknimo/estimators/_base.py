@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reporting import Reportable
-from sknimo.estimators._saving import Saveable
+from sknimo.estimators._saving import LEFT_OUT, Saveable
 from sknimo.exceptions import check_option
 from sknimo.explain import describe_training
 from sknimo.families import Family
@@ -347,6 +347,19 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
             return MEMORY_BUDGET
         free, _ = torch.cuda.mem_get_info(device)
         return max(MEMORY_BUDGET, GPU_SHARE * free)
+
+    def _apply_formula(self, X: Any) -> Any:
+        """Columns that the formula asks for; the table itself without a formula."""
+        return X if self._recipe is None else self._recipe.apply(X)
+
+    if not TYPE_CHECKING:  # or every attribute would be known
+
+        def __getattr__(self, name):
+            """Say of an attribute that files leave out why it is not there."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in LEFT_OUT and "_saved_by" in vars(self):
+                text += ": it is a trace of the training, which files leave out"
+            raise AttributeError(text, name=name, obj=self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

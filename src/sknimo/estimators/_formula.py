@@ -178,10 +178,6 @@ class FromFormula:
         est._recipe = recipe
         return est.fit(data, recipe.target_of(data), sample_weight, offset)
 
-    def _apply_formula(self, X: Any) -> Any:
-        """Columns that the formula asks for; the table itself without a formula."""
-        return X if self._recipe is None else self._recipe.apply(X)
-
 
 def read_formula(formula: str, data: Any) -> Recipe:
     """Take a formula apart and refuse what the model has no place for."""

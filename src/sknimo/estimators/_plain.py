@@ -108,6 +108,7 @@ class FixedPenalties(BaseNIMO):
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
+        self._family()
         check_option("penalty", self.penalty, PENALTIES, Penalty)
         check_option("position_code", self.position_code, get_args(CodeName))
         check_option("device", self.device, get_args(DeviceName))

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -136,15 +136,6 @@ class Saveable:
             dtype=dtype,
         )
         write_onnx(path, graph)
-
-    if not TYPE_CHECKING:  # or every attribute would be known
-
-        def __getattr__(self, name):
-            """Say of an attribute that files leave out why it is not there."""
-            text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in LEFT_OUT and "_saved_by" in vars(self):
-                text += ": it is a trace of the training, which files leave out"
-            raise AttributeError(text, name=name, obj=self)
 
 
 def describe_estimator(est: Any) -> Archive:

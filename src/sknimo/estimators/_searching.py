@@ -62,6 +62,7 @@ class Searching(BaseNIMO):
     n_jobs: int | None
 
     def _check_params(self) -> None:
+        self._family()
         check_option("rule", self.rule, get_args(RuleName))
         check_option("device", self.device, get_args(DeviceName))
         for name in ("n_starts", "n_members", "max_iter"):

@@ -5,7 +5,7 @@
 
 from sknimo.search._engine import search, takes_long
 from sknimo.search._path import GlmPath
-from sknimo.search._reference import MovableReference, movable_reference
+from sknimo.search._runner import MovableReference, movable_reference
 from sknimo.search._settings import RuleName, Settings
 from sknimo.search._verdict import Outcome, Verdict
 

@@ -31,7 +31,6 @@ from torch import Tensor
 
 from sknimo.search._batches import search_batches
 from sknimo.search._path import GlmPath, glm_path
-from sknimo.search._reference import MovableReference, View
 from sknimo.search._restarts import (
     Selection,
     choose_members,
@@ -39,7 +38,7 @@ from sknimo.search._restarts import (
     loose_members,
     select,
 )
-from sknimo.search._runner import Runner
+from sknimo.search._runner import MovableReference, Runner, View
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     Exploration,

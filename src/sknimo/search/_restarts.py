@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.search._reference import View
-from sknimo.search._runner import Restart, Runner, Start
+from sknimo.search._runner import Restart, Runner, Start, View
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,

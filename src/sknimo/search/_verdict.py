@@ -33,9 +33,8 @@ from torch import Tensor
 
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
-from sknimo.search._reference import View
 from sknimo.search._restarts import Selection, fit_linear_evidence
-from sknimo.search._runner import Runner, Start, run_start
+from sknimo.search._runner import Runner, Start, View, run_start
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
