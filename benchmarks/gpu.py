@@ -50,6 +50,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sknimo import NIMORegressor, network
 from sknimo.families import get_family
+from sknimo.machine import to_device
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Options, Problem
@@ -225,7 +226,7 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
         offset=torch.zeros_like(y),
         family=get_family("gaussian"),
         spec=make_spec(range(p), p, (case.width, case.width)),
-    ).to(device)
+    )
     strength = torch.full((1,), 0.02 if case.is_sparse else 1e-4, dtype=torch.float64)
     allowed = torch.ones(1, p, dtype=torch.bool)
     members = Members(
@@ -236,7 +237,7 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
         validation=None,
         support=allowed,
         input_support=allowed.clone(),
-    ).to(device)
+    )
     options = Options(
         max_iter=10**6,
         check_every=check_every,
@@ -246,7 +247,7 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
         matmul=case.matmul,
         memory_budget=int(case.memory_budget),
     )
-    return _Run.begin(problem, members, options)
+    return _Run.begin(to_device(problem, device), to_device(members, device), options)
 
 
 @contextmanager

@@ -123,6 +123,7 @@ def make_fit(case: Case):
     import torch
 
     from sknimo.families import get_family
+    from sknimo.machine import to_device
     from sknimo.network import make_spec
     from sknimo.penalties import make_penalty
     from sknimo.solver import Members, Options, Problem, solve
@@ -143,7 +144,7 @@ def make_fit(case: Case):
         offset=torch.zeros(n, dtype=torch.float64),
         family=get_family("gaussian"),
         spec=make_spec(range(p), p, (16, 16)),
-    ).to(device)
+    )
     strength = torch.full((n_models,), 1e-3, dtype=torch.float64)
     allowed = torch.ones(n_models, p, dtype=torch.bool)
     members = Members(
@@ -154,7 +155,8 @@ def make_fit(case: Case):
         validation=None,
         support=allowed,
         input_support=allowed.clone(),
-    ).to(device)
+    )
+    problem, members = to_device(problem, device), to_device(members, device)
 
     def fit(n_steps: int) -> None:
         # The patience outlasts the steps: no member leaves the batch early.
