@@ -440,7 +440,7 @@ class TestMemory:
                 needs = _passes.estimate_needs(len(data.y), problem, options, budget)
                 told.append(needs.vectors + out.memory_budget)
                 return out
-            original, _plain.fit_budget = _passes.fit_budget, fit_budget
+            original, _plain.fit_budget = _plain.fit_budget, fit_budget
             X = np.random.default_rng(0).normal(size=(300, {shape[1]}))
             fit([(X, X[:, 0])], 300)  # everything is loaded now
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

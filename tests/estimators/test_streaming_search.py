@@ -267,7 +267,7 @@ def test_memory_stays_near_the_budget():
         def fit(source):
             est = NIMORegressorCV(
                 max_iter=1, hidden=(2, 2), batch_size=8192, cv=2, memory_budget=1e8,
-                random_state=0,
+                basis="linear", random_state=0,
             )
             est.fit(RowBlocks(source))
 

@@ -24,7 +24,7 @@ WAYS = {
     "batches": dict(batch_size=16, noise=0.2),
     "single": dict(batch_size=16, dtype=torch.float32),
 }
-N_KILLS = 2
+N_KILLS = 1
 N_KILLS_SLOW = 20
 
 
