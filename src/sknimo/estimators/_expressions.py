@@ -1,8 +1,8 @@
 """Expressions of formulas, such as `log(dose)`: read as data, never run as Python.
 
-The text becomes a syntax tree, and only what `_Row` knows by name is computed: columns,
-numbers, arithmetic, comparisons and the functions of `FUNCTIONS`. Everything else is
-refused. Length and depth are bounded before anything walks the tree.
+The text becomes a syntax tree, and only what `_Scope` knows by name is computed:
+columns, numbers, arithmetic, comparisons and the functions of `FUNCTIONS`. Everything
+else is refused. Length and depth are bounded before anything walks the tree.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ FUNCTIONS: dict[str, tuple[Function, int]] = {
 }
 
 
-def _flags(symbol: str, *values: Any) -> None:
+def _check_flags(symbol: str, *values: Any) -> None:
     for each in values:
         if not (np.isin(each, (0.0, 1.0)) | np.isnan(each)).all():
             raise ValueError(f"{symbol} joins conditions, such as (a > 1), not numbers")
 
 
 def _both(left: Any, right: Any) -> Any:
-    _flags("&", left, right)
+    _check_flags("&", left, right)
     return left * right
 
 
 def _either(left: Any, right: Any) -> Any:
-    _flags("|", left, right)
+    _check_flags("|", left, right)
     return np.maximum(left, right)
 
 
 def _inverse(value: Any) -> Any:
-    _flags("~", value)
+    _check_flags("~", value)
     return 1.0 - value
 
 
@@ -186,7 +186,7 @@ def evaluate(
     tree = parse_expression(text)
     try:
         with np.errstate(all="ignore"):
-            return _Row(columns, functions).evaluate(tree)
+            return _Scope(columns, functions).evaluate(tree)
     except (ValueError, ArithmeticError) as error:
         raise ValueError(f"Cannot compute {shorten(text)}: {error}.") from error
 
@@ -204,7 +204,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _Scope:
     """What the names in an expression stand for."""
 
     columns: Mapping[str, Column]
@@ -261,10 +261,14 @@ class _Row:
         if not (isinstance(left, ast.Name) and isinstance(right, ast.Constant)):
             return None
         column = self._find(left)
-        if column.levels is None:
+        levels = column.levels
+        if levels is None and isinstance(right.value, str):
+            # Text of which nothing is there reads as a column of no type.
+            levels = () if np.isnan(column.values).all() else None
+        if levels is None:
             return None
-        known = right.value in column.levels
-        return column.values, column.levels.index(right.value) if known else -1.0
+        known = right.value in levels
+        return column.values, levels.index(right.value) if known else -1.0
 
     def _call(self, node: ast.Call) -> Any:
         name = ast.unparse(node.func)

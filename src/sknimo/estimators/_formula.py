@@ -81,8 +81,8 @@ class Recipe:
         known = column_names(data)
         if known is None:
             raise TypeError(
-                f"The model was fitted from the formula {self.formula!r}; pass a data "
-                "frame with its columns."
+                f"The model was fitted from the formula {shorten(self.formula)}; pass "
+                "a data frame with its columns."
             )
         self._check_columns(self.features, known)
         columns = {
@@ -118,13 +118,14 @@ class Recipe:
         assert feature.expression is not None
         return compute(feature.expression, data, feature.sources, self.functions)
 
-    def _check_columns(self, features: tuple[Feature, ...], known: list[str]) -> None:
+    def _check_columns(self, features: tuple[Feature, ...], names: list[str]) -> None:
+        known = set(names)
         for feature in features:
             for name in feature.sources:
                 if name not in known:
                     raise ValueError(
-                        f"The formula {self.formula!r} needs column {name!r}, which "
-                        "the data do not have."
+                        f"The formula {shorten(self.formula)} needs column {name!r}, "
+                        "which the data do not have."
                     )
 
     def options(self, data: Any, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,6 +261,7 @@ class _Reader:
         self.known = frozenset(names)
         self.functions = functions
         self.shown = shorten(formula)
+        self.others = [Feature(name, (name,)) for name in names]  # for a dot
         self.n_terms = 0
 
     def read(self) -> Recipe:
@@ -273,8 +275,7 @@ class _Reader:
             raise ValueError(
                 f"The formula {self.shown} needs a single target before the ~."
             )
-        # What `.` stands for.
-        self.names = [name for name in self.names if name not in target.sources]
+        self.others = [each for each in self.others if each.name not in target.sources]
         terms = self._terms(sides[1][1] or "1", self._read_term)
         kept = self._keep({None: None}, terms)
         if None not in kept:
@@ -351,13 +352,13 @@ class _Reader:
     ) -> list[tuple[bool, Term]]:
         if text[0] == "(" and text[-1] == ")":
             return self._terms(text[1:-1], read)
-        self.n_terms += len(self.names) if text == "." else 1
+        self.n_terms += len(self.others) if text == "." else 1
         if self.n_terms > MAX_TERMS:
             raise self._unreadable(f"it has more than {MAX_TERMS:,} terms")
         if text in ("0", "1"):
             return [(text == "1", None)]
         if text == ".":
-            return [(True, Feature(name, (name,))) for name in self.names]
+            return [(True, each) for each in self.others]
         if text[0] == "{" and text[-1] == "}":
             text = text[1:-1].strip()
         return [(True, read(text))]
