@@ -374,9 +374,18 @@ class TestRandomFormulas:
     def test_many_work_or_are_refused_in_words(self, frame, capsys):
         with capsys.disabled():
             print(f"\n4,000 formulas, SKNIMO_FUZZ_SEED={SEED}")
-        limited = limit(2000)
-        seed(SEED)(
-            limited(given(honest)(lambda written: check_honest(frame, written)))
-        )()
-        every = given(formulas(), st.booleans(), RARELY)
-        seed(SEED)(limited(every(lambda *case: check_any(frame, *case))))()
+
+        @seed(SEED)
+        @given(written=honest)
+        @limit(2000)
+        def check_expressions(written):
+            check_honest(frame, written)
+
+        @seed(SEED)
+        @given(formula=formulas(), is_polars=st.booleans(), is_fitted=RARELY)
+        @limit(2000)
+        def check_formulas(formula, is_polars, is_fitted):
+            check_any(frame, formula, is_polars, is_fitted)
+
+        check_expressions()
+        check_formulas()

@@ -244,6 +244,11 @@ def read_formula(formula: str, data: Any, functions: Mapping[str, Function]) -> 
             f"The formula has {len(formula):,} characters, at most {MAX_TEXT:,} are "
             "read. Write . for all other columns, or pass the columns to fit."
         )
+    if not isinstance(functions, Mapping):
+        raise TypeError(
+            "functions must be a dict from names to functions, got "
+            f"{type(functions).__name__}."
+        )
     for name in functions:
         if name in (*FUNCTIONS, *TERMS):
             raise ValueError(f"functions has {name!r}, which formulas already know.")
