@@ -190,9 +190,8 @@ class FromFormula:
         sample_weight, offset : array of shape (n_samples,), optional
             As in `fit`.
         functions : dict of str to callable, optional
-            Python functions that expressions may call by name, with one array per
-            argument. They run with whatever columns and numbers the formula gives
-            them. To pickle the estimator they must be importable.
+            Python functions that expressions may call by name: they run, with whatever
+            columns and numbers the formula gives them.
         **params
             Parameters of the estimator. What the formula says about a feature has
             precedence.
