@@ -39,7 +39,6 @@ ALLOWED = read_rule(PAGE.read_text())
 
 # Libraries that cost time to load or may not be installed.
 HEAVY = (
-    "formulaic",
     "jinja2",
     "matplotlib",
     "onnx",

@@ -1,7 +1,6 @@
 """Formulas say which columns are features and how they enter."""
 
 import pickle
-import sys
 
 import numpy as np
 import pandas as pd
@@ -117,6 +116,10 @@ class TestTerms:
             ("I(dose**2)", "I(dose**2)"),
             ("I(dose > 2)", "I(1.0 * (dose > 2))"),
             ("{dose + age}", "I(dose + age)"),
+            ("I(sex == 'm')", "I(1.0 * (sex == 'm'))"),
+            ("I((age > 50) & ~(dose < 2))", "I(1.0 * ((age > 50) & ~(dose < 2)))"),
+            ("I(40 < age <= 50)", "I(1.0 * ((40 < age) & (age <= 50)))"),
+            ("np.where(dose > 2, dose, 2)", "np.where(dose > 2, dose, 2)"),
         ],
     )
     def test_expressions_are_numbers(self, data, term, oracle):
@@ -295,9 +298,13 @@ class TestRefusals:
             ("y ~ dose + np.log(dose)", "'dose' twice"),
             ("y ~ y + age", "'y' twice"),
             ("y ~ age + offset(dose)", "Pass the values as offset="),
-            ("y ~ center(age)", "depends on other rows"),
-            ("y ~ scale(age)", "depends on other rows"),
-            ("y ~ lag(age)", "depends on other rows"),
+            ("y ~ center(age)", "'center' is not defined.*Compute other columns first"),
+            ("y ~ dose ** 2", r"Write 'I\(dose \*\* 2\)' for the power of a column"),
+            ("y ~ age + 2", "'2', which names no column"),
+            ("y ~ C()", r"write C\(column\)"),
+            ("y ~ I(sex < 'm')", "levels have no order"),
+            ("y ~ I(sex + 1)", r"'sex' holds text. .* or write C\(sex\)"),
+            ("y ~ I(age & bmi)", "& joins conditions"),
             ("y ~ age + nosuch(dose)", "Cannot compute 'nosuch.*not defined"),
             ("y ~ np.log(sex)", r"Cannot compute 'np.log\(sex\)'"),
             ("np.log(sex) ~ age", r"Cannot compute 'np.log\(sex\)'"),
@@ -318,7 +325,39 @@ class TestRefusals:
         with pytest.raises(ValueError, match="not defined"):
             fit("y ~ np.multiply(dose, secret)", data)
 
-    def test_without_formulaic_the_remedy_is_named(self, data, monkeypatch):
-        monkeypatch.setitem(sys.modules, "formulaic", None)
-        with pytest.raises(ImportError, match=r"pip install 'sknimo\[formula\]'"):
-            fit("y ~ age", data)
+    def test_columns_without_text_for_a_name_are_named(self, data):
+        odd = data.rename(columns={"age": 7})
+        with pytest.raises(TypeError, match="Column 7 .* cannot name it. Rename it"):
+            fit("y ~ .", odd)
+
+
+def hill(dose, half):
+    return dose / (dose + half)
+
+
+class TestFunctionsOfTheCaller:
+    def test_run_by_name(self, data):
+        est = fit("y ~ hill(dose, 3) + age", data, functions={"hill": hill})
+        same = fit("y ~ I(dose / (dose + 3)) + age", data)
+        assert np.array_equal(est.coef_, same.coef_)
+        again = pickle.loads(pickle.dumps(est))
+        assert np.array_equal(again.predict(data), same.predict(data))
+
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            (lambda x: x - x.mean(), r"'own\(dose\)' depends on other rows"),
+            (lambda x: x[:3], "not one number per row"),
+            (lambda x: {}[0], "own raised KeyError: 0"),
+            (lambda x: "text", "own raised ValueError"),
+        ],
+    )
+    def test_give_one_number_per_row(self, data, function, message):
+        with pytest.raises(ValueError, match=message):
+            fit("y ~ own(dose)", data, functions={"own": function})
+
+    def test_do_not_replace_those_of_formulas(self, data):
+        with pytest.raises(ValueError, match="'log', which formulas already know"):
+            fit("y ~ log(dose)", data, functions={"log": hill})
+        with pytest.raises(TypeError, match="functions must be a dict .* got list"):
+            fit("y ~ hill(dose, 3)", data, functions=[hill])

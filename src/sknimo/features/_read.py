@@ -103,7 +103,13 @@ def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") ->
 def column_names(X: Any) -> list[str] | None:
     """Names of the columns of a data frame, None for anything else."""
     frame = _as_frame(X)
-    return None if frame is None else [str(name) for name in frame.columns]
+    for name in () if frame is None else frame.columns:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"Column {name!r} of the data frame has no text for a name, so that a "
+                "formula cannot name it. Rename it."
+            )
+    return None if frame is None else list(frame.columns)
 
 
 def take_column(X: Any, name: str) -> Any:
