@@ -28,7 +28,7 @@ from sknimo import (
 from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
 from sknimo.rows import Spool
-from sknimo.training import _streams
+from sknimo.training import _data, _streams
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -294,7 +294,7 @@ class TestMemoryMaps:
     @pytest.fixture
     def mapped(self, tmp_path, monkeypatch):
         """A table that counts as large, on disk."""
-        monkeypatch.setattr(_streams, "MERGE_CELLS", 100)
+        monkeypatch.setattr(_data, "MERGE_CELLS", 100)
         rng = np.random.default_rng(0)
         X = rng.normal(size=(400, 4)) + 3
         y = X[:, 0] * (1 + np.tanh(X[:, 1])) + 0.1 * rng.normal(size=400)

@@ -18,7 +18,7 @@ from sknimo.datasets import make_nimo_regression
 from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
 from sknimo.search import _batches
-from sknimo.training import _streams
+from sknimo.training import _data
 
 # Blocks change the order of sums alone, but the network is one of single precision.
 ATOL = 1e-6
@@ -172,7 +172,7 @@ class TestMemoryMaps:
     @pytest.fixture
     def mapped(self, tmp_path, monkeypatch):
         """A table that counts as large, on disk."""
-        monkeypatch.setattr(_streams, "MERGE_CELLS", 100)
+        monkeypatch.setattr(_data, "MERGE_CELLS", 100)
         X, y, _ = make_table()
         np.save(tmp_path / "X.npy", X)
         return np.load(tmp_path / "X.npy", mmap_mode="r"), y

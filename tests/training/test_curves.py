@@ -5,6 +5,7 @@ import pytest
 
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions
+from sknimo.rows import WeightedRows
 from sknimo.training import CurveRules
 from sknimo.training._curves import choose_curves
 
@@ -24,14 +25,12 @@ def choose(X, y, family="gaussian", basis="auto", **rules):
     if family == "gaussian":
         y = (y - y.mean()) / y.std()
     n_rows, n_features = X.shape
+    y = np.asarray(y, dtype=float)
     found = choose_curves(
-        X,
+        WeightedRows(X, y, np.ones(n_rows), np.zeros(n_rows)),
         [f"x{j}" for j in range(n_features)],
-        np.ones(n_rows),
         (None,) * n_features,
         FeatureOptions(basis=basis),
-        np.asarray(y, dtype=float),
-        np.zeros(n_rows),
         get_family(family),
         CurveRules(**rules),
     )

@@ -10,9 +10,9 @@ from sknimo.training._folds import make_folds, number_folds
 
 def make_set(table, y, weight):
     """Rows as `fit` keeps them; folds need no features."""
-    rows = merge_rows(table, y, weight, np.zeros(len(y)))
-    kept = (rows.table, rows.target, rows.weight, rows.offset)
-    return TrainingSet(*kept, None, 0.0, 1.0, None, rows.place, weight)
+    rows, place = merge_rows(table, y, weight, np.zeros(len(y)))
+    kept = (rows.y, rows.weight, rows.offset)
+    return TrainingSet(*kept, None, 0.0, 1.0, None, rows.table, place, weight)
 
 
 def random_folds(weight, n_folds):

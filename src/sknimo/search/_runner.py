@@ -84,10 +84,12 @@ class View:
 
     def around(self, distance: Tensor) -> View:
         """The same table from a point so many scales (p,) away from the mean."""
+        if self.reference is None:
+            raise ValueError("The reference of this view does not move.")
         moved = replace(self, distance=distance)
-        features, reference = moved.features, self.reference
-        assert features is not None and reference is not None
-        columns = state_columns(features, reference.table)
+        features = moved.features
+        assert features is not None
+        columns = state_columns(features, self.reference.table)
         problem = replace(self.problem, columns=to_device(columns, self.problem.device))
         return replace(moved, problem=problem)
 
