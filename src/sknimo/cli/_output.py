@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -72,15 +71,11 @@ def open_table(path: str, kind: str) -> Iterator[TableWriter]:
 @contextmanager
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """A stream that becomes the file at `path` on success and nothing otherwise."""
-    target = Path(os.path.realpath(path))
     if path == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        with open(target, "wb") as file:  # a device or a pipe
-            yield file
     else:
-        with replace_file(target) as file:
+        with replace_file(path) as file:
             yield file
 
 
