@@ -151,9 +151,7 @@ def files_write(path, content):
 def test_a_pipe_is_written_to_and_stays_one(name, regressor, report, tmp_path):
     path, got = tmp_path / name, []
     os.mkfifo(path)
-    reader = threading.Thread(
-        target=lambda: got.append(path.read_bytes()), daemon=True
-    )
+    reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
     reader.start()
     write = {"model.sknimo": regressor.save, "model.onnx": regressor.to_onnx}
     write.get(name, report.save)(path)

@@ -90,11 +90,9 @@ class TaskStore:
         value = self.ranks.share(value)
         if self.checkpoint is None:
             return value
+        self._save(name, State({}, {"value": value}), once=True)
         state = self._load(name)
-        if state is None:
-            self._save(name, State({}, {"value": value}))
-            return value
-        return state.facts["value"]
+        return value if state is None else state.facts["value"]
 
     def _load(self, name: str) -> State | None:
         """The state that the first rank finds."""
@@ -105,10 +103,10 @@ class TaskStore:
         state: State | None = self.ranks.share(found)
         return state
 
-    def _save(self, name: str, state: State) -> None:
+    def _save(self, name: str, state: State, once: bool = False) -> None:
         checkpoint = self.checkpoint
         if checkpoint is not None and self.ranks.first:
-            checkpoint.save(name, state.tensors, state.facts)
+            checkpoint.save(name, state.tensors, state.facts, once)
 
     def random(
         self, source: np.random.RandomState, given: bool
