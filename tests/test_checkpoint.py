@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -150,20 +150,12 @@ def test_states_of_two_fits_that_begin_at_once_do_not_mix(tmp_path):
     assert Checkpoint.open(tmp_path, "a").load("fit").tensors["x"] == 0
 
 
-def test_of_many_who_keep_a_value_once_the_first_one_has(tmp_path):
+def test_of_many_who_ask_for_a_value_all_get_that_of_the_first(tmp_path):
     checkpoint = Checkpoint.open(tmp_path, "a")
-    found = []
-
-    def work(value):
-        checkpoint.save("seed", {}, {"value": value}, once=True)
-        found.append(checkpoint.load("seed").facts["value"])
-
-    threads = [threading.Thread(target=work, args=[k]) for k in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 20 and len(set(found)) == 1
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda k: checkpoint.agree("seed", k), range(20)))
+    assert len(set(found)) == 1
+    assert Checkpoint.open(tmp_path, "a").agree("seed", 20) == found[0]
 
 
 def test_a_state_that_goes_while_the_folder_is_opened_is_not_missed(

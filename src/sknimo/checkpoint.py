@@ -90,24 +90,29 @@ class Checkpoint:
         return State(tensors, facts["facts"])
 
     def save(
-        self,
-        name: str,
-        tensors: Mapping[str, Tensor],
-        facts: Mapping[str, Any],
-        once: bool = False,
+        self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
     ) -> None:
-        """Replace the state of that name, or with `once` leave one that is there.
+        """Replace the state of that name.
 
         A fit is worth more than its states: where one cannot be written, it goes on.
         """
+        self._write(name, State(tensors, facts))
+
+    def agree(self, name: str, value: Any) -> Any:
+        """The value that the first to ask has kept under this name; ours if none."""
+        self._write(name, State({}, {"value": value}), once=True)
+        state = self.load(name)
+        return value if state is None else state.facts["value"]
+
+    def _write(self, name: str, state: State, once: bool = False) -> None:
         about = {
             "version": LAYOUT,
             "fingerprint": self.fingerprint,
-            "facts": dict(facts),
+            "facts": dict(state.facts),
         }
         arrays = {
             key: value.detach().cpu().contiguous().clone()
-            for key, value in tensors.items()
+            for key, value in state.tensors.items()
         }
         payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
         try:
@@ -125,7 +130,7 @@ class Checkpoint:
             warnings.warn(
                 f"A state of the fit could not be kept; the fit goes on. {error}",
                 CheckpointWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def clear(self) -> None:

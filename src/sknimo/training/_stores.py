@@ -88,11 +88,13 @@ class TaskStore:
     def remember(self, name: str, value: Any) -> Any:
         """The value under this name of the run that began; this one if it is ours."""
         value = self.ranks.share(value)
-        if self.checkpoint is None:
+        checkpoint, first = self.checkpoint, self.ranks.first
+        if checkpoint is None:
             return value
-        self._save(name, State({}, {"value": value}), once=True)
-        state = self._load(name)
-        return value if state is None else state.facts["value"]
+        kept = together(
+            self.ranks, lambda: checkpoint.agree(name, value) if first else None
+        )
+        return self.ranks.share(kept)
 
     def _load(self, name: str) -> State | None:
         """The state that the first rank finds."""
@@ -103,10 +105,10 @@ class TaskStore:
         state: State | None = self.ranks.share(found)
         return state
 
-    def _save(self, name: str, state: State, once: bool = False) -> None:
+    def _save(self, name: str, state: State) -> None:
         checkpoint = self.checkpoint
         if checkpoint is not None and self.ranks.first:
-            checkpoint.save(name, state.tensors, state.facts, once)
+            checkpoint.save(name, state.tensors, state.facts)
 
     def random(
         self, source: np.random.RandomState, given: bool
