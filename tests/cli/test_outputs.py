@@ -3,6 +3,7 @@
 Disks that are full, folders that go, two writers at once, kills at any line.
 """
 
+import csv
 import errno
 import json
 import os
@@ -12,12 +13,18 @@ import stat
 import subprocess
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
-from sknimo import files
+from sknimo import NIMORegressor, files
 
 PATIENTS = Path(__file__).parent / "patients.csv"
 OLD = b"as it was"
@@ -282,3 +289,69 @@ def test_a_full_standard_output_is_told_in_one_line(model_file, output):
     told = done.stderr.decode().splitlines()
     assert done.returncode == 1
     assert len(told) == 1 and "No space left on device" in told[0]
+
+
+# What a spreadsheet would run, or read as the begin of something to run.
+ARMED = ["=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "-1+1", "=cmd|' /C calc'!A0"]
+HARMLESS = ["x=1", "-1.5e-3", "+7", "-.5", "'quoted", "", "a-b"]
+
+
+@pytest.fixture
+def armed_table(tmp_path):
+    """A table of the patients' columns with a note whose name is armed, too."""
+    path = tmp_path / "armed.parquet"
+    n = len(ARMED + HARMLESS)
+    columns = {"age": [50.0] * n, "dose": [-20.0] * n}
+    columns |= {"sex": ["man"] * n, "ward": ["north"] * n, "=note": ARMED + HARMLESS}
+    pa_parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_text_that_a_spreadsheet_would_run_is_written_as_text(
+    sknimo, model_file, armed_table, tmp_path, kind
+):
+    out = tmp_path / f"out.{kind}"
+
+    def written(*options):
+        sknimo("predict", model_file, armed_table, "--keep-all", "-o", out, *options)
+        with open(out, newline="") as file:
+            return list(csv.reader(file, delimiter="," if kind == "csv" else "\t"))
+
+    header, *rows = written()
+    assert header == ["age", "dose", "sex", "ward", "'=note", "prediction"]
+    assert [row[4] for row in rows] == [*(f"'{text}" for text in ARMED), *HARMLESS]
+    assert {row[1] for row in rows} == {"-20"}  # numbers stay numbers
+    raw_header, *raw_rows = written("--raw-text")
+    assert raw_header[4] == "=note"
+    assert [row[4] for row in raw_rows] == [*ARMED, *HARMLESS]
+    assert [row[5] for row in raw_rows] == [row[5] for row in rows]
+
+
+def test_levels_and_names_in_explanations_are_written_as_text(sknimo, tmp_path):
+    frame = pd.DataFrame({"@age": [-1.0, 2, 3, 4] * 5, "sex": ["=a", "b"] * 10})
+    y = np.arange(20.0) % 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est = NIMORegressor(max_iter=0, random_state=0).fit(frame, y)
+    est.save(tmp_path / "m.sknimo")
+    frame.head(2).to_csv(tmp_path / "d.csv", index=False)
+    arguments = [tmp_path / "m.sknimo", tmp_path / "d.csv", "--long"]
+    lines = sknimo("explain", *arguments).stdout.splitlines()[1:]
+    cells = [line.split(",")[1:3] for line in lines]
+    assert cells[:2] == [["'@age", "-1"], ["sex", "'=a"]]
+    lines = sknimo("explain", *arguments, "--raw-text").stdout.splitlines()[1:]
+    assert [line.split(",")[1:3] for line in lines][1] == ["sex", "=a"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_formats_that_no_spreadsheet_runs_keep_the_text(
+    sknimo, model_file, armed_table, tmp_path, kind
+):
+    out = tmp_path / f"out.{kind}"
+    sknimo("predict", model_file, armed_table, "--keep", "=note", "-o", out)
+    if kind == "parquet":
+        notes = pa_parquet.read_table(out)["=note"].to_pylist()
+    else:
+        notes = [json.loads(line)["=note"] for line in out.read_text().splitlines()]
+    assert notes == ARMED + HARMLESS
