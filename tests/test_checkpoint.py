@@ -1,15 +1,18 @@
 """Checkpoints: whole or not there, and only for the work they belong to."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from sknimo.checkpoint import Checkpoint, State, fingerprint
-from sknimo.exceptions import CheckpointError
+from sknimo.exceptions import CheckpointError, CheckpointWarning
 from sknimo.files import replace_file
 
 
@@ -105,6 +108,88 @@ def test_who_still_writes_keeps_the_file(tmp_path):
         Checkpoint.open(tmp_path, "a")
         checkpoint.clear()
     assert (tmp_path / "fit.bin").read_bytes() == b"new"
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be made.*name a folder"):
+        Checkpoint.open(tmp_path / "file" / "work", "a")
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path / "work", "a")
+    shutil.rmtree(tmp_path / "work")
+    assert checkpoint.load("fit") is None
+    checkpoint.save("fit", {"x": torch.ones(1)}, {})
+    assert checkpoint.load("fit") is not None
+
+
+def test_a_full_disk_costs_the_state_and_not_the_fit(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    checkpoint = Checkpoint.open(tmp_path, "a")
+    checkpoint.save("fit", {"x": torch.zeros(1)}, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        told = "goes on.*No space left.*Free some room.*fit.safetensors"
+        with pytest.warns(CheckpointWarning, match=told):
+            checkpoint.save("fit", {"x": torch.ones(1)}, {})
+    assert checkpoint.load("fit").tensors["x"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.safetensors"]
+
+
+def test_states_of_two_fits_that_begin_at_once_do_not_mix(tmp_path):
+    first, second = (Checkpoint.open(tmp_path, name) for name in "ab")
+    first.save("fit", {"x": torch.zeros(1)}, {})
+    for name in ("fit", "other"):
+        with pytest.warns(CheckpointWarning, match="belongs to another fit"):
+            second.save(name, {"x": torch.ones(1)}, {})
+    with pytest.raises(CheckpointError, match="belongs to another fit"):
+        second.load("fit")
+    assert Checkpoint.open(tmp_path, "a").load("fit").tensors["x"] == 0
+
+
+def test_of_many_who_ask_for_a_value_all_get_that_of_the_first(tmp_path):
+    checkpoint = Checkpoint.open(tmp_path, "a")
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda k: checkpoint.agree("seed", k), range(20)))
+    assert len(set(found)) == 1
+    assert Checkpoint.open(tmp_path, "a").agree("seed", 20) == found[0]
+
+
+def test_a_state_that_goes_while_the_folder_is_opened_is_not_missed(
+    tmp_path, monkeypatch
+):
+    checkpoint = Checkpoint.open(tmp_path, "a")
+    checkpoint.save("fit", {"x": torch.zeros(1)}, {})
+    gone = [tmp_path / "gone.safetensors"]
+    monkeypatch.setattr(type(tmp_path), "glob", lambda *_: iter(gone))
+    assert Checkpoint.open(tmp_path, "a").load("fit") is not None
+
+
+TWIN = """
+import sys, torch, warnings
+from sknimo.checkpoint import Checkpoint
+warnings.simplefilter("ignore")  # a folder may go just before a state is written
+for k in range(60):
+    checkpoint = Checkpoint.open(sys.argv[1], "a")
+    checkpoint.save("fit", {"x": torch.full((1000,), k)}, {"k": k})
+    state = checkpoint.load("fit")
+    assert state is None or (state.tensors["x"] == state.facts["k"]).all()
+    if k % 7 == 0:
+        checkpoint.clear()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_folder(tmp_path):
+    command = [sys.executable, "-c", TWIN, str(tmp_path / "work")]
+    twins = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(2)]
+    for twin in twins:
+        assert twin.communicate()[1] == b""
+        assert twin.returncode == 0
+    assert len(list((tmp_path / "work").iterdir())) == 1
 
 
 def test_files_of_others_stay(tmp_path):

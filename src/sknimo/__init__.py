@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from sknimo.exceptions import (
     CheckpointError,
+    CheckpointWarning,
     DataWarning,
+    ExtrapolationWarning,
     ModelFileError,
     SeparationWarning,
 )
@@ -25,7 +27,9 @@ __version__ = VERSION
 
 __all__ = [
     "CheckpointError",
+    "CheckpointWarning",
     "DataWarning",
+    "ExtrapolationWarning",
     "ModelFileError",
     "NIMOClassifier",
     "NIMOClassifierCV",

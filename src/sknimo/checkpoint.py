@@ -2,7 +2,9 @@
 
 A checkpoint is a folder. Each state in it is one file of named arrays and a few plain
 facts, in safetensors format: reading it runs no code. The folder belongs to one piece
-of work, known by its fingerprint, so that no fit resumes from another's state.
+of work, known by its fingerprint, so that no fit resumes from another's state. Several
+processes may do that work in one folder. What goes wrong with the folder during a fit
+costs states, which is warned of, but never the fit.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -21,8 +25,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from sknimo.exceptions import CheckpointError
-from sknimo.files import remove_unfinished, replace_file
+from sknimo.exceptions import CheckpointError, CheckpointWarning
+from sknimo.files import hold_folder, remove_unfinished, replace_file
 
 Record = TypeVar("Record")
 
@@ -55,23 +59,29 @@ class Checkpoint:
             raise CheckpointError(
                 f"checkpoint={str(path)!r} is a file; name a folder for the states."
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} cannot be made ({error.strerror}); name a "
+                "folder where files can be written."
+            ) from error
         checkpoint = cls(folder, fingerprint)
         for file in sorted(folder.glob(f"*{SUFFIX}")):
-            checkpoint._check(_facts(file), file)
+            checkpoint._check_file(file)
         remove_unfinished(folder)
         return checkpoint
 
     def load(self, name: str) -> State | None:
         """State of that name, None if there is none yet."""
         path = self._path(name)
-        if not path.exists():
-            return None
         try:
             # In one go: `safe_open` opens the file twice, and would mix two states if
             # it is replaced in between.
             content = path.read_bytes()
             tensors = safetensors.torch.load(content)
+        except FileNotFoundError:
+            return None
         except (OSError, safetensors.SafetensorError) as error:
             raise _damaged(path) from error
         end = 8 + int.from_bytes(content[:8], "little")
@@ -82,30 +92,61 @@ class Checkpoint:
     def save(
         self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
     ) -> None:
-        """Replace the state of that name."""
+        """Replace the state of that name.
+
+        A fit is worth more than its states: where one cannot be written, it goes on.
+        """
+        self._write(name, State(tensors, facts))
+
+    def agree(self, name: str, value: Any) -> Any:
+        """The value that the first to ask has kept under this name; ours if none."""
+        self._write(name, State({}, {"value": value}), once=True)
+        state = self.load(name)
+        return value if state is None else state.facts["value"]
+
+    def _write(self, name: str, state: State, once: bool = False) -> None:
         about = {
             "version": LAYOUT,
             "fingerprint": self.fingerprint,
-            "facts": dict(facts),
+            "facts": dict(state.facts),
         }
         arrays = {
             key: value.detach().cpu().contiguous().clone()
-            for key, value in tensors.items()
+            for key, value in state.tensors.items()
         }
         payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
-        with replace_file(self._path(name)) as file:
-            file.write(payload)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)  # if others have removed it
+            with hold_folder(self.folder):
+                # Nobody writes without this look, so that any state speaks for all.
+                for found in self.folder.glob(f"*{SUFFIX}"):
+                    self._check_file(found)
+                    break
+                if once and self._path(name).exists():
+                    return
+                with replace_file(self._path(name)) as file:
+                    file.write(payload)
+        except (OSError, CheckpointError) as error:
+            warnings.warn(
+                f"A state of the fit could not be kept; the fit goes on. {error}",
+                CheckpointWarning,
+                stacklevel=3,
+            )
 
     def clear(self) -> None:
         """Remove the states, and the folder when nothing else is in it."""
         for file in self.folder.glob(f"*{SUFFIX}"):
             file.unlink(missing_ok=True)
         remove_unfinished(self.folder)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
+        with suppress(OSError):  # there is something else in it, or it has gone
             self.folder.rmdir()
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
+
+    def _check_file(self, path: Path) -> None:
+        with suppress(FileNotFoundError):  # others have cleared it meanwhile
+            self._check(_facts(path), path)
 
     def _check(self, facts: Mapping[str, Any], path: Path) -> None:
         if facts["version"] != LAYOUT:
@@ -124,6 +165,8 @@ def _facts(path: Path) -> Mapping[str, Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return _read_facts(file.metadata(), path)
+    except FileNotFoundError:
+        raise
     except (OSError, safetensors.SafetensorError) as error:
         raise _damaged(path) from error
 

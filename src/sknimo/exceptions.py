@@ -13,6 +13,14 @@ class SeparationWarning(UserWarning):
     """The classes are separated perfectly, so the size of coefficients is arbitrary."""
 
 
+class ExtrapolationWarning(UserWarning):
+    """Rows lie far outside the training range; their predictions are guesses."""
+
+
+class CheckpointWarning(UserWarning):
+    """A state of a fit could not be kept; the fit itself goes on."""
+
+
 class ModelFileError(ValueError):
     """A file is no saved model of this library, or a damaged or newer one."""
 

@@ -5,8 +5,10 @@ the search; the next run must end with the same bits as one that nobody disturbe
 the folder belongs to, and what it holds, is tested without.
 """
 
+import errno
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +27,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ShuffleSplit
 
 import sknimo.search._batches as batches
-from sknimo import CheckpointError, NIMOClassifierCV, NIMORegressorCV
+from sknimo import (
+    CheckpointError,
+    CheckpointWarning,
+    NIMOClassifierCV,
+    NIMORegressorCV,
+)
 from sknimo.checkpoint import Checkpoint
 from sknimo.solver._member import Member
 from sknimo.training._stores import TaskStore
@@ -209,6 +216,20 @@ class TestFolder:
         idle()
         with pytest.raises(AssertionError, match="computed"):
             make(folder).fit(*data)
+
+    @pytest.mark.parametrize("fault", ["full", "removed"])
+    def test_a_folder_that_fails_does_not_cost_the_fit(
+        self, data, expected, tmp_path, monkeypatch, fault
+    ):
+        def fail(_):
+            if fault == "removed":
+                shutil.rmtree(tmp_path / "work")
+            else:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.warns(CheckpointWarning, match="the fit goes on"):
+            assert_same(make(tmp_path / "work").fit(*data), expected, data[0])
 
     def test_classes_resume_too(self, data, idle, tmp_path):
         X, y = data

@@ -127,6 +127,7 @@ def predict(
     data: opt.DataFile,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
+    raw_text: opt.RawTextFlag = False,
     keep: opt.KeepOption = None,
     keep_all: opt.KeepAllFlag = False,
     offset: opt.OffsetOption = None,
@@ -149,7 +150,7 @@ def predict(
             _apply.predict_part(est, part, columns, offset, kept)
             for part in _apply.read_parts(est, reader, columns, more)
         )
-        n_rows = _write_tables(tables, reader, output, kind, quiet)
+        n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
     _tell_output(output, n_rows, "predictions", json, quiet)
 
 
@@ -160,6 +161,7 @@ def explain(
     data: opt.DataFile,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
+    raw_text: opt.RawTextFlag = False,
     what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
     long: opt.LongFlag = False,
     row: opt.RowOption = None,
@@ -191,7 +193,7 @@ def explain(
             else _apply.explain_wide(explanation, what.value)
             for part, explanation in explained
         )
-        n_rows = _write_tables(tables, reader, output, kind, quiet)
+        n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
     _tell_output(output, n_rows, "lines", json, quiet)
 
 
@@ -371,6 +373,7 @@ def _write_tables(
     reader: TableReader,
     output: str,
     kind: str,
+    raw_text: bool,
     quiet: bool,
 ) -> int:
     """Write tables one after another, with a bar on a terminal; returns the rows."""
@@ -378,7 +381,7 @@ def _write_tables(
     from sknimo.cli._show import follow
 
     n_rows = 0
-    with open_table(output, kind) as writer:
+    with open_table(output, kind, raw_text) as writer:
         for table in follow(tables, reader, quiet or output == "-"):
             writer.write(table)
             n_rows += len(table)

@@ -110,7 +110,9 @@ def _lost_others(error: Exception) -> bool:
 
 def describe(error: Exception) -> str:
     """One line about an error."""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, OSError) and str(error.strerror).endswith("."):
+        text = f"{error.filename}: {error.strerror}"  # of our own, with the remedy
+    elif isinstance(error, FileNotFoundError):
         text = f"There is no file {error.filename}."
     elif isinstance(error, PermissionError):
         text = f"No permission to use {error.filename}."

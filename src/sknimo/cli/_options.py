@@ -78,6 +78,13 @@ FormatOption = Annotated[
     FormatChoice | None,
     typer.Option("--format", help="Format of the output, else by its ending."),
 ]
+RawTextFlag = Annotated[
+    bool,
+    typer.Option(
+        "--raw-text",
+        help="Write text as it is, even what a spreadsheet would run as a formula.",
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 QuietFlag = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")

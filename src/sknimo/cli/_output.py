@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
 import math
 import os
-import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -33,10 +31,15 @@ ENDINGS: dict[str, str] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+# Text that spreadsheets take for a formula, but for numbers, which do nothing.
+FORMULA = "^[=+@\\-\t\r\n＝＋－＠]"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 class TableWriter(ABC):
     """Takes a table part by part."""
+
+    raw_text = False
 
     @abstractmethod
     def write(self, part: pa.Table) -> None:
@@ -61,10 +64,14 @@ def choose_format(path: str) -> str:
 
 
 @contextmanager
-def open_table(path: str, kind: str) -> Iterator[TableWriter]:
-    """A table under construction; a file appears only when it is complete."""
+def open_table(path: str, kind: str, raw_text: bool = False) -> Iterator[TableWriter]:
+    """A table under construction; a file appears only when it is complete.
+
+    Without `raw_text`, an apostrophe keeps spreadsheets from running text as a formula.
+    """
     with open_output(path) as file, _compress(path, file) as stream:
         writer = _WRITERS[kind](stream)
+        writer.raw_text = raw_text
         yield writer
         writer.close()
 
@@ -72,15 +79,11 @@ def open_table(path: str, kind: str) -> Iterator[TableWriter]:
 @contextmanager
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """A stream that becomes the file at `path` on success and nothing otherwise."""
-    target = Path(os.path.realpath(path))
     if path == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        with open(target, "wb") as file:  # a device or a pipe
-            yield file
     else:
-        with replace_file(target) as file:
+        with replace_file(path) as file:
             yield file
 
 
@@ -116,11 +119,9 @@ class _TextWriter(TableWriter):
 
     def write(self, part: pa.Table) -> None:
         if not self._begun:
-            header = io.StringIO()
-            csv.writer(header, delimiter=self._delimiter, lineterminator="").writerow(
-                part.column_names
-            )
-            self._stream.write(header.getvalue().encode() + b"\n")
+            names = self._cells(pa.chunked_array([part.column_names], pa.string()))
+            header = self._delimiter.join(names.to_pylist())
+            self._stream.write(header.encode() + b"\n")
             self._begun = True
         cells = [self._cells(column) for column in part.columns]
         lines = pa_compute.binary_join_element_wise(*cells, self._delimiter)
@@ -129,12 +130,22 @@ class _TextWriter(TableWriter):
     def _cells(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Cells as text, in quotes where they need them; pyarrow would quote all."""
         text = pa_compute.fill_null(column.cast(pa.string()), "")
+        if not self.raw_text and not pa.types.is_primitive(column.type):
+            text = _disarm(text)
         special = pa_compute.match_substring_regex(text, f'["\r\n{self._delimiter}]')
         if not pa_compute.any(special).as_py():
             return text
         doubled = pa_compute.replace_substring(text, '"', '""')
         quoted = pa_compute.binary_join_element_wise('"', doubled, '"', "")
         return pa_compute.if_else(special, quoted, text)
+
+
+def _disarm(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text that no spreadsheet runs."""
+    formula = pa_compute.match_substring_regex(text, FORMULA)
+    number = pa_compute.match_substring_regex(text, NUMBER)
+    quoted = pa_compute.binary_join_element_wise("'", text, "")
+    return pa_compute.if_else(pa_compute.and_not(formula, number), quoted, text)
 
 
 class _ParquetWriter(TableWriter):

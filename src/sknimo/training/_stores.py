@@ -88,13 +88,13 @@ class TaskStore:
     def remember(self, name: str, value: Any) -> Any:
         """The value under this name of the run that began; this one if it is ours."""
         value = self.ranks.share(value)
-        if self.checkpoint is None:
+        checkpoint, first = self.checkpoint, self.ranks.first
+        if checkpoint is None:
             return value
-        state = self._load(name)
-        if state is None:
-            self._save(name, State({}, {"value": value}))
-            return value
-        return state.facts["value"]
+        kept = together(
+            self.ranks, lambda: checkpoint.agree(name, value) if first else None
+        )
+        return self.ranks.share(kept)
 
     def _load(self, name: str) -> State | None:
         """The state that the first rank finds."""
