@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 if sys.platform != "win32":
     import fcntl
@@ -50,7 +50,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             remove_unfinished(target.parent)
             file, neighbour = _open_beside(target, path)
     if special:
-        with io.BufferedWriter(_Named(target, "w", path)) as file:
+        with _open(target, "w", path) as file:
             yield file
         return
     try:
@@ -83,6 +83,10 @@ class _Named(io.FileIO):
     def write(self, data: Any) -> int:
         with _naming(self._path):
             return super().write(data)
+
+
+def _open(file: Path, mode: str, path: str | os.PathLike[str]) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedWriter(_Named(file, mode, path)))
 
 
 @contextmanager
@@ -124,15 +128,13 @@ def hold_folder(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _open_beside(
-    target: Path, path: str | os.PathLike[str]
-) -> tuple[io.BufferedWriter, Path]:
+def _open_beside(target: Path, path: str | os.PathLike[str]) -> tuple[IO[bytes], Path]:
     """A new file next to the target, locked for as long as its writer lives."""
     while True:
         digits = secrets.token_hex(HEX_DIGITS // 2)
         neighbour = target.with_name(UNFINISHED.format(digits))
         # Unlike `tempfile`, this respects the permissions that new files get.
-        file = io.BufferedWriter(_Named(neighbour, "x", path))
+        file = _open(neighbour, "x", path)
         if sys.platform != "win32":
             with suppress(OSError):  # some network file systems cannot
                 fcntl.flock(file, fcntl.LOCK_EX)
