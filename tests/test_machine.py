@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+from sknimo import machine
 from sknimo.machine import run_alone
 
 FORKED = """
@@ -20,6 +21,20 @@ if os.fork() == 0:
     run_alone(done.append, range(4))
     os._exit(sorted(done) != [0, 1, 2, 3])
 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+# Enough rows that torch spreads an operation over its threads in the parent.
+FORKED_FITS = """
+import joblib, numpy as np, torch
+from sknimo import NIMORegressor
+torch.set_num_threads(2)
+rng = np.random.default_rng(0)
+X = rng.normal(size=(21_000, 3))
+def predict(task):
+    return NIMORegressor(max_iter=1, random_state=0).fit(X, X[:, 0]).predict(X[:50])
+here = predict(0)
+there = joblib.Parallel(2, backend="multiprocessing")([joblib.delayed(predict)(0)] * 2)
+raise SystemExit(not all(np.allclose(here, each, rtol=1e-9) for each in there))
 """
 
 
@@ -83,3 +98,18 @@ def test_a_failure_is_raised_and_ends_the_rest(n_threads):
 def test_a_forked_process_starts_threads_of_its_own():
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
     assert subprocess.run(command, timeout=120).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_forked_processes_fit_after_a_fit_of_their_parent():
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_FITS]
+    assert subprocess.run(command, timeout=60).returncode == 0
+
+
+def test_a_gpu_that_a_fork_has_lost_is_refused_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(machine, "_lost_gpu", True)
+    for name in ("auto", "cuda"):
+        with pytest.raises(ValueError, match='forked.*device="cpu".*spawn'):
+            machine.choose_device(name)
+    assert machine.choose_device("cpu").type == "cpu"
+    assert machine.prediction_device("cuda").type == "cpu"

@@ -33,10 +33,18 @@ ONE_THREAD_ROWS = 20_000
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
+_gpu_in_use = False  # when the process was last forked
+_lost_gpu = False  # a GPU that the parent used is out of reach in a forked process
 
 
 def choose_device(name: str) -> torch.device:
     """Device by name; "auto" takes a GPU when there is one."""
+    if name != "cpu" and _lost_gpu:
+        raise ValueError(
+            "This process was forked from one that had used the GPU, and cannot use it "
+            'itself. Use device="cpu" here, or start processes anew: backend="loky" in '
+            'joblib, the start method "spawn" in multiprocessing.'
+        )
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
@@ -53,7 +61,7 @@ def prediction_device(name: str) -> torch.device:
     With "auto" it would depend on the machine, to the last bits, what a row gets; and a
     model that was fitted on a GPU is served where there is none.
     """
-    there = name == "cuda" and torch.cuda.is_available()
+    there = name == "cuda" and torch.cuda.is_available() and not _lost_gpu
     return torch.device("cuda" if there else "cpu")
 
 
@@ -142,11 +150,22 @@ def _compute_alone() -> None:
     torch.set_num_threads(1)
 
 
-def _forget_workers() -> None:
-    """A process that was forked has none of the threads."""
-    global _lock, _pool
+def _begin_alone() -> None:
+    """A process that was forked has none of the threads, neither ours nor torch's.
+
+    torch's would be waited for without end, so there it computes on one thread.
+    """
+    global _lock, _pool, _lost_gpu
+    _lost_gpu = _lost_gpu or _gpu_in_use
     _lock, _pool = threading.Lock(), None
+    torch.set_num_threads(1)
+
+
+def _note_gpu() -> None:
+    """What the child can no longer ask: whether the GPU is in use here."""
+    global _gpu_in_use
+    _gpu_in_use = torch.cuda.is_initialized()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
+    os.register_at_fork(before=_note_gpu, after_in_child=_begin_alone)
