@@ -271,34 +271,73 @@ TERMS = st.sampled_from(
     ["a", "b", "c", ".", "sex", "C(sex)", "C(sex, Treatment('m'))", "bs(c)", "s(a)"]
     + ["poly(b, 2)", "I(sex == 'm')", "`my column`", "1", "0", "(a + b)", "{a + b}"]
 )
-HOSTILE = st.sampled_from(
-    ["__import__('os').system('touch x')", "().__class__.__mro__[1]", "lambda: 0"]
-    + ["b.tofile('x')", "a[0]", "f'{a}'", "`", "``", "'", '"', "\\", "\0", "\ud800"]
-    + ["#", "\n", "~", "|", ":", "**30", "^9", "%in%", "(", ")", "[", "]", "{", "}"]
-    + ["not ", "await ", "yield", ":=", "*", "**", "=", ",", "...", "1e999", "0x", "1j"]
-    + ["9" * 400, "é", "ａ", "𝒂", "C(", "bs(", "Treatment(", "offset(a)", "Q('a')"]
+ACTIONS = [
+    "__import__('os').system('touch x')",
+    "().__class__.__mro__[1]",
+    "(lambda: 0)()",
+    "b.tofile('x')",
+    "a[0]",
+    "f'{a}'",
+    "[x for x in a]",
+    "print(a)",
+    "np.load('x')",
+    "(a if b else c)",
+    "(a, b)",
+    "(x := a)",
+    "(yield)",
+    "sex",
+    "'m'",
+    "a.real",
+    "1j",
+    "1e999",
+    "9" * 400,
+    "log(a, b)",
+    "clip(*a)",
+    "nosuch(a)",
+    "bs(a)",
+]
+DAMAGE = st.sampled_from(
+    ["`", "``", "'", '"', "\\", "\0", "\ud800", "#", "\n", "~", "|", ":", "**30", "^9"]
+    + [
+        "%in%",
+        "(",
+        ")",
+        "()",
+        "[",
+        "]",
+        "{",
+        "}",
+        "not ",
+        "await ",
+        ":=",
+        "*",
+        "=",
+        ",",
+    ]
+    + ["...", "0x", "é", "ａ", "𝒂", "-", "+", "a", "C(", "bs(", "Treatment(", "Q('a')"]
+)
+acting = st.builds(
+    write("({} + {})"),
+    honest,
+    st.sampled_from(ACTIONS).map(lambda text: Written(text, text)),
 )
 
 
 @st.composite
 def formulas(draw):
-    """A formula, whole or damaged in a few places."""
-    terms = draw(
-        st.lists(
-            TERMS | honest.map(lambda written: f"I({written.formula})"),
-            min_size=1,
-            max_size=4,
-        )
-    )
-    signs = draw(st.lists(st.sampled_from(["+", "+", "-", "*", ":"]), min_size=3))
-    text = draw(st.sampled_from(["y ~ ", "y ~ ", "log(b) ~ ", "~", ""])) + terms[0]
+    """A formula, whole or damaged in a few places, with or without an action."""
+    computed = (honest | acting).map(lambda written: f"I({written.formula})")
+    terms = draw(st.lists(TERMS | computed, min_size=1, max_size=4))
+    signs = draw(st.lists(st.sampled_from("+++++-*:"), min_size=3))
+    left = st.sampled_from(["y ~ "] * 6 + ["log(b) ~ ", "log(y) ~ ", "~", ""])
+    text = draw(left) + terms[0]
     text += "".join(f" {s} {t}" for s, t in zip(signs, terms[1:], strict=False))
-    for _ in range(draw(st.integers(0, 4))):
+    for _ in range(draw(st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4]))):
         at = draw(st.integers(0, len(text)))
         end = at + draw(st.sampled_from([0, 0, 1, 5]))
         times = draw(st.sampled_from([1, 1, 1, 2, 30, 5000]))
-        new = draw(HOSTILE | st.text(max_size=3) | st.just(text[at:end])) * times
-        text = text[:at] + new[:200_000] + text[end:]
+        new = draw(DAMAGE | st.text(max_size=3) | st.just(text[at:end])) * times
+        text = text[:at] + new + text[end:]
     return text
 
 
