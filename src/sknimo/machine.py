@@ -27,8 +27,9 @@ Record = TypeVar("Record")
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
-# Below this many rows threads cost more than they bring.
+# Below this many rows, or numbers in a pass, threads cost more than they bring.
 ONE_THREAD_ROWS = 20_000
+ONE_THREAD_WORK = 2**23
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -82,10 +83,13 @@ def to_device(record: Record, device: torch.device) -> Record:
 
 
 @contextmanager
-def torch_threads(n_rows: int) -> Iterator[None]:
-    """Keep small problems on one thread; the number of threads is restored."""
+def torch_threads(n_rows: int = 0, work: int = 0) -> Iterator[None]:
+    """Keep small problems on one thread; the number of threads is restored.
+
+    A problem is large by its rows or by its `work`, the numbers in one pass over them.
+    """
     before = torch.get_num_threads()
-    if n_rows < ONE_THREAD_ROWS:
+    if n_rows < ONE_THREAD_ROWS and work < ONE_THREAD_WORK:
         torch.set_num_threads(1)
     try:
         yield

@@ -41,6 +41,7 @@ from sknimo.checkpoint import (
     put_below,
     unpack_record,
 )
+from sknimo.machine import ONE_THREAD_WORK, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
@@ -443,21 +444,15 @@ class _Run:
 
 @contextmanager
 def _machine(problem: Problem, members: Members, options: Options) -> Iterator[None]:
-    """Settings of torch for one run, restored on exit.
-
-    Small problems run faster on one thread; TF32 is a switch of the whole process.
-    """
-    size = members.n_models * problem.n_rows * problem.spec.n_features
-    size *= sum(problem.spec.hidden)
-    threads = torch.get_num_threads()
+    """Settings of torch for one run, restored on exit: TF32 is one of the process."""
+    work = members.n_models * problem.n_rows * problem.spec.n_features
+    work *= sum(problem.spec.hidden)
+    on_cpu = problem.device.type == "cpu"
     precision = torch.get_float32_matmul_precision()
-    if problem.device.type == "cpu" and size < 2**23:
-        torch.set_num_threads(1)
-    if options.matmul == "tf32":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(work=work if on_cpu else ONE_THREAD_WORK):
         if options.matmul == "tf32":
+            torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
             torch.set_float32_matmul_precision(precision)
