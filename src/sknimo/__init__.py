@@ -7,7 +7,6 @@ from sknimo.exceptions import (
     CheckpointError,
     CheckpointWarning,
     DataWarning,
-    ExtrapolationWarning,
     ModelFileError,
     SeparationWarning,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "DataWarning",
-    "ExtrapolationWarning",
     "ModelFileError",
     "NIMOClassifier",
     "NIMOClassifierCV",

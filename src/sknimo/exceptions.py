@@ -13,10 +13,6 @@ class SeparationWarning(UserWarning):
     """The classes are separated perfectly, so the size of coefficients is arbitrary."""
 
 
-class ExtrapolationWarning(UserWarning):
-    """Rows lie far outside the training range; their predictions are guesses."""
-
-
 class CheckpointWarning(UserWarning):
     """A state of a fit could not be kept; the fit itself goes on."""
 

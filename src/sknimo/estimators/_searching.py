@@ -326,8 +326,8 @@ default="auto"
     alpha_ : float
         Penalty chosen for the nested GLM, or for the members of a search on batches.
     network_alpha_ : float
-        Group shrinkage of the first layer that a search on batches chose, NaN after a
-        search by evidence; infinite when the GLM was kept.
+        Group shrinkage of the first layer that a search on batches chose, infinite
+        when it kept the GLM; NaN after a search by evidence.
     input_precision_ : float
         Median learned precision of the first-layer weights, over the inputs that the
         best member reads; NaN after a search on batches, infinite when the GLM was
