@@ -12,6 +12,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
 import sknimo.search._restarts as restarts_module
+from sknimo import NIMORegressorCV
 from sknimo.search import Settings, Verdict
 
 SETTINGS = Settings()
@@ -153,3 +154,18 @@ class TestTools:
         named = clone(plain).fit(X, np.where(y, "yes", "no"))
         assert named.classes_.tolist() == ["no", "yes"]
         assert np.array_equal(named.predict_proba(X), plain.predict_proba(X))
+
+
+@pytest.mark.parametrize("batch_size", [0, 64])
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_widths_may_be_any_sequence(batch_size, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    y = X[:, 0] * (1 + X[:, 1]) + 0.1 * rng.normal(size=80)
+    how = {"batch_size": batch_size, "max_iter": 2, "n_starts": 1, "basis": "linear"}
+    fits = [
+        NIMORegressorCV(hidden=hidden, random_state=0, **how).fit(X, y)
+        for hidden in ((4, 4), kind([4, 4]))
+    ]
+    assert fits[0].model_.spec == fits[1].model_.spec
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)

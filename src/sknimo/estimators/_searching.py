@@ -131,7 +131,7 @@ class Searching(BaseNIMO):
                 started = time.monotonic()
             labels = read_groups(groups, data.n_samples)
             settings = self._search_settings(started, rows is not None)
-            hidden = self.hidden or HIDDEN
+            hidden = self._widths(HIDDEN)
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
@@ -181,11 +181,16 @@ class Searching(BaseNIMO):
         if rows is None or reason is not None:
             return None
         if isinstance(self.batch_size, str):
-            p, hidden = X.shape[1], self.hidden or HIDDEN
+            p, hidden = X.shape[1], self._widths(HIDDEN)
             spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
             if not takes_long(len(X), p + spec.n_params, self._settings):
                 return None
         return rows
+
+    def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
+        if self.hidden is None:
+            return default
+        return int(self.hidden[0]), int(self.hidden[1])
 
     def _movable_reference(
         self, data: TrainingSet | StreamedSet, family: Family
@@ -214,7 +219,7 @@ class Searching(BaseNIMO):
             rule=self.rule,
             alphas=self.alphas,
             batch_size=None if size is None else int(size),
-            batch_hidden=self.hidden or self._settings.batch_hidden,
+            batch_hidden=self._widths(self._settings.batch_hidden),
             n_jobs=self.n_jobs,
             memory_budget=self._budget(),
             deadline=deadline,
