@@ -181,6 +181,7 @@ def own_words(stderr):
     return [line for line in stderr.splitlines() if line.startswith("sknimo: error")]
 
 
+@pytest.mark.slow
 class TestTorchrun:
     def test_two_processes_fit_one_model(self, sknimo, parquet, patients, tmp_path):
         fit = ["fit", parquet, "-t", "fall", OTHERS, "--drop=relapse", *FIT]

@@ -80,6 +80,7 @@ def test_setting_1_has_the_exact_support_and_a_small_error(seed):
     assert np.mean((est.predict(test.X) - test.y) ** 2) <= SETTING_1_MSE
 
 
+@pytest.mark.slow
 def test_classification_setting_1_is_solved():
     data = make_nimo_classification(setting=1, n_samples=300, random_state=1)
     test = make_nimo_classification(setting=1, n_samples=1000, random_state=1001)
