@@ -11,8 +11,6 @@ PAPER = {1: 0.024, 2: 0.197}
 SEEDS = range(10)  # the penalties were chosen on seeds 101 to 108
 
 
-# Whether two thousand steps are enough hangs on rounding; the error is the claim.
-@pytest.mark.filterwarnings("ignore:The iteration limit")
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", PAPER)
 def test_penalties_set_by_hand_reach_the_paper(setting):
