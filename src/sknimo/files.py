@@ -97,7 +97,8 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         code = error.errno or errno.EIO
         remedy = REMEDIES.get(code, "Name another path.")
-        text = f"{os.strerror(code)}, so nothing was written. {remedy}"
+        cause = os.strerror(code) if error.errno else str(error)
+        text = f"{cause}, so nothing was written. {remedy}"
         raise OSError(code, text, os.fspath(path)) from error
 
 

@@ -1,7 +1,8 @@
 """Every number that decides what a search returns, in one record.
 
 The first block is what a user sets through the estimator. The others are fixed: each
-stands beside the evidence for it, and an ablation replaces one at a time. Settings that
+stands beside the reason for it, "not ablated" where nobody has measured it yet, and an
+ablation replaces one at a time. Settings that
 only bound time or memory stay with the code that they bound.
 """
 
@@ -61,31 +62,30 @@ class Settings:
     progress: bool = False
 
     # -- Which engine
-    # Multiplications in one Gauss-Newton step beyond which batches take over: there a
-    # step takes about a second on one core.
+    # Multiplications in one Gauss-Newton step beyond which batches take over. Not
+    # ablated.
     max_work: float = 1e9
     # Rows of a batch that nobody chose.
     batch_rows: int = 1024
 
     # -- The nested GLM's path
-    # Thirty penalties over three decades: a finer grid moves the held-out loss by less
-    # than its standard error.
+    # Thirty penalties over three decades. Not ablated.
     path_length: int = 30
     path_ratio: float = 1e-3
     # How far each support is relaxed; relaxing must win by more than the folds differ.
     relaxation: tuple[float, ...] = (0.0, 0.5, 1.0)
 
     # -- Restarts
-    # Where restarts begin, as a share of the dispersion that the GLM leaves. Cautious
-    # and bold starts fail on different tables; of four in turn one succeeds.
+    # Where restarts begin, as a share of the dispersion that the GLM leaves,
+    # cautious and bold in turn. Not ablated.
     optimism: tuple[float, ...] = (1.0, 0.1, 1.0, 0.02)
-    # With a dispersion of one, cautious starts find nothing: bold ones come first.
+    # The same where the dispersion is known: bold ones first. Not ablated.
     optimism_fixed_dispersion: tuple[float, ...] = (0.1, 0.3, 0.03, 1.0)
     # Scale of the output layer's random weights: small, so that a start is near the
     # GLM, but not zero, where all gradients of the first layer vanish.
     output_scale: float = 0.1
     # Steps without a rise after which a restart ends, where the dispersion is estimated
-    # and where it is known (there the evidence climbs in longer waves).
+    # and where it is known. Not ablated.
     window: int = 6
     window_fixed_dispersion: int = 12
     # Up to this many features every restart may see all of them.
@@ -108,8 +108,8 @@ class Settings:
     # feature that Wald statistics call idle may leave at this multiple of its margin,
     # if restarts without it then reach the evidence that was there before.
     faint_slack: float = 4.0
-    # Log evidence that a feature must bring to an unshrunken linear model: the evidence
-    # of noise is below it in nineteen of twenty columns.
+    # Log evidence that a feature must bring to an unshrunken linear model: that of
+    # a squared Wald statistic of 4.5, by the formula of `feature_margin`.
     linear_margin: float = 1.0
     # Share of the successful restarts that must keep what `rule="stability"` keeps.
     stable_share: float = 0.8
@@ -118,7 +118,7 @@ class Settings:
     # A restart joins the average when its gain in log evidence over the GLM is at least
     # this share of the best gain; the others have failed.
     member_share: float = 0.7
-    # The network must beat the GLM's log evidence by this much: odds of 150 to 1.
+    # The network must beat the GLM's log evidence by this much: exp(5), odds of 148.
     evidence_margin: float = 5.0
 
     # -- The reference
@@ -128,7 +128,7 @@ class Settings:
     min_step: float = 0.02
     max_moves: int = 4
     # Log evidence that a move must bring: coefficients refer to the mean unless the
-    # rows insist, as they do in the paper's toy (gains of 30 and more).
+    # rows insist. Not ablated.
     move_margin: float = 10.0
 
     # -- The verdict

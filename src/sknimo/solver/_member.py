@@ -69,8 +69,8 @@ class EvidenceOptions:
     # Where classes or zero counts can be separated, coefficients run away: their prior
     # standard deviation stays below ten per standard deviation of a feature.
     least_logit_precision: float = 1e-2
-    # An input or group of terms whose precision passes this is switched off: its
-    # weights are a hundredth, its coefficients less than a thousandth.
+    # An input or group of terms whose precision passes this is switched off: a
+    # prior standard deviation of a hundredth, and of less than a thousandth.
     dead_input: float = 1e4
     dead_coef: float = 1e7
 
