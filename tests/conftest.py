@@ -21,6 +21,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
 )
@@ -256,6 +257,11 @@ def random_basis(kind, rng):
     if kind == "rank_gauss":
         points = np.sort(rng.normal(reference, scale, 9))
         return line, RankGauss(reference, points, np.linspace(-2, 2, 9))
+    if kind == "ramps":
+        edges = np.sort(rng.normal(reference, scale, 8))
+        curves = Ramps(reference, scale, edges, rng.normal(size=(7, 5)))
+        pieces = Clipped(Ramps(reference, scale, edges), edges[0], edges[-1])
+        return OrMissing(curves, 0.3), OrMissing(pieces, 0.3)
     if kind == "clipped":
         return line, Clipped(line, reference - scale, reference + scale)
     if kind == "or_missing":
@@ -277,6 +283,7 @@ EVERY_KIND = (
     "clipped",
     "or_missing",
     "levels_or_missing",
+    "ramps",
 )
 
 

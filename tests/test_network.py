@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from sknimo import network
 from sknimo.network import (
+    FEW_OWN_INPUTS,
     MASKED_PRODUCT_INPUTS,
     Modulator,
     binary_code,
@@ -30,6 +32,7 @@ WIDTHS = {
     "few inputs, groups": (2, 1, 3),
     "many inputs": (1,) * (MASKED_PRODUCT_INPUTS + 3),
     "many inputs, groups": (1, 3, 2) * (MASKED_PRODUCT_INPUTS // 6 + 2),
+    "many own inputs": (MASKED_PRODUCT_INPUTS - 20, 1, 30, FEW_OWN_INPUTS + 1),
 }
 EVERY_WIDTH = pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS.keys())
 
@@ -167,6 +170,40 @@ def test_batched_models_equal_single_models(widths, make_params):
         single = modulator(params[k : k + 1], inputs, active[k : k + 1])
         torch.testing.assert_close(g[k], single[0], rtol=0, atol=ATOL)
         torch.testing.assert_close(g[k], every[k][:, active[k]], rtol=0, atol=ATOL)
+
+
+def test_many_own_inputs_have_the_gradient_of_masked_weights(make_params, monkeypatch):
+    spec = spec_of(WIDTHS["many own inputs"])
+    params, inputs = make_params(spec, seeds=(0, 1)), draw_inputs(spec)
+    params.requires_grad_(True)
+    active = torch.tensor([[3, 0, 1], [2, 0, 3]])
+    modulator = build(spec)
+    upstream = draw_inputs(spec, 2 * N_ROWS, seed=1)[:, :3].view(2, N_ROWS, 3)
+
+    def gradient(exact=False):
+        g = modulator(params, inputs, active, exact=exact)
+        return torch.autograd.grad(g, params, upstream)[0]
+
+    short = [gradient(), gradient(exact=True)]
+    monkeypatch.setattr(network, "MASKED_PRODUCT_INPUTS", len(spec.input_feature))
+    expected = gradient()
+    assert expected.abs().max() > 0.1
+    for found in short:
+        torch.testing.assert_close(found, expected, rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("n_features", [0, 1, 5])
+def test_masked_weights_of_some_features_at_a_time_change_nothing(
+    n_features, make_params, monkeypatch
+):
+    spec = spec_of(WIDTHS["many inputs, groups"])
+    params, inputs = make_params(spec, seeds=(0, 1)), draw_inputs(spec)
+    modulator, active = build(spec), all_features(spec, 2)
+    whole = modulator(params, inputs, active, exact=True)
+    n_bytes = n_features * unpack(spec, params).first.nbytes
+    monkeypatch.setattr(network, "MASKED_BYTES", n_bytes)
+    parts = modulator(params, inputs, active, exact=True)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=ATOL)
 
 
 def test_start_bends_nothing():

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 import torch
@@ -32,6 +33,10 @@ CodeName = Literal["binary", "none"]
 
 # Up to this many inputs a masked product beats the full product with a correction.
 MASKED_PRODUCT_INPUTS = 64
+# Masked weights of more bytes are made for some features at a time.
+MASKED_BYTES = 64 * 2**20
+# Up to this many own inputs are taken out one by one, more by one product.
+FEW_OWN_INPUTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +245,19 @@ class Modulator:
         shift = _take(shift.mT + weights.bias.unsqueeze(1), active)
         if not self.spec.mask:
             hidden = (inputs @ weights.first.mT).unsqueeze(2) + shift.unsqueeze(1)
-        elif exact or len(self.input_feature) <= MASKED_PRODUCT_INPUTS:
+        elif len(self.input_feature) <= MASKED_PRODUCT_INPUTS:
             hidden = self._masked_product(weights.first, inputs, active, shift)
+        elif self.own_columns.shape[1] > FEW_OWN_INPUTS:
+            add_up = self._sum_of_others if exact else self._sum_without_own
+            hidden = add_up(weights.first, inputs, active, shift)
+        elif exact:
+            # Masked weights of that many features fit.
+            size = max(MASKED_BYTES // max(weights.first.nbytes, 1), 1)
+            parts = zip(active.split(size, 1), shift.split(size, 1), strict=True)
+            products = [
+                self._masked_product(weights.first, inputs, *part) for part in parts
+            ]
+            hidden = products[0] if len(products) == 1 else torch.cat(products, dim=2)
         else:
             hidden = self._product_without_own(weights.first, inputs, active, shift)
         if noise is not None:
@@ -284,6 +300,42 @@ class Modulator:
                 hidden, own_input.unsqueeze(-1), own_first.unsqueeze(1), value=-1
             )
         return hidden
+
+    def _sum_without_own(
+        self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
+    ) -> Tensor:
+        """The same where features own many columns, by one product for all of them."""
+        hidden = (inputs @ first.mT).unsqueeze(2) + shift.unsqueeze(1)
+        return hidden - self._own_products(first, inputs, active)
+
+    def _sum_of_others(
+        self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
+    ) -> Tensor:
+        """The same without a subtraction: what comes before a feature and after it.
+
+        Inputs of features that are not active reach all others alike.
+        """
+        own = self._own_products(first, inputs, active).unbind(2)
+        shared = (self.input_feature != active.unsqueeze(-1)).all(1)  # (K, r)
+        start = inputs @ (first * shared.unsqueeze(1)).mT  # (K, n, h1)
+        before = accumulate(own[:-1], initial=start)
+        after = [*accumulate(own[:0:-1], initial=torch.zeros_like(start))][::-1]
+        sums = [low + high for low, high in zip(before, after, strict=True)]
+        return torch.stack(sums, dim=2) + shift.unsqueeze(1)
+
+    def _own_products(self, first: Tensor, inputs: Tensor, active: Tensor) -> Tensor:
+        """What the columns of each active feature add to the layer, (K, n, a, h1)."""
+        features, place = active.unique(return_inverse=True)  # (u,), (K, a)
+        columns = self.own_columns[features]  # (u, m)
+        padded_first = torch.nn.functional.pad(first.mT, (0, 0, 0, 1))  # (K, r+1, h1)
+        padded_inputs = torch.nn.functional.pad(inputs, (0, 1))  # (n, r+1)
+        own_first = padded_first[:, columns].permute(1, 2, 0, 3)  # (u, m, K, h1)
+        product = padded_inputs[:, columns].movedim(0, 1) @ own_first.flatten(2)
+        product = product.unflatten(2, own_first.shape[2:]).permute(2, 1, 0, 3)
+        if len(features) == active.shape[1] and bool((active == features).all()):
+            return product
+        index = place[:, None, :, None].expand(-1, len(inputs), -1, product.shape[-1])
+        return product.gather(2, index)
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:

@@ -113,10 +113,10 @@ def to_polars(frame):
 
 OPTIONS = st.fixed_dictionaries(
     {
-        "basis": st.sampled_from(("linear", "poly2", "spline", "auto")),
+        "basis": st.sampled_from(("linear", "poly2", "spline", "ramps", "auto")),
         "missing": st.sampled_from(("error", "indicator", "indicator")),
         "reference": st.sampled_from(("mean", "median", "mode")),
-        "input_scaling": st.sampled_from(("standard", "rank_gauss")),
+        "input_scaling": st.sampled_from(("standard", "rank_gauss", "ramps")),
         "clip_inputs": st.booleans(),
         "handle_unknown": st.sampled_from(("error", "reference")),
         "penalty": st.sampled_from(("lasso", "ridge")),

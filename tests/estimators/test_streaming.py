@@ -85,10 +85,11 @@ class TestSameAsInMemory:
             {},
             {"basis": {"bmi": "spline"}},
             {"basis": {"age": "poly2"}, "input_scaling": "rank_gauss"},
+            {"basis": {"age": "ramps"}, "input_scaling": "ramps"},
             {"reference": "median", "clip_inputs": True},
             {"penalty": "ridge", "dtype": "float32"},
         ],
-        ids=["lines", "spline", "rank_gauss", "median", "float32"],
+        ids=["lines", "spline", "rank_gauss", "ramps", "median", "float32"],
     )
     def test_with_categories_gaps_weights_and_offsets(self, options):
         X, y, weight, offset = make_frame()

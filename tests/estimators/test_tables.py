@@ -16,7 +16,7 @@ from sknimo import (
     NIMORegressor,
     NIMORegressorCV,
 )
-from sknimo.features import OrMissing, Spline
+from sknimo.features import OrMissing, Ramps, Spline
 
 IDENTITY = 1e-10  # the bar of the issue, float64
 SAME_FIT = 1e-12  # the same numbers from another frame library
@@ -58,6 +58,7 @@ class Case:
 OPTIONS = {
     "standard": {},
     "rank_gauss": {"input_scaling": "rank_gauss"},
+    "ramps": {"basis": "ramps", "input_scaling": "ramps"},
     "clipped": {"clip_inputs": True, "reference": "median"},
     "splines": {
         "basis": "spline",
@@ -169,6 +170,8 @@ def derivative(eta, basis):
     step = 0.05 * basis.scale
     if isinstance(basis, Spline):
         step = min(step, 0.4 * basis.scale * np.abs(basis.knots).min())
+    if isinstance(basis, Ramps):
+        step = min(step, 0.4 * np.abs(basis.edges - basis.reference).min())
     at = basis.reference
     near = np.subtract(*eta(at + step, at - step)) / (2 * step)
     wide = np.subtract(*eta(at + 2 * step, at - 2 * step)) / (4 * step)

@@ -47,6 +47,7 @@ def draw(kind="normal", seed=0, n_rows=N_ROWS):
     }[kind]()
 
 
+KINDS = ("linear", "poly2", "spline", "ramps")
 COLUMNS = ("normal", "far", "tiny", "skewed", "left", "ties", "outlier")
 
 
@@ -72,9 +73,9 @@ def with_gaps(x):
 class TestReference:
     @pytest.mark.parametrize("reference", ["mean", "median", "mode", 3.7, -1e9])
     @pytest.mark.parametrize("missing", [False, True], ids=["known", "missing"])
-    @pytest.mark.parametrize("scaling", ["standard", "rank_gauss"])
+    @pytest.mark.parametrize("scaling", ["standard", "rank_gauss", "ramps"])
     @pytest.mark.parametrize("clip", [False, True], ids=["free", "clipped"])
-    @pytest.mark.parametrize("kind", ["linear", "poly2", "spline"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_terms_and_inputs_are_exactly_zero_there(
         self, kind, clip, scaling, missing, reference
     ):
@@ -145,6 +146,7 @@ def columns_of(kind):
         "linear": {},
         "poly2": {"basis": "poly2"},
         "spline": {"basis": "spline"},
+        "ramps": {"basis": "ramps"},
         "missing": {"basis": "spline"},
         "rank_gauss": {"input_scaling": "rank_gauss"},
         "clipped": {"clip_inputs": True},
@@ -153,7 +155,7 @@ def columns_of(kind):
     return (read if kind in ("rank_gauss", "clipped") else basis), between
 
 
-SMOOTH = ("linear", "poly2", "spline", "missing", "rank_gauss", "clipped")
+SMOOTH = (*KINDS, "missing", "rank_gauss", "clipped")
 
 
 class TestSlopes:
@@ -361,7 +363,7 @@ class TestLevels:
 
 
 class TestMissing:
-    @pytest.mark.parametrize("kind", ["linear", "poly2", "spline"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_a_missing_value_stands_at_the_reference_and_is_marked(self, kind):
         x = with_gaps(draw())
         basis, _ = fit_column(x, basis=kind)
@@ -372,7 +374,7 @@ class TestMissing:
         assert terms[:, -1] * basis.indicator_scale == pytest.approx(gone.astype(float))
         assert terms[:, -1].std() == pytest.approx(1.0)
 
-    @pytest.mark.parametrize("kind", ["linear", "poly2", "spline"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_known_values_are_learned_from_known_rows_alone(self, kind):
         x = with_gaps(draw())
         known = x[~np.isnan(x)]
@@ -462,13 +464,13 @@ class TestInputs:
         assert isinstance(read, Linear)
 
     def test_unknown_scalings_are_refused_with_a_list(self):
-        with pytest.raises(ValueError, match="'standard', 'rank_gauss', got 'robust'"):
+        with pytest.raises(ValueError, match="'rank_gauss', 'ramps', got 'robust'"):
             fit_column(draw(), input_scaling="robust")
 
 
 @pytest.mark.parametrize("bad", ["cubic", None, 3])
 def test_unknown_bases_are_refused_with_a_list(bad):
-    with pytest.raises(ValueError, match="'linear', 'poly2', 'spline', 'auto', got"):
+    with pytest.raises(ValueError, match="'spline', 'ramps', 'auto', got"):
         fit_column(draw(), basis=bad)
     with pytest.raises(ValueError, match="got .* for 'x'"):
         fit_column(draw(), basis={"x": bad})
@@ -477,7 +479,7 @@ def test_unknown_bases_are_refused_with_a_list(bad):
 def test_relative_rounding_is_all_that_scaling_loses():
     x = draw("normal")
     for factor in (1e-100, 1e6, 1e100):
-        for kind in ("linear", "poly2", "spline"):
+        for kind in KINDS:
             plain = fit_column(x, basis=kind)[0].terms(x)
             scaled = fit_column(x * factor, basis=kind)[0].terms(x * factor)
             assert scaled == pytest.approx(plain, rel=1e-7, abs=1e-7)

@@ -287,7 +287,13 @@ def test_a_target_is_measured_like_a_column():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"input_scaling": "rank_gauss"}, {"clip_inputs": True}]
+    "options",
+    [
+        {},
+        {"input_scaling": "rank_gauss"},
+        {"input_scaling": "ramps"},
+        {"clip_inputs": True},
+    ],
 )
 def test_terms_and_inputs_vanish_at_a_moved_reference(options):
     table = np.random.default_rng(0).normal(size=(80, 2))

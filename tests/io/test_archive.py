@@ -117,6 +117,10 @@ CASES = {
         NIMORegressor,
         EVERY_KIND | QUICK | {"input_scaling": "rank_gauss"},
     ),
+    "ramps": (
+        NIMORegressor,
+        EVERY_KIND | QUICK | {"basis": "ramps", "input_scaling": "ramps"},
+    ),
     "clipped inputs": (NIMORegressor, EVERY_KIND | QUICK | {"clip_inputs": True}),
     "float32": (NIMORegressor, EVERY_KIND | QUICK | {"dtype": "float32"}),
     "poisson": (NIMORegressor, EVERY_KIND | QUICK | {"family": "poisson"}),
@@ -375,12 +379,15 @@ def test_files_keep_every_field_of_the_training_facts():
     assert facts == {"n_samples", "swap", "effects", *DEVIANCES}
 
 
+PLAIN = (dict, list, str, int, float, bool, np.ndarray)
+
+
 def test_a_record_is_plain_values_and_arrays(saved):
     est, *_ = saved
     record = model_record(est.model_)
 
     def plain(value):
-        assert type(value) in (dict, list, str, int, float, bool, np.ndarray)
+        assert value is None or type(value) in PLAIN
         inner = value.values() if type(value) is dict else value
         for item in inner if type(value) in (dict, list) else ():
             plain(item)
@@ -424,7 +431,7 @@ def test_the_document_says_what_it_is(saved):
     est, *_, path = saved
     document = document_of(path)
     assert document["format"] == "sknimo"
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["class"] == type(est).__name__
     assert document["library"] == sknimo.__version__
     assert [f["name"] for f in document["model"]["features"]] == list(make_table())

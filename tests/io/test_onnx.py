@@ -44,6 +44,7 @@ OPTIONS = {
         input_scaling="rank_gauss",
         clip_inputs=True,
     ),
+    "ramps": FeatureOptions(basis="ramps", input_scaling="ramps", n_edges=12),
     "ranks": FeatureOptions(basis={"age": "spline"}, input_scaling="rank_gauss"),
 }
 

@@ -42,6 +42,7 @@ KINDS = (
     "clipped",
     "or_missing",
     "levels_or_missing",
+    "ramps",
 )
 # Kinds of the features and options of the model. Single kinds have two lines beside
 # them that bend them; wide tables take other products.
@@ -109,6 +110,11 @@ def thin(model, seed):
     return replace(model, params=params, coef=coef, modulated=modulated)
 
 
+def edges_of(basis):
+    """Where a curve of straight pieces has its corners."""
+    return getattr(getattr(basis, "basis", basis), "edges", ())
+
+
 def draw_rows(features, distance, seed=1):
     """Rows with all features or a single one so many sd from the reference, (n, p)."""
     rng = np.random.default_rng(seed)
@@ -121,6 +127,10 @@ def draw_rows(features, distance, seed=1):
         levels = features.levels(j)
         if levels is not None:
             table[:, j] = rng.integers(0, len(levels), len(table))
+        corners = edges_of(features.bases[j])
+        if len(corners):
+            some = rng.random(len(table)) < 0.3
+            table[some, j] = rng.choice(corners, some.sum())
         if features.admits_missing[j]:
             table[rng.random(len(table)) < 0.2, j] = np.nan
     return table

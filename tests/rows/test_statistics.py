@@ -91,6 +91,7 @@ def test_a_block_without_a_value_changes_nothing():
     [
         {"basis": {2: "spline"}},
         {"basis": {2: "poly2"}, "input_scaling": "rank_gauss"},
+        {"basis": {2: "ramps"}, "input_scaling": "ramps"},
         {"clip_inputs": True, "reference": "median"},
         {"reference": "mode"},
     ],

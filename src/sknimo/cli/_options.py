@@ -16,7 +16,7 @@ for_text = partial(typer.Option, rich_help_panel="Reading text")
 FamilyChoice = StrEnum(
     "FamilyChoice", ["AUTO", "GAUSSIAN", "BINOMIAL", "POISSON", "GAMMA"]
 )
-BasisChoice = StrEnum("BasisChoice", ["LINEAR", "POLY2", "SPLINE", "AUTO"])
+BasisChoice = StrEnum("BasisChoice", ["LINEAR", "POLY2", "SPLINE", "RAMPS", "AUTO"])
 MissingChoice = StrEnum("MissingChoice", ["ERROR", "INDICATOR"])
 UnknownChoice = StrEnum("UnknownChoice", ["ERROR", "REFERENCE"])
 DeviceChoice = StrEnum("DeviceChoice", ["AUTO", "CPU", "CUDA"])
@@ -140,8 +140,9 @@ BasisOption = Annotated[
     BasisChoice | None,
     for_model(
         "--basis",
-        help="How numbers enter: as lines, parabolas or curves. A search decides by "
-        "itself; with --fixed they are lines unless this says otherwise.",
+        help="How numbers enter: as lines, parabolas, smooth curves or curves of "
+        "straight pieces. A search decides by itself among the first three; with "
+        "--fixed they are lines unless this says otherwise.",
     ),
 ]
 MissingOption = Annotated[

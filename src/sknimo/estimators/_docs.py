@@ -20,9 +20,10 @@ FEATURES = {
         coefficient of its own.
     handle_unknown : {"error", "reference"}, default="error"
         Refuse levels that no training row had, or take them for the baseline.
-    input_scaling : {"standard", "rank_gauss"}, default="standard"
-        What the network sees of numeric columns: standardised values, or normal scores
-        of their ranks, which tame heavy tails.
+    input_scaling : {"standard", "rank_gauss", "ramps"}, default="standard"
+        What the network sees of numeric columns: standardised values; normal scores of
+        their ranks, which tame heavy tails; or the value and how much of each of up to
+        63 pieces of the training range lies below it, which lets it bend anywhere.
     clip_inputs : bool, default=False
         Whether the network sees values outside the training range as the nearest value
         within.""",

@@ -226,11 +226,12 @@ class FixedPenalties(BaseNIMO):
 
 
 _SHARED = {
-    "basis": """basis : {"linear", "poly2", "spline", "auto"} or dict, \
+    "basis": """basis : {"linear", "poly2", "spline", "ramps", "auto"} or dict, \
 default="linear"
-        How numeric features enter: as a line, a parabola, a natural cubic spline, or
-        whichever of the three the evidence prefers. A dictionary chooses by name or
-        position; features that it does not name are lines.""",
+        How numeric features enter: as a line, a parabola, a natural cubic spline, a
+        curve of straight pieces, or whichever of the first three the evidence prefers.
+        A dictionary chooses by name or position; features that it does not name are
+        lines.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="mean"
         The point that coefficients refer to; "auto" is the mean here. Columns of two

@@ -260,12 +260,13 @@ class Searching(BaseNIMO):
 
 
 _SHARED = {
-    "basis": """basis : {"auto", "linear", "poly2", "spline"} or dict, default="auto"
-        How numeric features enter: as a line, a parabola, a natural cubic spline, or
-        whichever of the three the evidence prefers. A dictionary chooses by name or
-        position; features that it does not name are lines. Where there are curves, a
-        second search does without them, and the two are averaged if held-out rows have
-        nothing against it.""",
+    "basis": """basis : {"auto", "linear", "poly2", "spline", "ramps"} or dict, \
+default="auto"
+        How numeric features enter: as a line, a parabola, a natural cubic spline, a
+        curve of straight pieces, or whichever of the first three the evidence prefers.
+        A dictionary chooses by name or position; features that it does not name are
+        lines. Where there are curves, a second search does without them, and the two
+        are averaged if held-out rows have nothing against it.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
         The point that coefficients refer to. "auto" is the mean; where the rows are

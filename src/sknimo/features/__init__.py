@@ -16,6 +16,7 @@ from sknimo.features._bases import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Linear",
     "OrMissing",
     "Polynomial",
+    "Ramps",
     "RankGauss",
     "Spline",
     "Table",

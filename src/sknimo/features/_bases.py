@@ -8,7 +8,7 @@ numeric feature, the contrast with the baseline for a level.
 
 Values are those of a numeric table: a level is its code, a missing value is NaN.
 
-Shapes: n rows, m terms of this feature, k knots.
+Shapes: n rows, m terms of this feature, k knots or edges.
 """
 
 from __future__ import annotations
@@ -195,6 +195,62 @@ class Spline(_Slope):
         """Derivative of each term in x, (n, m)."""
         z = _standardise(x, self.reference, self.scale)
         return natural_spline_slopes(z, self.knots) @ self.transform / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Ramps(_Slope):
+    """A numeric feature as a line and a piecewise linear curve, constant outside.
+
+    Ramp i rises from zero to one between edges i and i + 1. `transform` turns the ramps
+    into uncorrelated curves without a linear part, as that of `Spline` does; without
+    one the ramps stand for themselves, which is how the network reads them.
+
+    Attributes
+    ----------
+    reference, scale : float
+        The line is `z = (x - reference) / scale`.
+    edges : ndarray of shape (k,)
+        In units of x, increasing.
+    transform : ndarray of shape (k - 1, m - 1), optional
+    """
+
+    reference: float
+    scale: float
+    edges: np.ndarray
+    transform: np.ndarray | None = None
+
+    @property
+    def n_terms(self) -> int:
+        """The line and the curves, or the line and the ramps."""
+        curves = self.edges[1:] if self.transform is None else self.transform[0]
+        return 1 + len(curves)
+
+    @property
+    def group(self) -> np.ndarray:
+        """The line, then the curves."""
+        return (np.arange(self.n_terms) > 0).astype(int)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Basis columns, (n, m)."""
+        z = _standardise(x, self.reference, self.scale)
+        risen = self._risen(x) - self._risen(np.array([self.reference]))
+        return np.column_stack([z, self._turn(risen)])
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Derivative of each term in x, on an edge the mean of both sides, (n, m)."""
+        x = np.asarray(x)[:, None]
+        low, high = self.edges[:-1], self.edges[1:]
+        within = ((x >= low) & (x <= high)) / 2 + ((x > low) & (x < high)) / 2
+        line = np.full(len(x), 1 / self.scale)
+        return np.column_stack([line, self._turn(within / (high - low))])
+
+    def _risen(self, x: np.ndarray) -> np.ndarray:
+        """How much of each piece lies below x, (n, k - 1)."""
+        above = x[:, None] - self.edges[:-1]
+        return np.clip(above / np.diff(self.edges), 0.0, 1.0)
+
+    def _turn(self, ramps: np.ndarray) -> np.ndarray:
+        return ramps if self.transform is None else ramps @ self.transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +473,7 @@ def move_reference(basis: Basis, reference: float) -> Basis:
     """A line, or what the network sees of one, around another point."""
     if isinstance(basis, Linear):
         return Linear(reference, basis.scale)
-    if isinstance(basis, RankGauss):
+    if isinstance(basis, RankGauss | Ramps):
         return replace(basis, reference=reference)
     if isinstance(basis, Clipped):
         inner = move_reference(basis.basis, reference)

@@ -23,6 +23,7 @@ from sknimo.features._bases import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
     natural_spline,
@@ -30,10 +31,10 @@ from sknimo.features._bases import (
 )
 from sknimo.features._map import FeatureMap
 
-BasisName = Literal["linear", "poly2", "spline"]
+BasisName = Literal["linear", "poly2", "spline", "ramps"]
 # "auto" is the mean here; a search may leave it (estimators/_reference.py).
 ReferenceName = Literal["auto", "mean", "median", "mode"]
-InputScaling = Literal["standard", "rank_gauss"]
+InputScaling = Literal["standard", "rank_gauss", "ramps"]
 
 # Rounding of a reference below this share of the scale does not show.
 RESIDUE = 1e-12
@@ -67,6 +68,7 @@ class FeatureOptions:
     reference: str | Mapping[Any, Any] = "mean"
     input_scaling: str = "standard"
     clip_inputs: bool = False
+    n_edges: int = 64  # of the pieces of ramps, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,8 @@ def fit_summaries(
         if own is not None:
             basis = read = fit_levels(known, own, references[j], names[j])
         else:
-            basis = _fit_numeric(known, kinds[j], references[j], names[j])
+            at = _choose_reference(known, references[j], names[j])
+            basis = _fit_numeric(known, kinds[j], at, options)
             read = _fit_input(known, basis, options)
         if known.missing_scale:
             basis = OrMissing(basis, known.missing_scale)
@@ -318,19 +321,20 @@ def fit_levels(
     return Levels(values, baseline, float(np.sqrt(np.mean(share * (1 - share)))))
 
 
-def _fit_numeric(known: ColumnSummary, kind: Any, reference: Any, name: str) -> Basis:
-    line, sample = known.line, known.sample
-    if line.scale == 0:
+def _fit_numeric(
+    known: ColumnSummary, kind: Any, line: Linear, options: FeatureOptions
+) -> Basis:
+    sample = known.sample
+    if kind == "linear" or line.scale == 0 or len(sample.values) < POLYNOMIAL_VALUES:
         return line
-    at = _choose_reference(line, sample, reference, name)
-    if kind == "linear" or len(sample.values) < POLYNOMIAL_VALUES:
-        return at
+    if kind == "ramps":
+        return fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
     if kind == "poly2" or len(sample.values) < SPLINE_VALUES:
-        z = (sample.values - at.reference) / at.scale
+        z = (sample.values - line.reference) / line.scale
         return Polynomial(
-            at.reference, at.scale, fit_linear(z**2, sample.weight).scale or 1.0
+            line.reference, line.scale, fit_linear(z**2, sample.weight).scale or 1.0
         )
-    return fit_spline(sample.reach(known.low, known.high), at)
+    return fit_spline(sample.reach(known.low, known.high), line)
 
 
 def weigh_values(column: np.ndarray, weight: np.ndarray) -> ValueSample:
@@ -339,15 +343,16 @@ def weigh_values(column: np.ndarray, weight: np.ndarray) -> ValueSample:
     return ValueSample(values, np.bincount(place, weight))
 
 
-def _choose_reference(
-    line: Linear, sample: ValueSample, reference: Any, name: str
-) -> Linear:
+def _choose_reference(known: ColumnSummary, reference: Any, name: str) -> Linear:
     """Mean by default, a level for a column of two values, or what was asked for."""
+    line, sample = known.line, known.sample
+    if line.scale == 0:
+        return line
     if isinstance(reference, str):
         if reference not in get_args(ReferenceName):
-            known = ", ".join(repr(option) for option in get_args(ReferenceName))
+            names = ", ".join(repr(option) for option in get_args(ReferenceName))
             raise ValueError(
-                f"reference must be one of {known} or a dictionary by column, got "
+                f"reference must be one of {names} or a dictionary by column, got "
                 f"{reference!r}."
             )
         if len(sample.values) == 2 or reference == "mode":
@@ -375,6 +380,78 @@ def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
     share = sample.weight / sample.weight.sum()
     knots = _place_knots(ValueSample(z, share))
     raw = natural_spline(z, knots)
+    transform = _order_curves(raw, share, natural_spline_curvature(knots))
+    if transform is None:
+        return line
+    return Spline(line.reference, line.scale, knots, transform)
+
+
+def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear:
+    """Piecewise linear curves in the order of their roughness, as those of a spline."""
+    edges = _place_edges(sample, n_edges)
+    if len(edges) < POLYNOMIAL_VALUES:
+        return line
+    ramps, weight = _gather_pieces(sample, edges)
+    # Within the range the line is a sum of ramps, so that it can be taken out of them.
+    rise = np.diff(edges) / line.scale
+    raw = np.column_stack([ramps @ rise, ramps])
+    share = weight / weight.sum()
+    transform = _order_curves(raw, share, ramp_roughness(edges), rise)
+    if transform is None:
+        return line
+    curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
+    return Ramps(line.reference, line.scale, edges, curves)
+
+
+def ramp_roughness(edges: np.ndarray) -> np.ndarray:
+    """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
+
+    The sum over inner edges of the squared change of rise. Pieces count alike, however
+    long they are: edges follow the rows, and so does what passes for smooth.
+    """
+    change = np.diff(np.eye(len(edges) - 1), axis=0)
+    return change.T @ change
+
+
+def _gather_pieces(
+    sample: ValueSample, edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ramps and weights of two rows per piece that stand for all rows there.
+
+    They have the weight, the mean and the spread of those rows. Curves are straight
+    within a piece: no mean and no covariance of curves differs.
+    """
+    n_pieces = len(edges) - 1
+    place = np.searchsorted(edges, sample.values, side="right") - 1
+    place = np.clip(place, 0, n_pieces - 1)
+    risen = np.clip((sample.values - edges[place]) / np.diff(edges)[place], 0.0, 1.0)
+
+    def average(values: np.ndarray) -> np.ndarray:
+        return np.bincount(place, sample.weight * values, n_pieces) / (weight + empty)
+
+    weight = np.bincount(place, sample.weight, n_pieces)
+    empty = weight == 0
+    mean = average(risen)
+    spread = np.sqrt(average((risen - mean[place]) ** 2))
+    below = np.tri(n_pieces, k=-1)
+    rows = [below + np.diag(at) for at in (mean - spread, mean + spread)]
+    return np.concatenate(rows), np.tile(weight / 2, 2)
+
+
+def _order_curves(
+    raw: np.ndarray,
+    share: np.ndarray,
+    roughness: np.ndarray,
+    rise: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """Turn columns, a line first, into the line and uncorrelated curves without it.
+
+    Returns the transform of the columns (1 + c, m), or None if nothing but a line is
+    left of them. The curves come smooth ones first by `roughness` (c, c), the matrix of
+    a quadratic form; at unit variance each is divided by the root of its roughness
+    relative to the smoothest. A line that is rough itself is the sum of the other
+    columns by `rise` (c,).
+    """
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
     widest = np.sqrt(share @ curves**2).max(initial=0.0)
@@ -386,19 +463,22 @@ def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
     )
     kept = size > CURVE_SPREAD * widest
     if not kept.any():
-        return line
+        return None
     whiten = direction[kept].T / size[kept]
-    wiggle, turn = np.linalg.eigh(whiten.T @ natural_spline_curvature(knots) @ whiten)
+    if rise is not None:
+        straighten = np.eye(len(rise)) - np.outer(rise, tilt)
+        roughness = straighten.T @ roughness @ straighten
+    wiggle, turn = np.linalg.eigh(whiten.T @ roughness @ whiten)
     whiten = whiten @ turn
     # Signs of eigenvectors are arbitrary; fix them.
     whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
     wiggle = np.maximum(wiggle, 1e-15 * wiggle.max())
     whiten *= np.sqrt(wiggle[0] / wiggle)
-    transform = np.zeros((len(knots) - 1, 1 + whiten.shape[1]))
+    transform = np.zeros((raw.shape[1], 1 + whiten.shape[1]))
     transform[0, 0] = 1.0
     transform[0, 1:] = -tilt @ whiten
     transform[1:, 1:] = whiten
-    return Spline(line.reference, line.scale, knots, transform)
+    return transform
 
 
 def _place_knots(sample: ValueSample) -> np.ndarray:
@@ -416,8 +496,28 @@ def _place_knots(sample: ValueSample) -> np.ndarray:
         rank = (rank + np.clip((values - low) / (high - low), 0.0, 1.0)) / 2
     even = np.linspace(rank[0], rank[-1], N_KNOTS)[1:-1]
     knots = np.unique(np.r_[values[0], np.interp(even, rank, values), values[-1]])
-    apart = np.diff(knots) > KNOT_GAP * (knots[-1] - knots[0])
-    return np.r_[knots[:-1][apart], knots[-1]]
+    return _keep_apart(knots)
+
+
+def _place_edges(sample: ValueSample, n_edges: int) -> np.ndarray:
+    """Every value if they are few; else quantiles of rows and of values in turn.
+
+    In a column without ties these are the same quantiles. In one where most rows share
+    a value, every other edge is left for the rest. Both ends are edges.
+    """
+    values = sample.values
+    if len(values) > n_edges:
+        even = np.linspace(0, 1, n_edges)[1:-1]
+        by_row = sample.quantiles(even[::2])
+        by_value = ValueSample(values, np.ones(len(values))).quantiles(even[1::2])
+        values = np.unique(np.r_[values[0], by_row, by_value, values[-1]])
+    return _keep_apart(values)
+
+
+def _keep_apart(points: np.ndarray) -> np.ndarray:
+    """Leave out points that lie too close to the next."""
+    apart = np.diff(points) > KNOT_GAP * (points[-1] - points[0])
+    return np.r_[points[:-1][apart], points[-1]]
 
 
 def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> Basis:
@@ -427,11 +527,14 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
         return line
     if options.input_scaling == "rank_gauss" and len(known.sample.values) > 2:
         return fit_rank_gauss(known.sample, line.reference)
-    if options.clip_inputs:
-        # A reference outside the range stays within: inputs are zero there.
-        low = min(known.low, line.reference)
-        return Clipped(line, low, max(known.high, line.reference))
-    return line
+    # A reference outside the range stays within: inputs are zero there.
+    low, high = min(known.low, line.reference), max(known.high, line.reference)
+    if options.input_scaling == "ramps":
+        sample = known.sample.reach(known.low, known.high)
+        edges = _place_edges(sample, options.n_edges)
+        if len(edges) >= POLYNOMIAL_VALUES:
+            return Clipped(Ramps(line.reference, line.scale, edges), low, high)
+    return Clipped(line, low, high) if options.clip_inputs else line
 
 
 def fit_rank_gauss(sample: ValueSample, reference: float) -> RankGauss:

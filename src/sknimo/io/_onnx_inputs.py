@@ -21,6 +21,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
 )
@@ -222,6 +223,24 @@ def _spline_origin(basis: Spline, curves: np.ndarray) -> np.ndarray:
 
 
 @_terms.register
+def _(basis: Ramps, graph: Graph, x: str) -> str:
+    z = _standardise(graph, x, [basis])
+    low, width = basis.edges[None, :-1], np.diff(basis.edges)[None]
+    origin = np.clip((basis.reference - low) / width, 0.0, 1.0)
+    ramps = graph.add("Sub", _risen(graph, x, low, width), graph.constant(origin))
+    if basis.transform is not None:
+        ramps = graph.add("MatMul", ramps, graph.constant(basis.transform))
+    return graph.concat([z, ramps])
+
+
+def _risen(graph: Graph, x: str, low: np.ndarray, width: np.ndarray) -> str:
+    """How much of each piece lies below x, (n, 1) to (n, pieces)."""
+    above = graph.add("Sub", x, graph.constant(low))
+    share = graph.add("Div", above, graph.constant(width))
+    return graph.add("Clip", share, graph.constant(0.0), graph.constant(1.0))
+
+
+@_terms.register
 def _(basis: Levels, graph: Graph, x: str) -> str:
     hit = graph.add("Equal", x, graph.constant([basis.codes]))
     on, off = graph.constant(1 / basis.scale), graph.constant(0.0)
@@ -255,9 +274,6 @@ def _(basis: RankGauss, graph: Graph, x: str) -> str:
     low, high = graph.constant(points[0]), graph.constant(points[-1])
     inside = graph.add("Clip", x, low, high)
     # A piece adds its rise in proportion to how much of it lies below x.
-    width = np.diff(points)
-    below = graph.add("Sub", inside, graph.constant(points[None, :-1]))
-    share = graph.add("Div", below, graph.constant(width[None]))
-    share = graph.add("Clip", share, graph.constant(0.0), graph.constant(1.0))
+    share = _risen(graph, inside, points[None, :-1], np.diff(points)[None])
     rise = graph.add("MatMul", share, graph.constant(np.diff(scores)[:, None]))
     return graph.add("Add", rise, graph.constant(scores[0] - origin))

@@ -34,6 +34,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
 )
@@ -54,6 +55,10 @@ class Field:
     read: Callable[[Node], Any]
 
 
+def _read_matrix(node: Node) -> np.ndarray:
+    return node.array((None, None))
+
+
 def _plain_labels(values: tuple[Any, ...]) -> list[Any]:
     return [v.item() if isinstance(v, np.generic) else v for v in values]
 
@@ -64,7 +69,11 @@ POSITIVE = Field(float, lambda node: node.positive())
 CODE = Field(int, lambda node: node.integer(low=0))
 LABELS = Field(_plain_labels, lambda node: node.labels())
 VECTOR = Field(np.array, lambda node: node.array((None,)))
-MATRIX = Field(np.array, lambda node: node.array((None, None)))
+MATRIX = Field(np.array, _read_matrix)
+MATRIX_OR_NONE = Field(
+    lambda matrix: None if matrix is None else np.array(matrix),
+    lambda node: None if node.value is None else _read_matrix(node),
+)
 INNER = Field(lambda basis: basis_record(basis), lambda node: basis_from_record(node))
 
 
@@ -111,6 +120,21 @@ KINDS: dict[str, Kind] = {
             and b.transform.shape[1] >= 1
         ),
         "a spline with three or more increasing knots and a transform that fits them",
+    ),
+    "ramps": Kind(
+        Ramps,
+        {
+            "reference": NUMBER,
+            "scale": POSITIVE,
+            "edges": VECTOR,
+            "transform": MATRIX_OR_NONE,
+        },
+        lambda b: (
+            len(b.edges) >= 2
+            and _rises(b.edges)
+            and (b.transform is None or len(b.transform) == len(b.edges) - 1)
+        ),
+        "ramps between two or more increasing edges and a transform that fits them",
     ),
     "levels": Kind(
         Levels,

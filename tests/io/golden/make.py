@@ -15,7 +15,7 @@ import pandas as pd
 from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor, NIMORegressorCV
 
 HERE = Path(__file__).parent
-SCHEMA = 1
+SCHEMA = 2
 N_ROWS = 48
 # The rows that are predicted, some of them unlike any training row.
 N_SHOWN = 8
@@ -57,7 +57,9 @@ def make_cases():
     counts = rng.poisson(np.exp(np.clip(eta, -2, 2))).astype(float)
     labels = np.where(numbers > numbers.median(), "yes", "no")
     array = table[["age", "dose", "sex"]].to_numpy()
+    coarse = table.round({"age": -1, "income": 0, "dose": 0, "lab": 0})
     clipped, ranks = {"clip_inputs": True}, {"input_scaling": "rank_gauss"}
+    ramps = EVERY_KIND | {"basis": "ramps", "input_scaling": "ramps"}
     return {
         "numeric": (NIMORegressor(**SHORT), array, numbers),
         "every-kind": (NIMORegressor(**SHORT, **EVERY_KIND, **clipped), table, numbers),
@@ -66,6 +68,7 @@ def make_cases():
             table,
             counts,
         ),
+        "ramps": (NIMORegressor(**SHORT, **ramps), coarse, numbers),
         "classifier": (NIMOClassifier(**SHORT, **EVERY_KIND), table, labels),
         "search": (NIMORegressorCV(**SEARCH, **EVERY_KIND), table, numbers),
         "classifier-search": (NIMOClassifierCV(**SEARCH), array, labels == "yes"),

@@ -39,6 +39,22 @@ const BASES = {
     };
   },
 
+  ramps: ({ reference, scale, edges, transform }) => {
+    // How much of each piece lies below x; written so that a missing value stays missing.
+    const risen = (x) => edges.slice(1).map((high, i) => {
+      const share = (x - edges[i]) / (high - edges[i]);
+      return share < 0 ? 0 : share > 1 ? 1 : share;
+    });
+    const origin = risen(reference);
+    return (x) => {
+      const z = (x - reference) / scale;
+      const ramps = risen(x).map((value, i) => value - origin[i]);
+      if (transform === null) return [z, ...ramps];
+      return [z, ...transform[0].map((_, term) =>
+        ramps.reduce((sum, value, i) => sum + value * transform[i][term], 0))];
+    };
+  },
+
   levels: ({ values, baseline, scale }) => {
     if (scale === 0) return () => [];
     const codes = values.map((_, code) => code).filter((code) => code !== baseline);

@@ -1,0 +1,189 @@
+"""Ramps are a line and a curve of straight pieces, smooth by its own measure.
+
+Oracles: numpy's interpolation, sums written out, and central differences.
+"""
+
+import numpy as np
+import pytest
+
+from sknimo.features import (
+    Clipped,
+    FeatureOptions,
+    Linear,
+    Ramps,
+    ValueSample,
+    fit_features,
+)
+from sknimo.features._fit import _place_edges
+
+N_ROWS = 500
+# Relative, after whitening of up to 63 columns whose spreads differ by a thousand.
+ROUNDING = 1e-9
+STEP = 2.0**-20  # of differences that are exact but for the last digits
+
+
+def draw(kind="normal"):
+    rng = np.random.default_rng(0)
+    spikes = np.where(rng.random(N_ROWS) < 0.7, 0.0, rng.exponential(size=N_ROWS))
+    return {
+        "normal": rng.normal(50.0, 8.0, N_ROWS),
+        "skewed": np.exp(2 * rng.normal(size=N_ROWS)),
+        "ties": rng.poisson(3.0, N_ROWS).astype(float),
+        "spikes": spikes,
+    }[kind]
+
+
+COLUMNS = ("normal", "skewed", "ties", "spikes")
+
+
+def fit(x, weight=None, **options):
+    """Bases of the terms and of the inputs of one column, both ramps."""
+    weight = np.ones(len(x)) if weight is None else weight
+    options = FeatureOptions(**{"basis": "ramps", "input_scaling": "ramps"} | options)
+    features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
+    return features.bases[0], features.input_bases[0]
+
+
+def place(values, n_edges, weight=None):
+    weight = np.ones(len(values)) if weight is None else weight
+    return _place_edges(ValueSample(np.asarray(values, float), weight), n_edges)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_pieces_sum_to_the_clipped_line(column):
+    x = draw(column)
+    _, read = fit(x)
+    assert isinstance(read, Clipped) and isinstance(read.basis, Ramps)
+    edges = read.basis.edges
+    wide = np.r_[x, edges, x.min() - 5, x.max() + 7]
+    pieces = read.basis.terms(wide)[:, 1:]
+    line = pieces @ np.diff(edges) + read.reference
+    assert line == pytest.approx(np.clip(wide, x.min(), x.max()), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_curve_is_interpolated_between_its_edges_and_constant_outside(column):
+    x = draw(column)
+    basis, _ = fit(x)
+    wide = np.r_[x, basis.edges, x.min() - 1e3, x.max() + 1e6]
+    at_edges = basis.terms(basis.edges)[:, 1:]
+    for term, known in zip(basis.terms(wide)[:, 1:].T, at_edges.T, strict=True):
+        oracle = np.interp(wide, basis.edges, known)
+        assert term == pytest.approx(oracle, abs=ROUNDING * np.abs(known).max())
+    z = (wide - x.mean()) / x.std()
+    assert basis.terms(wide)[:, 0] == pytest.approx(z, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_curves_are_uncorrelated_with_the_line_and_each_other(column):
+    x, weight = draw(column), np.random.default_rng(1).random(N_ROWS)
+    basis, _ = fit(x, weight)
+    covariance = np.cov(basis.terms(x).T, aweights=weight, ddof=0)
+    size = np.sqrt(np.diag(covariance))
+    assert size[:2] == pytest.approx([1.0, 1.0], rel=ROUNDING)
+    assert (np.diff(size[1:]) <= 1e-12).all()
+    correlation = covariance / np.outer(size, size)
+    assert correlation == pytest.approx(np.eye(len(size)), abs=ROUNDING)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_squared_coefficients_are_the_squared_changes_of_rise(column):
+    basis, _ = fit(draw(column))
+    # A line and a constant are the only directions that curves leave out.
+    assert basis.n_terms == len(basis.edges) - 1
+    rng = np.random.default_rng(2)
+    ratios = []
+    for _ in range(5):
+        coef = rng.normal(size=basis.n_terms - 1)
+        curve = basis.terms(basis.edges)[:, 1:] @ coef
+        rise = [high - low for low, high in zip(curve, curve[1:], strict=False)]
+        change = [after - before for before, after in zip(rise, rise[1:], strict=False)]
+        ratios.append(sum(c**2 for c in change) / sum(c**2 for c in coef))
+    assert ratios == pytest.approx([ratios[0]] * 5, rel=ROUNDING)
+
+
+def test_integer_weights_count_rows():
+    x, weight = draw("skewed"), np.random.default_rng(1).integers(1, 4, N_ROWS)
+    weighted, _ = fit(x, weight.astype(float))
+    repeated, _ = fit(np.repeat(x, weight))
+    assert weighted.edges.tolist() == repeated.edges.tolist()
+    found, expected = weighted.terms(x), repeated.terms(x)
+    assert found == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+
+
+class TestSlopes:
+    """Steps are powers of two and so are edges: differences are those of the pieces."""
+
+    EDGES = np.array([-2.0, -1.0, 0.5, 1.0, 4.0])
+    ON_AND_BETWEEN = np.array([-3, -2, -1.5, -1, 0.0, 0.5, 0.75, 1, 2, 4, 5])
+
+    @pytest.mark.parametrize("turned", [False, True])
+    @pytest.mark.parametrize("reference", [-7.0, 0.5, 1.75])
+    def test_are_central_differences_on_edges_too(self, turned, reference):
+        transform = np.random.default_rng(0).normal(size=(4, 3)) if turned else None
+        basis = Ramps(reference, 2.0, self.EDGES, transform)
+        x = self.ON_AND_BETWEEN
+        rise = basis.terms(x + STEP) - basis.terms(x - STEP)
+        assert basis.slopes(x) == pytest.approx(rise / (2 * STEP), abs=1e-9)
+
+    def test_on_an_edge_are_exactly_the_mean_of_both_sides(self):
+        basis = Ramps(0.0, 2.0, self.EDGES)
+        near = 1e-3
+        sides = (basis.slopes(self.EDGES + side)[:, 1:] for side in (-near, near))
+        assert np.array_equal(basis.slopes(self.EDGES)[:, 1:], sum(sides) / 2)
+
+    def test_at_the_reference_are_the_readout(self):
+        basis = Ramps(0.5, 2.0, self.EDGES)
+        assert basis.readout().tolist() == [[0.5, 0.0, 1 / 3, 1.0, 0.0]]
+        assert basis.group.tolist() == [0, 1, 1, 1, 1]
+
+
+class TestEdges:
+    def test_few_values_are_all_edges(self):
+        values = [0.0, 1.0, 5.0, 7.0]
+        assert place(values, 4).tolist() == values
+
+    def test_values_without_ties_are_cut_evenly(self):
+        edges = place(np.arange(1001.0), 11)
+        assert edges == pytest.approx(np.linspace(0, 1000, 11), abs=1)
+
+    def test_half_of_them_follow_the_rows_and_half_the_values(self):
+        weight = np.ones(1001)
+        weight[0] = 9000.0  # nine rows in ten have the same value
+        edges = place(np.arange(1001.0), 41, weight)
+        even = np.linspace(0, 1, 41)[1:-1]
+        rows = np.sort(np.repeat(np.arange(1001.0), weight.astype(int)))
+        by_row = rows[np.ceil(even[::2] * len(rows)).astype(int) - 1]
+        by_value = np.ceil(even[1::2] * 1001) - 1
+        assert edges.tolist() == sorted({0.0, *by_row, *by_value, 1000.0})
+        assert len(edges) > 20
+
+    @pytest.mark.parametrize("column", COLUMNS)
+    def test_are_no_more_than_asked_for_and_reach_both_ends(self, column):
+        x = draw(column)
+        for n_edges in (8, 16, 64):
+            basis, read = fit(x, n_edges=n_edges)
+            assert 3 <= len(basis.edges) <= n_edges or len(np.unique(x)) <= n_edges
+            assert np.isin(basis.edges, x).all()
+            assert (basis.edges[0], basis.edges[-1]) == (x.min(), x.max())
+            assert read.basis.edges.tolist() == basis.edges.tolist()
+
+    def test_values_that_rounding_confuses_are_one_edge(self):
+        edges = place([0.0, 1.0, 1.0 + 1e-12, 2.0, 1000.0], 8)
+        assert edges.tolist() == [0.0, 1.0 + 1e-12, 2.0, 1000.0]
+
+    @pytest.mark.parametrize("x", [[0.0, 1.0] * 9, [*range(99), 1e30]])
+    def test_without_three_of_them_a_line_is_left(self, x):
+        basis, read = fit(np.array(x, float))
+        assert isinstance(basis, Linear) and isinstance(read, Linear)
+        _, clipped = fit(np.array(x, float), clip_inputs=True)
+        assert isinstance(clipped, Clipped) and isinstance(clipped.basis, Linear)
+
+
+def test_inputs_are_clipped_to_the_range_and_the_reference():
+    x = draw()
+    _, read = fit(x, reference={"x": 100.0})
+    assert (read.low, read.high) == (x.min(), 100.0)
+    outside = read.terms(np.array([x.min(), x.min() - 9, 100.0, 1e9]))
+    assert np.array_equal(outside[0], outside[1])
+    assert not outside[2:].any()
