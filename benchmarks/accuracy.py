@@ -1,8 +1,8 @@
-"""Test error of sknimo and its rivals on the same rows, in the same run.
+"""Test error of sknimo and its rivals on simulated rows, the same, in the same run.
 
-    python benchmarks/accuracy.py [--tasks setting0..setting4,class1,boston]
+    python benchmarks/accuracy.py [--tasks setting0..setting4,class1]
                                   [--rivals sknimo,lasso] [--seeds 10] [--first-seed 0]
-                                  [--n-jobs 2] [--data DIR] [--csv out.csv] [--quick]
+                                  [--n-jobs 2] [--csv out.csv] [--quick]
     python benchmarks/accuracy.py --table out.csv [--seeds 10] [--first-seed 0]
 
 Figures are mean squared errors for regression and shares of correct labels for
@@ -21,7 +21,7 @@ import argparse
 import csv
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -29,7 +29,7 @@ from time import perf_counter
 
 import numpy as np
 from rivals import RIVALS, USUAL_RIVALS, Fitted, MissingRivalError, Rival, start_workers
-from tasks import EVERY_TASK, Figure, Task, expand_names, is_simulated, load_task
+from tasks import EVERY_TASK, Figure, Task, expand_names, load_task
 
 SUPPORTS = ("coef", "inputs", "features")
 
@@ -114,15 +114,13 @@ def append_result(path: Path, result: Result) -> None:
 def run(options: argparse.Namespace) -> dict[tuple, Result]:
     """Fit what is missing, seed by seed, so that an early stop leaves a fair table."""
     done = read_results(options.csv) if options.csv and not options.again else {}
-    rivals = usable_rivals(options.rivals.split(","))
+    rivals = usable_rivals(options.rivals.split(","), RIVALS)
     results, failures = {}, 0
     names = expand_names(options.tasks)
-    for name in names:  # a table that is missing should be noticed before the long run
-        load_task(name, options.first_seed, options.data)
     start_workers(options.n_jobs)
     for name in names:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            task = load_task(name, seed, options.data, options.quick)
+            task = load_task(name, seed, None, options.quick)
             for rival in rivals:
                 result = done.get((name, rival.name, seed, len(task.rows.y)))
                 if result is None:
@@ -139,18 +137,18 @@ def run(options: argparse.Namespace) -> dict[tuple, Result]:
     return results
 
 
-def usable_rivals(names: Iterable[str]) -> list[Rival]:
+def usable_rivals(names: Iterable[str], known: Mapping[str, Rival]) -> list[Rival]:
     """The rivals asked for, less those whose package is missing."""
     usable = []
     for name in names:
-        if name not in RIVALS:
-            raise SystemExit(f"{name} is not a rival; choose from {', '.join(RIVALS)}.")
+        if name not in known:
+            raise SystemExit(f"{name} is not a rival; choose from {', '.join(known)}.")
         try:
-            RIVALS[name].load()
+            known[name].load()
         except MissingRivalError as error:
             print(f"left out: {error}", file=sys.stderr)
             continue
-        usable.append(RIVALS[name])
+        usable.append(known[name])
     return usable
 
 
@@ -228,22 +226,18 @@ def print_markdown(groups: Groups) -> None:
     figures = {task: results[0].figure for (task, _), results in groups.items()}
     kinds = {
         "Simulated regression, mean squared error": [
-            task for task in figures if is_simulated(task) and figures[task] == "mse"
+            task for task in figures if figures[task] == "mse"
         ],
         "Simulated classification, accuracy": [
             task for task in figures if figures[task] == "accuracy"
         ],
-        "Real tables, mean squared error": [
-            task for task in figures if not is_simulated(task)
-        ],
     }
     for title, tasks in kinds.items():
         print_block(f"{title}: mean ± sd (median)", tasks, groups, figure_cell)
-    simulated = [task for task in figures if is_simulated(task)]
     for support in SUPPORTS:
         print_block(
             f"Exact support of {support}, share of seeds",
-            simulated,
+            list(figures),
             groups,
             lambda results, support=support: share_exact(results, support),
         )
@@ -299,7 +293,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="how many; 10, or 1 with --quick")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--n-jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--data", metavar="DIR", help="folder of the real tables")
     parser.add_argument("--csv", type=Path, help="file to resume from and add to")
     parser.add_argument("--again", action="store_true", help="fit known rows anew")
     parser.add_argument("--quick", action="store_true", help="fewer rows, one seed")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -55,6 +55,10 @@ class Rows:
     def n_threads(self, n_jobs: int) -> int:
         """The faster of one thread and `n_jobs`, for methods that share threads."""
         return 1 if self.X.size < ONE_THREAD_CELLS else n_jobs
+
+    def predictor(self, est: Any) -> Predict:
+        """How a fitted estimator predicts: values, or labels."""
+        return quietly(est.predict)
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,13 @@ class Rival:
         return fitted
 
 
-def start_workers(n_jobs: int) -> None:
+def start_workers(n_jobs: int, modules: Sequence[str] = ("sknimo",)) -> None:
     """Start joblib's processes and load the libraries there, once per run."""
     from joblib import Parallel, delayed
 
     if n_jobs > 1:
         load = delayed(importlib.import_module)
-        Parallel(n_jobs=n_jobs)(load("sknimo") for _ in range(2 * n_jobs))
+        Parallel(n_jobs=n_jobs)(load(m) for _ in range(2 * n_jobs) for m in modules)
 
 
 def quietly(predict: Predict) -> Predict:
@@ -209,7 +213,7 @@ def fit_ebm(rows: Rows, seed: int, n_jobs: int, **options: Any) -> Fitted:
     kind = "Regressor" if rows.is_regression else "Classifier"
     make = getattr(glassbox, f"ExplainableBoosting{kind}")
     est = make(n_jobs=n_jobs, random_state=seed, **options).fit(rows.X, rows.y)
-    return Fitted(quietly(est.predict))
+    return Fitted(rows.predictor(est))
 
 
 def fit_lightgbm(rows: Rows, seed: int, n_jobs: int) -> Fitted:
@@ -218,12 +222,14 @@ def fit_lightgbm(rows: Rows, seed: int, n_jobs: int) -> Fitted:
     return Fitted(quietly(est.predict))
 
 
-def fit_lightgbm_stopped(rows: Rows, seed: int, n_jobs: int) -> Fitted:
+def fit_lightgbm_stopped(
+    rows: Rows, seed: int, n_jobs: int, most: int = 10_000, **options: Any
+) -> Fitted:
     """Smaller steps, their number found on the rows held out; refitted on all rows."""
     import lightgbm
 
-    n, slow = rows.n_train, {"learning_rate": 0.03}
-    trial = _make_lightgbm(rows, seed, n_jobs, n_estimators=10_000, **slow)
+    n, slow = rows.n_train, {"learning_rate": 0.03, **options}
+    trial = _make_lightgbm(rows, seed, n_jobs, n_estimators=most, **slow)
     trial.fit(
         rows.X[:n],
         rows.y[:n],
@@ -233,7 +239,7 @@ def fit_lightgbm_stopped(rows: Rows, seed: int, n_jobs: int) -> Fitted:
     n_trees = max(trial.best_iteration_, 1)
     est = _make_lightgbm(rows, seed, n_jobs, n_estimators=n_trees, **slow)
     est.fit(rows.X, rows.y)
-    return Fitted(quietly(est.predict))
+    return Fitted(rows.predictor(est))
 
 
 def _make_lightgbm(rows: Rows, seed: int, n_jobs: int, **options: Any) -> Any:
