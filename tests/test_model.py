@@ -27,6 +27,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    Ramps,
     RankGauss,
     Spline,
 )
@@ -407,6 +408,14 @@ def plain_lines(p):
     return FeatureMap(names, tuple(Linear(0.1 * j, 1.0 + j / p) for j in range(p)))
 
 
+def many_pieces(p):
+    """Features that own sixteen inputs each, and a line that owns one."""
+    lines = plain_lines(p + 1)
+    edges = np.linspace(-2, 2, 16)
+    ramps = [Ramps(line.reference, line.scale, edges) for line in lines.bases[1:]]
+    return replace(lines, bases=(lines.bases[0], *ramps), input_bases=())
+
+
 def random_model(features, seed=0, n_members=3, hidden=(6, 5), family=None):
     """Members with supports of their own, and weights large enough to bend."""
     p, q = features.n_features, len(features.term_feature)
@@ -478,6 +487,16 @@ class TestFastPath:
         narrow = random_model(plain_lines(20), 1)
         apart = [member.shared is None for member in compiled(narrow).bends]
         assert all(sharing) and all(apart)
+
+    @pytest.mark.parametrize("p", [8, 40])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_features_with_many_inputs_get_the_sum_of_the_others(self, p, seed):
+        model = random_model(many_pieces(p), seed)
+        assert all(member.apart for member in compiled(model).bends)
+        table = np.random.default_rng(p).normal(size=(700, p + 1))
+        assert_fast_is_slow(model, table)
+        table[:, 3] *= 1e6
+        assert_fast_is_slow(model, table)
 
     @pytest.mark.parametrize("p", [5, 150])
     def test_distant_values_do_not_reach_their_own_modulation(self, p):

@@ -318,10 +318,7 @@ class Modulator:
         own = self._own_products(first, inputs, active).unbind(2)
         shared = (self.input_feature != active.unsqueeze(-1)).all(1)  # (K, r)
         start = inputs @ (first * shared.unsqueeze(1)).mT  # (K, n, h1)
-        before = accumulate(own[:-1], initial=start)
-        after = [*accumulate(own[:0:-1], initial=torch.zeros_like(start))][::-1]
-        sums = [low + high for low, high in zip(before, after, strict=True)]
-        return torch.stack(sums, dim=2) + shift.unsqueeze(1)
+        return torch.stack(sum_others(own, start), dim=2) + shift.unsqueeze(1)
 
     def _own_products(self, first: Tensor, inputs: Tensor, active: Tensor) -> Tensor:
         """What the columns of each active feature add to the layer, (K, n, a, h1)."""
@@ -336,6 +333,13 @@ class Modulator:
             return product
         index = place[:, None, :, None].expand(-1, len(inputs), -1, product.shape[-1])
         return product.gather(2, index)
+
+
+def sum_others(parts: Sequence[Tensor], start: Tensor) -> list[Tensor]:
+    """For each part the sum of all others and `start`, without a subtraction."""
+    before = accumulate(parts[:-1], initial=start)
+    after = [*accumulate(parts[:0:-1], initial=torch.zeros_like(start))][::-1]
+    return [low + high for low, high in zip(before, after, strict=True)]
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:

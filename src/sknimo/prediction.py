@@ -10,9 +10,10 @@ reference of one member's features and g their modulations,
 and the network works through *tiles*: so many rows times so many features that the
 activations stay in the cache of a core. A tile masks in two steps. Inputs of its own
 features meet masked weights; all others reach every feature of the tile alike and are
-multiplied once. Nothing is subtracted, so that a feature is hidden from itself to the
-last bit, and so is the reference: equal first layers give `g = 0`. Everything is in
-double precision, whatever the network was trained in.
+multiplied once. Features that own many inputs have a tile each, which adds up what the
+others bring. Nothing is subtracted, so that a feature is hidden from itself to the last
+bit, and so is the reference: equal first layers give `g = 0`. Everything is in double
+precision, whatever the network was trained in.
 
 Blocks of rows are shared out to threads (`machine`). What a row gets depends neither on
 their number nor on what else is computed at the time.
@@ -22,7 +23,7 @@ Shapes: M members, n rows, p features, q terms, r inputs, s features of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -32,7 +33,14 @@ from torch import Tensor
 
 from sknimo.features import Basis, FeatureMap, Linear
 from sknimo.machine import run_alone
-from sknimo.network import NetworkSpec, Weights, unpack
+from sknimo.network import (
+    FEW_OWN_INPUTS,
+    MASKED_PRODUCT_INPUTS,
+    NetworkSpec,
+    Weights,
+    sum_others,
+    unpack,
+)
 
 # Activations of one layer in a tile; two layers take half a megabyte.
 TILE_SIZE = 2**15
@@ -93,7 +101,8 @@ class Tile:
     coef: Tensor  # (terms, s)
     # Columns that hold their own inputs, or all columns where nothing is shared.
     inputs: slice
-    own: Tensor  # (inputs, s h1), first layer of those, masked
+    # First layer of those, masked; what others see of them in a tile of its own.
+    own: Tensor  # (inputs, s h1)
     shift: Tensor  # (s, h1), first layer at the reference
     level: Tensor  # (s h1,), its hyperbolic tangent
     base: Tensor  # (s h2,), second layer at the reference
@@ -106,7 +115,9 @@ class Bends:
 
     # First layer of inputs that no feature of a tile owns. Without it the tiles have
     # weights for all columns, and the shift stands at the column of ones.
-    shared: Tensor | None  # (c, tiles h1)
+    shared: Tensor | None  # (reads, tiles h1); (reads, h1) where tiles are apart
+    reads: slice  # columns that it is of
+    apart: bool  # whether tiles add up what others bring, and see nothing of their own
     second: Tensor  # (h1, h2)
     out: Tensor  # (h2,)
     tiles: tuple[Tile, ...]
@@ -114,19 +125,29 @@ class Bends:
     def add_to(self, eta: Tensor, columns: Tensor) -> None:
         """Add the bends of some rows to `eta`, (n,)."""
         n_rows, (h1, h2) = len(columns), self.second.shape
-        shared = None if self.shared is None else columns @ self.shared
-        for place, tile in enumerate(self.tiles):
-            if shared is None:
+        shared = self._share(columns)
+        for tile, part in zip(self.tiles, shared, strict=True):
+            if part is None:
                 hidden = columns @ tile.own
             else:
-                part = shared[:, place * h1 : (place + 1) * h1]
                 hidden = (part.unsqueeze(1) + tile.shift).view(n_rows, -1)
-                hidden.addmm_(columns[:, tile.inputs], tile.own)
+                if not self.apart:
+                    hidden.addmm_(columns[:, tile.inputs], tile.own)
             hidden.tanh_().sub_(tile.level)
             second = (hidden.view(-1, h1) @ self.second).view(n_rows, -1)
             second.add_(tile.base).sin_().sub_(tile.base_sin)
             bend = (second.view(-1, h2) @ self.out).view(n_rows, -1)
             eta += ((columns[:, tile.terms] @ tile.coef) * bend).sum(1)
+
+    def _share(self, columns: Tensor) -> Sequence[Tensor | None]:
+        """What reaches each tile from inputs that it does not own, (n, h1) each."""
+        if self.shared is None:
+            return [None] * len(self.tiles)
+        shared = columns[:, self.reads] @ self.shared
+        if not self.apart:
+            return shared.split(len(self.second), dim=1)
+        own = [columns[:, tile.inputs] @ tile.own for tile in self.tiles]
+        return sum_others(own, shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +332,17 @@ def _same(first: Any, second: Any) -> bool:
     return bool(np.array_equal(first, second))
 
 
-def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> tuple[int, bool]:
-    """Features in a tile, and whether it shares inputs that it does not own.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the features of a member are cut into tiles."""
+
+    size: int  # features in a tile
+    sharing: bool  # whether a tile shares inputs that it does not own
+    apart: bool = False  # whether it gets them as a sum over the other tiles
+
+
+def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> Layout:
+    """How many features a tile has, and what they share.
 
     As many features as fit, or fewer where sharing pays. Per activation, one masked
     product costs a multiplication for every input; with s features in a tile, those of
@@ -320,14 +350,16 @@ def _lay_out(spec: NetworkSpec, n_features: int, n_inputs: int) -> tuple[int, bo
     """
     most = min(n_features, max(TILE_SIZE // (TILE_ROWS * max(spec.hidden)), 1))
     if not spec.mask:
-        return most, True
+        return Layout(most, sharing=True)
+    if n_inputs > max(FEW_OWN_INPUTS * n_features, MASKED_PRODUCT_INPUTS):
+        return Layout(1, sharing=True, apart=True)
     size = np.arange(1, most + 1)
     own = n_inputs * size / n_features
     cost = own + (n_inputs - own) / size + SHARED_COST
     best = int(cost.argmin())
     if cost[best] < n_inputs:
-        return int(size[best]), True
-    return most, False
+        return Layout(int(size[best]), sharing=True)
+    return Layout(most, sharing=False)
 
 
 def _compile_member(
@@ -340,15 +372,19 @@ def _compile_member(
     first[places.inputs[inputs]] = weights.first[:, inputs].T
     shift = spec.codes() @ weights.code_weight.T + weights.bias  # (p, h1)
     active = live.features.nonzero().squeeze(-1)
-    tile_size, sharing = _lay_out(spec, len(active), len(inputs))
-    tiles, shared = [], []
-    for group in active.split(tile_size):
+    layout = _lay_out(spec, len(active), len(inputs))
+    tiles, shared, others = [], [], first.clone()
+    for group in active.split(layout.size):
         at = shift[group]  # (s, h1)
         member_of = places.owner.unsqueeze(-1) == group  # (c, s)
         terms = _span(member_of.any(1) & (coef != 0))
-        seen = _span(member_of.any(1) & spec.mask) if sharing else slice(width)
+        seen = _span(member_of.any(1) & spec.mask) if layout.sharing else slice(width)
         own = first.unsqueeze(1) * ~member_of.unsqueeze(-1)  # (c, s, h1)
-        if sharing:
+        if layout.apart:
+            seen = _span(member_of.any(1) & (first != 0).any(1))
+            own = first.unsqueeze(1)
+            others[seen] = 0
+        elif layout.sharing:
             others = first.clone()
             others[seen] = 0
             shared.append(others)
@@ -367,8 +403,11 @@ def _compile_member(
                 base_sin=base.sin().flatten(),
             )
         )
+    reads = _span((others != 0).any(1)) if layout.apart else slice(width)
     return Bends(
-        shared=torch.cat(shared, dim=1) if sharing else None,
+        shared=torch.cat(shared or [others[reads]], dim=1) if layout.sharing else None,
+        reads=reads,
+        apart=layout.apart,
         second=weights.second.T.contiguous(),
         out=weights.out.clone(),
         tiles=tuple(tiles),

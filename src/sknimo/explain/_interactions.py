@@ -166,8 +166,11 @@ def _bend_along_slopes(
         block = table[begin : begin + step]
         change = local_jacobian(model, block)  # (n, q, p)
         if swap is not None:
-            moved = features.term_slopes(block)[:, None, :] * swap  # (n, q, q)
-            change = change - sum_by_owner(moved, owner, p)
+            # Column by column: all products at once would take n q q numbers.
+            moved = np.zeros((p, *change.shape[:2]))
+            for term, slope in enumerate(features.term_slopes(block).T):
+                moved[owner[term]] += slope[:, None] * swap[:, term]
+            change = change - np.moveaxis(moved, 0, 2)
         size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
         total += np.einsum("n,nkj->jk", weight[begin : begin + step], size)
     return total * features.scale
