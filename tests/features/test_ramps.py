@@ -37,11 +37,23 @@ COLUMNS = ("normal", "skewed", "ties", "spikes")
 
 
 def fit(x, weight=None, **options):
-    """Bases of the terms and of the inputs of one column, both ramps."""
+    """Ramps of the terms, within their range, and what the network reads of a column."""
     weight = np.ones(len(x)) if weight is None else weight
     options = FeatureOptions(**{"basis": "ramps", "input_scaling": "ramps"} | options)
     features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
-    return features.bases[0], features.input_bases[0]
+    basis = features.bases[0]
+    inner = basis.basis if isinstance(basis, Clipped) else basis
+    return inner, features.input_bases[0]
+
+
+def test_terms_are_constant_outside_the_training_range():
+    x = draw("skewed")
+    options = FeatureOptions(basis="ramps")
+    weight = np.ones(len(x))
+    features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
+    ends, far = [[x.min()], [x.max()]], [[x.min() - 1e3], [x.max() + 1e6]]
+    found, expected = features.terms(np.array(far)), features.terms(np.array(ends))
+    assert found.tolist() == expected.tolist()
 
 
 def place(values, n_edges, weight=None):

@@ -7,7 +7,7 @@ interrupted or failed fit leaves the previous one in place.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -203,9 +203,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
         check_option("missing", self.missing, ("error", "indicator"))
         check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
         return ReadingOptions(
-            FeatureOptions(
-                self.basis, self.reference, self.input_scaling, bool(self.clip_inputs)
-            ),
+            self._feature_options(),
             self._settings.curves,
             self.categorical,
             self.missing == "indicator",
@@ -213,7 +211,20 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
             self._check_n_samples,
             self._budget(),
             self.checkpoint is not None,
+            self._read_large,
         )
+
+    def _feature_options(self) -> FeatureOptions:
+        """How columns of a table that is not large enter."""
+        scaling = self.input_scaling
+        scaling = "standard" if scaling == "auto" else scaling
+        return FeatureOptions(
+            self.basis, self.reference, scaling, bool(self.clip_inputs)
+        )
+
+    def _read_large(self, n_rows: int, levels: Sequence[Any]) -> FeatureOptions | None:
+        """How a large table is read; like any other unless a class says otherwise."""
+        return None
 
     def _learn_names(self, schema: TableSchema) -> None:
         """Number and names of the columns, as `validate_data` learns them."""

@@ -20,10 +20,11 @@ FEATURES = {
         coefficient of its own.
     handle_unknown : {"error", "reference"}, default="error"
         Refuse levels that no training row had, or take them for the baseline.
-    input_scaling : {"standard", "rank_gauss", "ramps"}, default="standard"
+    input_scaling : {"auto", "standard", "rank_gauss", "ramps"}, default="auto"
         What the network sees of numeric columns: standardised values; normal scores of
         their ranks, which tame heavy tails; or the value and how much of each of up to
         63 pieces of the training range lies below it, which lets it bend anywhere.
+        "auto" is "ramps" where a search finds the table large, else "standard".
     clip_inputs : bool, default=False
         Whether the network sees values outside the training range as the nearest value
         within.""",

@@ -387,7 +387,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         reference: Any = "mean",
         missing: str = "error",
         handle_unknown: str = "error",
-        input_scaling: str = "standard",
+        input_scaling: str = "auto",
         clip_inputs: bool = False,
     ) -> None:
         self._take_params(locals())
@@ -456,7 +456,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         reference: Any = "mean",
         missing: str = "error",
         handle_unknown: str = "error",
-        input_scaling: str = "standard",
+        input_scaling: str = "auto",
         clip_inputs: bool = False,
     ) -> None:
         self._take_params(locals())

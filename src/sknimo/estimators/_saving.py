@@ -45,7 +45,7 @@ from sknimo.penalties import Penalty
 from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
-LEFT_OUT = ("history_", "path_", "trials_", "verdict_")
+LEFT_OUT = ("history_", "oob_prediction_", "path_", "trials_", "verdict_")
 # Small fitted attributes of the plain and of the searching estimators, and how they
 # are read.
 FIXED_ATTRIBUTES: dict[str, Callable[[Node], Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self, get_args
@@ -18,6 +19,7 @@ from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
+from sknimo.features import FeatureOptions
 from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
 from sknimo.rows import RowBlocks
@@ -26,11 +28,13 @@ from sknimo.search import (
     Outcome,
     RuleName,
     Settings,
+    is_large,
+    large_features,
     movable_reference,
     search,
     takes_long,
 )
-from sknimo.solver import Options
+from sknimo.solver import Options, Problem
 from sknimo.training import (
     StreamedSet,
     TrainingSet,
@@ -139,8 +143,9 @@ class Searching(BaseNIMO):
             blocks = Options(dtype=torch.float32, batch_size=batch_size)
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
             store, random = self._open_store(data, problem)
-            with torch_threads(data.n_total):
-                counts, folds = count_folds(data, self.cv, labels, random)
+            with torch_threads(data.n_total, data.n_total * problem.n_terms):
+                cv = self._n_folds(data, problem, settings)
+                counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
                 outcome = search(
                     problem,
@@ -157,6 +162,7 @@ class Searching(BaseNIMO):
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
             self._keep(outcome, separated)
+            self._keep_held_out(outcome, data)
         return self
 
     def _find_rows(
@@ -186,6 +192,33 @@ class Searching(BaseNIMO):
             if not takes_long(len(X), p + spec.n_params, self._settings):
                 return None
         return rows
+
+    def _n_folds(
+        self, data: TrainingSet | StreamedSet, problem: Problem, settings: Settings
+    ) -> Any:
+        """Folds to make: on a large table a member each, unless a splitter is given."""
+        whole = isinstance(self.cv, Integral) and isinstance(data, TrainingSet)
+        if whole and is_large(problem, settings):
+            return max(int(self.cv), settings.n_members)
+        return self.cv
+
+    def _read_large(self, n_rows: int, levels: Sequence[Any]) -> FeatureOptions | None:
+        settings, p = self._settings, len(levels)
+        columns = [1 if own is None else len(own) - 1 for own in levels]
+        if isinstance(self.batch_size, str):
+            owner = np.repeat(np.arange(p), columns).tolist()
+            spec = make_spec(owner, p, HIDDEN, self.position_code, True)
+            large = takes_long(n_rows, sum(columns) + spec.n_params, settings)
+        else:
+            large = self.batch_size > 0
+        if not large:
+            return None
+        n_numeric = max(sum(own is None for own in levels), 1)
+        wanted = self._feature_options()
+        if self.input_scaling == "auto":
+            wanted = replace(wanted, input_scaling="ramps")
+        room = self._budget()
+        return large_features(settings, wanted, n_rows, n_numeric, room)
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:
@@ -220,6 +253,7 @@ class Searching(BaseNIMO):
             alphas=self.alphas,
             batch_size=None if size is None else int(size),
             batch_hidden=self._widths(self._settings.batch_hidden),
+            bag_hidden=self._widths(self._settings.bag_hidden),
             n_jobs=self.n_jobs,
             memory_budget=self._budget(),
             deadline=deadline,
@@ -234,12 +268,22 @@ class Searching(BaseNIMO):
         self.input_precision_ = outcome.input_precision
         self.verdict_ = outcome.verdict
         self.path_ = outcome.path
+        self.bend_ = outcome.dial
         self.trials_ = outcome.trials
         self.best_index_ = outcome.best_index
         self.log_evidence_ = outcome.log_evidence
         self.glm_log_evidence_ = outcome.glm_log_evidence
         self.n_iter_ = max(1, sum(outcome.trials["n_iter"]))
         self._judge_convergence(separated, outcome.out_of_time)
+
+    def _keep_held_out(self, outcome: Outcome, data: TrainingSet | StreamedSet) -> None:
+        """Predict the rows as they were given, by members that have not seen them."""
+        self.oob_prediction_ = None
+        if outcome.held_out_eta is None or isinstance(data, StreamedSet):
+            return
+        eta = torch.as_tensor(outcome.held_out_eta * data.y_scale + data.y_mean)
+        mean = outcome.problem.family.mean(eta).numpy()
+        self.oob_prediction_ = np.where(data.place >= 0, mean[data.place], np.nan)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
@@ -419,7 +463,7 @@ class NIMORegressorCV(RegressionTask, Searching):
         reference: Any = "auto",
         missing: str = "error",
         handle_unknown: str = "error",
-        input_scaling: str = "standard",
+        input_scaling: str = "auto",
         clip_inputs: bool = False,
     ) -> None:
         self._take_params(locals())
@@ -483,7 +527,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         reference: Any = "auto",
         missing: str = "error",
         handle_unknown: str = "error",
-        input_scaling: str = "standard",
+        input_scaling: str = "auto",
         clip_inputs: bool = False,
     ) -> None:
         self._take_params(locals())

@@ -46,6 +46,8 @@ CG_STEPS = 500
 CG_TOL = 1e-14
 # Pull towards the anchored split, for each pair of terms and effective row.
 RIDGE = 0.2
+# Curves of a feature that take part, smooth ones first; splines have no more.
+MAX_CURVES = 8
 
 
 def fit_gauge(
@@ -58,7 +60,7 @@ def fit_gauge(
     owner = model.features.term_feature
     roles = find_roles(model)
     # Only terms with a coefficient have a channel that something can move to.
-    has_channel = roles.acts[owner]
+    has_channel = roles.acts[owner] & _leading_terms(model.features)
     if has_channel.sum() < 2 or not roles.modifies.any():
         return np.zeros((len(owner), len(owner)))
     pairs = has_channel[:, None] & has_channel & (owner[:, None] != owner)
@@ -69,8 +71,19 @@ def fit_gauge(
     return anchor + _least_squares(model, table, weight, local, anchor, pairs & bent)
 
 
+def _leading_terms(features: FeatureMap) -> np.ndarray:
+    """Terms that are no wiggles: the rest is too fine to tell whose it is, (q,)."""
+    leading = []
+    for basis in features.bases:
+        curve = basis.group == 1
+        leading.append(~curve | (np.cumsum(curve) <= MAX_CURVES))
+    return np.concatenate(leading or [np.empty(0, dtype=bool)])
+
+
 def _anchored_split(
-    model: FittedModel, table: np.ndarray, relevant: np.ndarray
+    model: FittedModel,
+    table: np.ndarray,
+    relevant: np.ndarray,
 ) -> np.ndarray:
     """Swap that makes anchored bilinear parts symmetric, (q, q)."""
     features = model.features
@@ -83,8 +96,9 @@ def _anchored_split(
     bend = local_term_coef(model, rows) - model.term_coef
     phi = features.terms(rows)
     linear = np.zeros((len(owner), len(owner)))
+    leading = _leading_terms(features)
     for at, j in enumerate(wanted):
-        own, block = np.flatnonzero(owner == j), which == at
+        own, block = np.flatnonzero((owner == j) & leading), which == at
         fit, *_ = np.linalg.lstsq(phi[np.ix_(block, own)], bend[block], rcond=None)
         linear[:, own] = fit.T
     return (linear - linear.T) / 2
@@ -146,6 +160,10 @@ def _least_squares(
     phi = features.terms(table)
     bend = local - model.term_coef - phi @ anchor.T
     energy_of = sum_by_owner(phi * bend, owner, p)
+    # Terms without a partner are left alone: they take no part in the products.
+    taking = np.flatnonzero(allowed.any(axis=1))
+    phi, owner = phi[:, taking], owner[taking]
+    allowed = allowed[np.ix_(taking, taking)]
 
     square_size = (phi**2 * weight[:, None]).T @ phi**2
     size = np.sqrt(square_size, out=np.zeros_like(square_size), where=allowed)
@@ -161,7 +179,7 @@ def _least_squares(
         moved = phi * (phi @ (swap * per_size).T)
         return gather(sum_by_owner(moved, owner, p)) + ridge * swap
 
-    swap = np.zeros_like(anchor)
+    swap = np.zeros_like(size)
     residual = gather(energy_of)
     # Squares of a target in extreme units would overflow: solve in units of its own.
     unit = float(np.abs(residual).max()) or 1.0
@@ -179,7 +197,9 @@ def _least_squares(
         residual = residual - square / curvature * image
         last, square = square, float((residual**2).sum())
         direction = residual + square / last * direction
-    return swap * per_size * unit
+    out = np.zeros_like(anchor)
+    out[np.ix_(taking, taking)] = swap * per_size * unit
+    return out
 
 
 def _effective_rows(table: np.ndarray, weight: np.ndarray) -> float:

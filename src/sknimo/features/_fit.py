@@ -68,7 +68,9 @@ class FeatureOptions:
     reference: str | Mapping[Any, Any] = "mean"
     input_scaling: str = "standard"
     clip_inputs: bool = False
-    n_edges: int = 64  # of the pieces of ramps, at most
+    # Edges of the pieces of ramps at most, of terms and of inputs.
+    n_edges: int = 64
+    n_input_edges: int = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,11 @@ def _fit_numeric(
     if kind == "linear" or line.scale == 0 or len(sample.values) < POLYNOMIAL_VALUES:
         return line
     if kind == "ramps":
-        return fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
+        basis = fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
+        if isinstance(basis, Linear):
+            return basis
+        # Constant outside the range, like the curve: a line would carry on alone.
+        return Clipped(basis, *_reach(known, line))
     if kind == "poly2" or len(sample.values) < SPLINE_VALUES:
         z = (sample.values - line.reference) / line.scale
         return Polynomial(
@@ -528,13 +534,18 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
     if options.input_scaling == "rank_gauss" and len(known.sample.values) > 2:
         return fit_rank_gauss(known.sample, line.reference)
     # A reference outside the range stays within: inputs are zero there.
-    low, high = min(known.low, line.reference), max(known.high, line.reference)
+    low, high = _reach(known, line)
     if options.input_scaling == "ramps":
         sample = known.sample.reach(known.low, known.high)
-        edges = _place_edges(sample, options.n_edges)
+        edges = _place_edges(sample, options.n_input_edges)
         if len(edges) >= POLYNOMIAL_VALUES:
             return Clipped(Ramps(line.reference, line.scale, edges), low, high)
     return Clipped(line, low, high) if options.clip_inputs else line
+
+
+def _reach(known: ColumnSummary, line: Linear) -> tuple[float, float]:
+    """The training range, and the reference where that lies outside."""
+    return min(known.low, line.reference), max(known.high, line.reference)
 
 
 def fit_rank_gauss(sample: ValueSample, reference: float) -> RankGauss:

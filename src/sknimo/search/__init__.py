@@ -3,7 +3,8 @@
 `search` is a function of tensors; nothing here knows scikit-learn.
 """
 
-from sknimo.search._engine import search, takes_long
+from sknimo.search._bags import large_features
+from sknimo.search._engine import is_large, search, takes_long
 from sknimo.search._path import GlmPath
 from sknimo.search._runner import MovableReference, movable_reference
 from sknimo.search._settings import RuleName, Settings
@@ -16,6 +17,8 @@ __all__ = [
     "RuleName",
     "Settings",
     "Verdict",
+    "is_large",
+    "large_features",
     "movable_reference",
     "search",
     "takes_long",

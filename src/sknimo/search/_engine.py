@@ -13,8 +13,8 @@ all rows are used for fitting, and asks held-out rows at the end:
 4. *Average* the restarts that explain almost as much as the best.
 5. *Verdict.* Held-out rows must agree that the network is worth having.
 
-Tables too large for this, and rows that come in blocks, go another way, see
-`_batches.py`. Both ways begin with the same path and end with the same record.
+Tables too large for this go another way, see `_bags.py`, and so do rows that come in
+blocks, see `_batches.py`. All ways end with the same record.
 
 Shapes: n rows, p features.
 """
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.search._bags import search_bags
 from sknimo.search._batches import search_batches
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
@@ -93,7 +94,9 @@ def search(
     Outcome
     """
     store = store or TaskStore()
-    if _is_for_batches(problem, settings):
+    if is_large(problem, settings):
+        if problem.in_one_place:
+            return search_bags(problem, folds, settings, weight, random, store)
         spec = replace(problem.spec, hidden=settings.batch_hidden)
         problem = replace(problem, spec=spec)
         path = _path(problem, weight, folds, settings, store)
@@ -106,7 +109,8 @@ def search(
     return _by_evidence(runner, View(problem, reference), path, own, random)
 
 
-def _is_for_batches(problem: Problem, settings: Settings) -> bool:
+def is_large(problem: Problem, settings: Settings) -> bool:
+    """Whether members are trained on batches of rows."""
     if settings.batch_size is not None:
         return settings.batch_size > 0
     n_parameters = problem.n_terms + problem.spec.n_params

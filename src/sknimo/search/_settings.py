@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sknimo.solver import EvidenceOptions
+from sknimo.solver import AdditiveOptions, EvidenceOptions, JointOptions
 from sknimo.training import CurveRules
 
 RuleName = Literal["min", "1se", "stability"]
@@ -35,8 +35,8 @@ class Settings:
         Penalties of the GLM's path, None for a grid below the largest useful one.
     batch_size : int or None
         Rows per batch, 0 to compare evidence; None decides by the size of the table.
-    batch_hidden : tuple of two int
-        Widths of the network of a search on batches.
+    batch_hidden, bag_hidden : tuple of two int
+        Widths of the network of a search on batches, and on bags.
     n_jobs : int or None
         Processes.
     memory_budget, deadline : float
@@ -56,6 +56,7 @@ class Settings:
     alphas: Sequence[float] | None = None
     batch_size: int | None = None
     batch_hidden: tuple[int, int] = (32, 32)
+    bag_hidden: tuple[int, int] = (64, 64)
     n_jobs: int | None = None
     memory_budget: float = 1e9
     deadline: float = math.inf
@@ -156,6 +157,34 @@ class Settings:
     learning_rate: float = 1e-2
     # Progress is checked twice in a pass; a member may stand still for this share.
     patience_share: float = 0.3
+
+    # -- Bags
+    # Coefficients begin at this share of the additive ones. From the additive model
+    # itself training ends in poor optima.
+    start_share: float = 0.03
+    # The ridge of the mean loss that precisions of idle groups end in: what is idle in
+    # an additive model may still be bent.
+    largest_ridge: float = 1e-2
+    # Features that have a modulation, those with the largest effects first.
+    max_modulated: int = 24
+    # Newton steps of the additive model of a bag, from that of all rows.
+    bag_steps: int = 4
+    # Bags that are trained first, to see whether bends add anything.
+    n_scouts: int = 2
+    # Rows that a member is shown in all its passes, unless these are fewer than ten.
+    max_visits: int = 1_500_000
+    # Steps between the additive and the bent model, and rows that tell the spread of
+    # members.
+    dial_steps: int = 20
+    spread_rows: int = 4_000
+    # Edges of curves and of inputs, the columns that they may make, and the fewest of
+    # them that are worth having.
+    term_edges: int = 128
+    input_edges: int = 64
+    max_columns: int = 1_500
+    least_edges: int = 8
+    additive: AdditiveOptions = field(default_factory=AdditiveOptions)
+    joint: JointOptions = field(default_factory=JointOptions)
 
     # -- Curves, and the evidence: how one restart is fitted and simplified
     curves: CurveRules = field(default_factory=CurveRules)

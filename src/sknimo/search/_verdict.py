@@ -88,7 +88,7 @@ class Outcome:
     problem: Problem
     # Around the reference that was chosen, None where that is the data's.
     features: FeatureMap | None
-    path: GlmPath
+    path: GlmPath | None  # None after a search on bags
     verdict: Verdict | None  # None when there was no network to judge, or no time
     alpha: float  # penalty of the nested GLM, or of the members of a search on batches
     # Group shrinkage of the first layer chosen by a search on batches.
@@ -102,6 +102,10 @@ class Outcome:
     best_index: int  # row of the best one there, -1 when there is none
     n_members: int  # members with a network, 0 where the GLM was kept
     out_of_time: bool
+    # Weight of the bent members beside the additive model, after a search on bags.
+    dial: float = math.nan
+    # Linear predictors by members that have not seen the row, NaN where all have.
+    held_out_eta: np.ndarray | None = None  # (n,)
 
 
 @dataclass(frozen=True, slots=True)

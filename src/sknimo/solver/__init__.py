@@ -1,5 +1,11 @@
 """Fit members: eliminate the coefficients, train the network, weigh the evidence."""
 
+from sknimo.solver._additive import (
+    AdditiveFit,
+    AdditiveOptions,
+    fit_additive,
+    solve_bags,
+)
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
@@ -7,6 +13,15 @@ from sknimo.solver._evidence import (
     linear_predictor,
     reference_step,
     simplify,
+)
+from sknimo.solver._joint import (
+    JointOptions,
+    JointStart,
+    JointState,
+    JointTable,
+    predict_rows,
+    start_networks,
+    train_jointly,
 )
 from sknimo.solver._member import (
     EvidenceOptions,
@@ -39,11 +54,17 @@ from sknimo.solver._quadratic import minimise_quadratic
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
+    "AdditiveFit",
+    "AdditiveOptions",
     "Coefficients",
     "Design",
     "EvidenceOptions",
     "EvidenceState",
     "History",
+    "JointOptions",
+    "JointStart",
+    "JointState",
+    "JointTable",
     "Members",
     "MemoryColumns",
     "Options",
@@ -56,17 +77,22 @@ __all__ = [
     "cut_rows",
     "downhill",
     "expand",
+    "fit_additive",
     "fit_evidence",
     "linear_design",
     "linear_predictor",
     "minimise_quadratic",
     "needed_bytes",
     "pool_bytes",
+    "predict_rows",
     "reference_step",
     "restrict",
     "simplify",
     "solve",
+    "solve_bags",
     "solve_coefficients",
     "start_coefficients",
+    "start_networks",
     "start_state",
+    "train_jointly",
 ]

@@ -76,6 +76,8 @@ class ReadingOptions:
     check_n_rows: Callable[[int], None]  # refuses too few rows
     memory_budget: float
     wants_digest: bool
+    # How a table of so many rows with these levels is read if it is large, else None.
+    read_large: Callable[[int, Sequence[Any]], FeatureOptions | None]
 
 
 def merge_rows(
@@ -180,7 +182,11 @@ def prepare_table(
     y, offset, units = to_fit_units(rows.y, rows.offset, spread)
     rows = replace(rows, y=y, offset=offset)
     levels = used.levels or (None,) * len(names)
-    how = choose_curves(rows, names, levels, options.features, family, options.curves)
+    how = options.read_large(len(rows.y), levels)
+    if how is None:
+        how = choose_curves(
+            rows, names, levels, options.features, family, options.curves
+        )
     return TrainingSet(
         y=y,
         weight=rows.weight,

@@ -19,7 +19,7 @@ import torch
 from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
 from sknimo.exceptions import CheckpointError
 from sknimo.ranks import ALONE, Ranks, together
-from sknimo.solver import EvidenceOptions, Problem
+from sknimo.solver import EvidenceOptions, JointOptions, Problem
 from sknimo.training._data import TrainingSet
 from sknimo.training._folds import AnyFold
 from sknimo.training._streams import StreamedSet
@@ -28,6 +28,8 @@ from sknimo.version import VERSION
 Result = TypeVar("Result")
 
 DIGEST_LENGTH = 24
+# Arguments with a deadline, which must not tell tasks apart.
+TIMED = EvidenceOptions | JointOptions
 # Parameters that do not change the answer, or only through what else is looked at.
 FREE_PARAMETERS = (
     "checkpoint",
@@ -67,7 +69,7 @@ class TaskStore:
     ) -> Result:
         """Compute and keep a result, unless the deadline may have cut it short."""
         result = function(*args)
-        late = any(isinstance(arg, EvidenceOptions) and arg.out_of_time for arg in args)
+        late = any(isinstance(arg, TIMED) and arg.out_of_time for arg in args)
         if self.checkpoint is not None and result is not None and not late:
             state = pack_record(result)
             self._save(name, state)
@@ -176,7 +178,7 @@ def _what_matters(args: Sequence[Any]) -> list[Any]:
     The table does not, since the checkpoint belongs to it, and the deadline must not.
     """
     return [
-        replace(arg, deadline=np.inf) if isinstance(arg, EvidenceOptions) else arg
+        replace(arg, deadline=np.inf) if isinstance(arg, TIMED) else arg
         for arg in args
         if not isinstance(arg, Problem)
     ]

@@ -1,0 +1,404 @@
+"""Search on large tables: curves solved exactly, bags of bent members, and a dial.
+
+Gauss-Newton steps and the evidence of a network cost `n m**2` for n rows and m
+parameters. Beyond `Settings.max_work` members are trained on batches instead, and rows
+that each of them has not seen decide:
+
+1. *Curves.* An additive model of all rows learns the precision of every line and curve
+   by its evidence, and is solved for every bag: all rows but those of one fold.
+2. *Bends.* For every bag a member with a network is trained from a start near nothing,
+   until the rows of its fold are predicted no better (`solver/_joint.py`). The first
+   few scout: where they add nothing to the curves the others are not trained.
+3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
+   out choose w. A row held out is predicted by one bent member, in the end by the mean
+   of all, so the spread between members is taken off the loss of the bent share.
+
+Shapes: K members, n rows, m rows held out, q terms, p features, P weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from sknimo.features import FeatureOptions
+from sknimo.machine import run_alone
+from sknimo.search._settings import Settings
+from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
+from sknimo.solver import (
+    AdditiveFit,
+    JointOptions,
+    JointStart,
+    JointState,
+    JointTable,
+    Problem,
+    fit_additive,
+    predict_rows,
+    solve_bags,
+    start_networks,
+    train_jointly,
+)
+from sknimo.training import AnyFold, Ensemble, TaskStore
+
+# A number of the encoded table, in double and in single precision.
+COLUMN_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """Additive models of all bags, and where their bent members begin."""
+
+    problem: Problem
+    ridge: Tensor  # (q,), of the mean loss
+    coef: Tensor  # (K, q)
+    intercept: Tensor  # (K,)
+    train: Tensor  # (K, n), weights
+    held_out: Tensor  # (K, n), weights
+    active: Tensor  # (a,), features that are modulated
+    seeds: tuple[int, ...]
+    table: JointTable
+
+    def additive_eta(self, bag: int, rows: Tensor) -> Tensor:
+        """Linear predictor of the additive model of a bag for some rows, (m,)."""
+        terms = self.problem.columns.take(rows)[0]
+        known = self.problem.offset[rows]
+        return terms @ self.coef[bag] + self.intercept[bag] + known
+
+
+def search_bags(
+    problem: Problem,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    weight: Tensor,
+    random: np.random.RandomState,
+    store: TaskStore,
+) -> Outcome:
+    """Additive and bent members of every bag, mixed as rows held out prefer."""
+    seeds = [int(s) for s in random.randint(2**31 - 1, size=settings.n_members)]
+    chosen = [folds[k % len(folds)] for k in range(settings.n_members)]
+    fit = store.call(
+        AdditiveFit, "curves", fit_additive, problem, weight, settings.additive
+    )
+    bags = state_bags(problem, chosen, settings, weight, fit, seeds)
+    states = train_bags(bags, settings, store)
+    held_out = _hold_out(bags, states)
+    most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
+    dial = turn_dial(bags, states, held_out, settings)
+    mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
+    verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
+    table = _table(bags, states, held_out)
+    return Outcome(
+        members=mix_members(bags, states, dial),
+        problem=bags.problem,
+        features=None,
+        path=None,
+        verdict=verdict,
+        alpha=math.nan,
+        network_alpha=math.nan,
+        input_precision=math.nan,
+        log_evidence=math.nan,
+        glm_log_evidence=math.nan,
+        trials=table,
+        best_index=int(np.argmin(table["loss"])),
+        n_members=len(states) if dial > 0 else 0,
+        out_of_time=time.monotonic() >= settings.deadline,
+        dial=dial,
+        held_out_eta=_mean_by_row(held_out, mixed, problem.n_rows),
+    )
+
+
+def large_features(
+    settings: Settings,
+    options: FeatureOptions,
+    n_rows: int,
+    n_numeric: int,
+    memory_budget: float,
+) -> FeatureOptions | None:
+    """Curves for every numeric feature, as many pieces as the memory carries.
+
+    None where it carries none.
+    """
+    room = memory_budget / (2 * COLUMN_BYTES * n_rows)
+    each = int(min(settings.max_columns, room) / n_numeric)
+    if each < settings.least_edges:
+        return None
+    basis = options.basis
+    if isinstance(basis, Mapping):
+        basis = {key: _curve(kind) for key, kind in basis.items()}
+    else:
+        basis = _curve(basis)
+    return replace(
+        options,
+        basis=basis,
+        n_edges=min(settings.term_edges, each),
+        n_input_edges=min(settings.input_edges, each),
+    )
+
+
+def _curve(kind: str) -> str:
+    return "ramps" if kind == "auto" else kind
+
+
+def state_bags(
+    problem: Problem,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    weight: Tensor,
+    fit: AdditiveFit,
+    seeds: Sequence[int],
+) -> Bags:
+    """Solve the additive model of every bag; choose what the network modulates."""
+    train, held_out = (
+        torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
+        for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
+    )
+    steps = settings.bag_steps
+    coef, intercept = solve_bags(problem, weight, weight - train, fit, steps)
+    active = strongest(problem, weight, fit.coef, settings.max_modulated)
+    code = problem.spec.code
+    if code and code[0]:
+        code = one_hot(problem.spec.n_features, active.tolist())
+    spec = replace(problem.spec, code=code, hidden=settings.bag_hidden)
+    problem = replace(problem, spec=spec)
+    ridge = fit.ridge(problem.term_group) / weight.sum()
+    return Bags(
+        problem=problem,
+        ridge=ridge.clamp(max=settings.largest_ridge),
+        coef=coef,
+        intercept=intercept,
+        train=train,
+        held_out=held_out,
+        active=active,
+        seeds=tuple(seeds),
+        table=JointTable.of(problem, active),
+    )
+
+
+def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Tensor:
+    """Features whose effects vary most over the rows, in their order, (a,)."""
+    p = problem.spec.n_features
+    share = weight / weight.sum()
+    effect = weight.new_zeros(problem.n_rows, p)
+    effect.index_add_(1, problem.term_feature, problem.terms * coef)
+    centred = effect - share @ effect
+    variance = share @ centred.square()
+    usable = torch.zeros(p, dtype=torch.bool, device=weight.device)
+    usable[problem.term_feature] = True
+    variance = torch.where(usable, variance, -1.0)
+    order = variance.argsort(descending=True, stable=True)[:count]
+    return order[variance[order] >= 0].sort().values
+
+
+def one_hot(n_features: int, active: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """A code of its own for every modulated feature, nothing for the others."""
+    place = {feature: bit for bit, feature in enumerate(active)}
+    return tuple(
+        tuple(float(place.get(j) == bit) for bit in range(len(active)))
+        for j in range(n_features)
+    )
+
+
+def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointState]:
+    """Bent members of all bags; of the scouts alone where they bring nothing."""
+    problem = bags.problem
+    if len(bags.active) < 1 or problem.spec.n_features < 2:
+        return []
+    n_rows = int((bags.train[0] > 0).sum())
+    n_passes = min(settings.max_iter, max(settings.max_visits // n_rows, 10))
+    options = replace(
+        settings.joint,
+        max_passes=n_passes,
+        batch_size=settings.batch_size or settings.joint.batch_size,
+        deadline=settings.deadline,
+    )
+    n_bags = len(bags.seeds)
+    scouts = list(range(min(settings.n_scouts, n_bags)))
+    states = _train(bags, scouts, options, settings, store)
+    if turn_dial(bags, states, _hold_out(bags, states), settings) == 0:
+        return []
+    if time.monotonic() < settings.deadline:
+        others = list(range(len(scouts), n_bags))
+        states += _train(bags, others, options, settings, store)
+    return states
+
+
+def _train(
+    bags: Bags,
+    which: list[int],
+    options: JointOptions,
+    settings: Settings,
+    store: TaskStore,
+) -> list[JointState]:
+    """Members of some bags: one by one on threads, or together on a GPU."""
+    together = bags.problem.device.type != "cpu"
+    groups = [which] if together else [[k] for k in which]
+    done: dict[int, JointState] = {}
+    bar = tqdm(
+        total=len(which) * options.max_passes,
+        desc="sknimo bags",
+        disable=None if settings.progress else True,
+        delay=2,
+        leave=False,
+    )
+
+    def work(place: int) -> None:
+        group = groups[place]
+        start = _start(bags, group, settings)
+        name = store.name("bag", (start, bags.ridge, options))
+        state = store.load(JointState, name)
+        if state is None:
+            args = (bags.table, start, bags.ridge, options, bar.update)
+            state = store.run(name, train_jointly, args)
+        done[place] = state
+
+    with bar:
+        if together:
+            for place in range(len(groups)):
+                work(place)
+        else:
+            run_alone(work, range(len(groups)))
+    return [
+        done[place].take([k])
+        for place in sorted(done)
+        for k in range(len(groups[place]))
+    ]
+
+
+def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
+    """Hardly any coefficients, a random network without output."""
+    seeds = tuple(bags.seeds[k] for k in group)
+    params = start_networks(bags.problem.spec, seeds)
+    return JointStart(
+        coef=settings.start_share * bags.coef[group],
+        intercept=bags.intercept[group],
+        params=params.to(bags.coef),
+        train=bags.train[group],
+        held_out=bags.held_out[group],
+        seeds=seeds,
+    )
+
+
+def _hold_out(bags: Bags, states: Sequence[JointState]) -> HeldOut:
+    """What additive and bent members say of the rows that they have not seen."""
+    parts = []
+    for bag in range(len(states) or len(bags.seeds)):
+        rows = bags.held_out[bag].nonzero().squeeze(-1)
+        glm = bags.additive_eta(bag, rows)
+        bent = predict_rows(bags.table, states[bag], rows)[0] if states else glm
+        number = torch.full_like(rows, bag)
+        weight = bags.held_out[bag][rows]
+        parts.append([rows, number, weight, glm, bent, bent])
+    joined = [torch.cat(each).cpu().numpy() for each in zip(*parts, strict=True)]
+    return HeldOut(*joined)
+
+
+def turn_dial(
+    bags: Bags, states: Sequence[JointState], held_out: HeldOut, settings: Settings
+) -> float:
+    """Weight of the bent members that predicts rows held out best."""
+    if not states:
+        return 0.0
+    problem = bags.problem
+    y = problem.y.cpu()[torch.as_tensor(held_out.rows)]
+    weights = np.linspace(0.0, 1.0, settings.dial_steps + 1)
+    mean = []
+    for w in weights:
+        eta = torch.as_tensor((1 - w) * held_out.glm + w * held_out.agreed)
+        loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30, posinf=1e30)
+        mean.append(np.average(loss.clamp(max=1e30), weights=held_out.weight))
+    relief = spread_loss(bags, states, settings)
+    return float(weights[np.argmin(np.array(mean) - weights**2 * relief)])
+
+
+def spread_loss(bags: Bags, states: Sequence[JointState], settings: Settings) -> float:
+    """Loss of a bent member that the mean of all members does not have.
+
+    Half the curvature times the variance between members, on rows that they were
+    trained on: on others they differ more, so that this is cautious.
+    """
+    n_members = len(bags.seeds)
+    if len(states) < 2:
+        return 0.0
+    problem = bags.problem
+    step = max(1, problem.n_rows // settings.spread_rows)
+    rows = torch.arange(0, problem.n_rows, step, device=problem.device)
+    eta = torch.cat([predict_rows(bags.table, state, rows) for state in states])
+    seen = (bags.train[: len(states), rows] > 0).to(eta)
+    count = seen.sum(0)
+    mean = (eta * seen).sum(0) / count.clamp(min=1)
+    variance = ((eta - mean).square() * seen).sum(0) / (count - 1).clamp(min=1)
+    curvature = problem.family.curvature(problem.y[rows], mean)
+    share = bags.train[0][rows] + bags.held_out[0][rows]
+    share = share * (count > 1)
+    each = torch.nan_to_num(curvature * variance, posinf=0.0) * share
+    loss = float(each.sum() / share.sum().clamp(min=1e-300)) / 2
+    return loss * (1 - 1 / n_members)
+
+
+def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemble:
+    """Members whose mean is `(1 - dial)` additive and `dial` bent.
+
+    The linear predictor is linear in the coefficients: members of equal weight with
+    scaled coefficients make any weights. The additive model is one silent member.
+    """
+    p = bags.problem.spec.n_features
+    n_bent = len(states) if dial > 0 else 0
+    silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
+    coef, intercept, params, bent = [], [], [], []
+    count = n_bent + (dial < 1)
+    for state in states[:n_bent]:
+        share = count * dial / n_bent
+        coef.append(share * state.coef)
+        intercept.append(share * state.intercept)
+        params.append(state.params)
+        bent.append(True)
+    if dial < 1:
+        share = count * (1 - dial)
+        coef.append(share * bags.coef.mean(0, keepdim=True))
+        intercept.append(share * bags.intercept.mean(0, keepdim=True))
+        params.append(silent)
+        bent.append(False)
+    modulated = torch.zeros(count, p, dtype=torch.bool, device=bags.coef.device)
+    modulated[:, bags.active] = True
+    modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)
+    return Ensemble(torch.cat(coef), torch.cat(intercept), torch.cat(params), modulated)
+
+
+def _mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
+    """Mean over the folds that hold a row out, (n,), NaN where none does."""
+    count = np.bincount(held_out.rows, minlength=n_rows)
+    total = np.bincount(held_out.rows, eta, n_rows)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _table(
+    bags: Bags, states: Sequence[JointState], held_out: HeldOut
+) -> dict[str, list[Any]]:
+    """One row per model that was trained, ready for a data frame."""
+    table: dict[str, list[Any]] = {
+        name: [] for name in ("stage", "fold", "seed", "loss", "n_features", "n_iter")
+    }
+
+    def add(stage: str, bag: int, coef: Tensor, eta: np.ndarray, n_iter: int) -> None:
+        own = held_out.fold == bag
+        loss = eta_losses(bags.problem, held_out.rows[own], eta[own])
+        used = bags.problem.term_feature[coef != 0].unique()
+        mean = float(np.average(loss, weights=held_out.weight[own]))
+        row = (stage, bag, bags.seeds[bag], mean, len(used), n_iter)
+        for name, value in zip(table, row, strict=True):
+            table[name].append(value)
+
+    for bag in np.unique(held_out.fold).tolist():
+        add("additive", bag, bags.coef[bag], held_out.glm, 1)
+    for bag, state in enumerate(states):
+        n_iter = int(state.n_passes[0])
+        add("bent", bag, state.coef[0], held_out.agreed, n_iter)
+    return table

@@ -1,0 +1,325 @@
+"""Additive models: smoothness of every curve learned, then exact fits of bags.
+
+A GLM of terms, without a network. Every group of terms (line, curve, levels, missing)
+has a precision that maximises the evidence, as in `_evidence.py`: a curve becomes its
+line where the rows want a line. All that is needed of the rows are means and Gram
+matrices of their terms, so that least squares reads them once, and other families once
+for every linearisation. A bag, which leaves some rows out, subtracts what they add; its
+coefficients then follow by Newton steps that keep this matrix.
+
+Everything is in double precision.
+
+Shapes: n rows, q terms, g groups of terms, K bags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.families import LINKS
+from sknimo.solver._problem import Problem
+
+# Rows of a block: a few megabytes for as many terms as there usually are.
+BLOCK_ROWS = 4096
+# Working weights below this share of their mean are lifted to it, see `_profile.py`.
+WEIGHT_FLOOR = 1e-8
+# Shares of a Newton step that are tried.
+HALVINGS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AdditiveOptions:
+    """When precisions have settled, and where they end."""
+
+    # Linearisations of a loss that is not quadratic, precision updates at each, and at
+    # the only one of least squares.
+    max_looks: int = 12
+    updates: int = 8
+    updates_least_squares: int = 40
+    # Largest change of a logarithm of a precision that counts as none.
+    tol: float = 0.05
+    # Precisions are kept in this range, per observation above the first number: a group
+    # that ends at the upper end does nothing and is left out exactly.
+    precision_range: tuple[float, float] = (1e-6, 1e7)
+    # Where targets can be separated coefficients run away; see `EvidenceOptions`.
+    least_separable: float = 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class AdditiveFit:
+    """An additive model of all rows, and the precisions of its groups."""
+
+    coef: Tensor  # (q,)
+    intercept: Tensor  # ()
+    precision: Tensor  # (g,)
+    dispersion: float
+    n_effective: float  # directions that the data determine
+
+    def ridge(self, term_group: Tensor) -> Tensor:
+        """Ridge of the sum of weighted losses, (q,)."""
+        return (self.precision * self.dispersion)[term_group]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums over rows of terms under working weights."""
+
+    weight: Tensor  # ()
+    terms: Tensor  # (q,)
+    gram: Tensor  # (q, q), about zero
+
+    def less(self, other: Moments) -> Moments:
+        """Without the rows of another."""
+        return Moments(
+            self.weight - other.weight,
+            self.terms - other.terms,
+            self.gram - other.gram,
+        )
+
+    def centred(self) -> tuple[Tensor, Tensor]:
+        """Means of the terms (q,) and their Gram matrix about these (q, q)."""
+        mean = self.terms / self.weight
+        return mean, self.gram - torch.outer(self.terms, mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Rows linearised at a linear predictor."""
+
+    curvature: Tensor  # (n,), working weights
+    score: Tensor  # (n,), weighted
+    moments: Moments
+
+
+def fit_additive(
+    problem: Problem, weight: Tensor, options: AdditiveOptions
+) -> AdditiveFit:
+    """Coefficients of all rows, with precisions learned; `weight` (n,) counts rows."""
+    state = _start(problem, weight)
+    size = torch.bincount(problem.term_group, minlength=problem.n_groups).to(weight)
+    n_looks = 1 if problem.family.least_squares else options.max_looks
+    for number in range(n_looks):
+        before = state
+        look = _look(problem, weight, predict(problem, state.coef, state.intercept))
+        state = _learn(problem, weight, state, look, size, options)
+        state, whole = _damp(problem, weight, before, state, look)
+        if not problem.family.least_squares:
+            state = _estimate_dispersion(problem, weight, state)
+        moved = (state.precision / before.precision).log().abs()[size > 0]
+        settled = float(moved.max()) < 2 * options.tol if len(moved) else True
+        if number > 2 and whole and settled:
+            break
+    idle = state.precision >= options.precision_range[1]
+    coef = torch.where(idle[problem.term_group], 0.0, state.coef)
+    return replace(state, coef=coef)
+
+
+def _start(problem: Problem, weight: Tensor) -> AdditiveFit:
+    """No coefficients, precisions of one."""
+    link, share = LINKS[problem.family.link], weight / weight.sum()
+    if problem.family.link == "identity":
+        intercept = share @ (problem.y - problem.offset)
+    else:
+        mean = link.inside(share @ problem.y, 1e-9)
+        intercept = link.link_function(mean) - share @ problem.offset
+    ones = torch.ones(problem.n_groups, dtype=torch.float64, device=problem.device)
+    nothing = ones.new_zeros(problem.n_terms)
+    return AdditiveFit(nothing, intercept, ones, 1.0, 0.0)
+
+
+def _learn(
+    problem: Problem,
+    weight: Tensor,
+    state: AdditiveFit,
+    look: Look,
+    size: Tensor,
+    options: AdditiveOptions,
+) -> AdditiveFit:
+    """Alternate ridge solves and precision updates on one quadratic model."""
+    family, group = problem.family, problem.term_group
+    low, high = options.precision_range
+    low = max(low, options.least_separable) if family.separable else low
+    mean, gram = look.moments.centred()
+    pull = _pull(problem, look.score) - mean * look.score.sum()
+    target = pull + gram @ state.coef
+    n_rows, precision = float(weight.sum()), state.precision
+    dispersion = state.dispersion
+    coef, gamma = state.coef, torch.zeros_like(precision)
+    squares = float((look.score.square() / look.curvature).sum())
+    squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
+    n_updates = options.updates
+    if family.least_squares:
+        n_updates = options.updates_least_squares
+    for _ in range(n_updates):
+        ridge = (precision * dispersion)[group]
+        factor = _factor(gram, ridge)
+        coef = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
+        spread = torch.cholesky_inverse(factor).diagonal() * dispersion
+        gamma = size - precision * _by_group(spread, group, size)
+        gamma = torch.minimum(gamma.clamp(min=1e-8), size)
+        square = _by_group(coef.square(), group, size).clamp(min=1e-30)
+        new = torch.where(size > 0, (gamma / square).clamp(low, high), precision)
+        change = (new / precision).log().abs()
+        precision = new
+        if family.least_squares:
+            step = coef - state.coef
+            left = squares - 2 * float(step @ pull) + float(step @ (gram @ step))
+            free = max(n_rows - float(gamma.sum()) - 1, 1.0)
+            dispersion = max(left / free, 1e-12)
+        if float(change.max()) < options.tol:
+            break
+    shift = (look.score.sum() / look.moments.weight) - mean @ (coef - state.coef)
+    return AdditiveFit(
+        coef, state.intercept + shift, precision, dispersion, float(gamma.sum())
+    )
+
+
+def _damp(
+    problem: Problem,
+    weight: Tensor,
+    before: AdditiveFit,
+    after: AdditiveFit,
+    look: Look,
+) -> tuple[AdditiveFit, bool]:
+    """Go as far towards the new coefficients as the loss falls; whether all the way."""
+    if problem.family.least_squares:
+        return after, True
+    ridge = after.ridge(problem.term_group)
+    start = _objective(problem, weight, before, ridge)
+    share = 1.0
+    for _ in range(HALVINGS):
+        trial = replace(
+            after,
+            coef=before.coef + share * (after.coef - before.coef),
+            intercept=before.intercept + share * (after.intercept - before.intercept),
+        )
+        if _objective(problem, weight, trial, ridge) <= start:
+            return trial, share == 1.0
+        share /= 2
+    return replace(after, coef=before.coef, intercept=before.intercept), False
+
+
+def _objective(
+    problem: Problem, weight: Tensor, at: AdditiveFit, ridge: Tensor
+) -> float:
+    eta = predict(problem, at.coef, at.intercept)
+    loss = torch.nan_to_num(problem.family.loss(problem.y, eta), nan=1e300)
+    return float((weight * loss).sum() + (ridge * at.coef.square()).sum() / 2)
+
+
+def _estimate_dispersion(
+    problem: Problem, weight: Tensor, state: AdditiveFit
+) -> AdditiveFit:
+    """Pearson's statistic over what the coefficients leave, where it is not known."""
+    family = problem.family
+    if not family.estimates_dispersion:
+        return state
+    mu = LINKS[family.link].mean(predict(problem, state.coef, state.intercept))
+    pearson = weight * (problem.y - mu).square() / family.variance(mu)
+    free = max(float(weight.sum()) - state.n_effective - 1, 1.0)
+    dispersion = max(float(pearson.sum()) / free, family.least_dispersion)
+    return replace(state, dispersion=dispersion)
+
+
+def solve_bags(
+    problem: Problem, weight: Tensor, left_out: Tensor, fit: AdditiveFit, n_steps: int
+) -> tuple[Tensor, Tensor]:
+    """Coefficients (K, q) and intercepts (K,) without the rows of weight `left_out`.
+
+    `left_out` (K, n) is in units of `weight`. Precisions are those of all rows.
+    """
+    ridge = fit.ridge(problem.term_group)
+    idle = (fit.coef == 0) & (ridge > 0)
+    eta = predict(problem, fit.coef, fit.intercept)
+    look = _look(problem, weight, eta)
+    per_row = look.curvature / weight.clamp(min=1e-300)
+    coefs, intercepts = [], []
+    for out in left_out:
+        rows = out.nonzero().squeeze(-1)
+        gone = _moments(problem, per_row * out, rows)
+        moments = look.moments.less(gone)
+        mean, gram = moments.centred()
+        factor = _factor(gram, torch.where(idle, 1e12, 1.0) * ridge)
+        coef, intercept = fit.coef, fit.intercept
+        for step in range(1 if problem.family.least_squares else n_steps):
+            if step:
+                eta = predict(problem, coef, intercept)
+            score = problem.family.score(problem.y, eta) * (weight - out)
+            total = score.sum()
+            pull = _pull(problem, score) - mean * total - ridge * coef
+            move = torch.cholesky_solve(pull.unsqueeze(1), factor).squeeze(1)
+            move = torch.where(idle, 0.0, move)
+            coef = coef + move
+            intercept = intercept + total / moments.weight - mean @ move
+        eta = predict(problem, fit.coef, fit.intercept)
+        coefs.append(coef)
+        intercepts.append(intercept)
+    return torch.stack(coefs), torch.stack(intercepts)
+
+
+def _blocks(n_rows: int) -> Iterator[slice]:
+    for begin in range(0, n_rows, BLOCK_ROWS):
+        yield slice(begin, min(begin + BLOCK_ROWS, n_rows))
+
+
+def predict(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
+    """Linear predictor without a network, (n,)."""
+    parts = [problem.columns.read(rows)[0] @ coef for rows in _blocks(problem.n_rows)]
+    return torch.cat(parts) + problem.offset + intercept
+
+
+def _look(problem: Problem, weight: Tensor, eta: Tensor) -> Look:
+    family = problem.family
+    curvature = family.curvature(problem.y, eta) * weight
+    curvature = curvature.clamp(min=WEIGHT_FLOOR * float(curvature.mean()))
+    score = family.score(problem.y, eta) * weight
+    return Look(curvature, score, _moments(problem, curvature))
+
+
+def _moments(
+    problem: Problem, curvature: Tensor, rows: Tensor | None = None
+) -> Moments:
+    q = problem.n_terms
+    terms = curvature.new_zeros(q)
+    gram = curvature.new_zeros(q, q)
+    n_rows = problem.n_rows if rows is None else len(rows)
+    for block in _blocks(n_rows):
+        if rows is None:
+            columns, share = problem.columns.read(block)[0], curvature[block]
+        else:
+            columns = problem.columns.take(rows[block])[0]
+            share = curvature[rows[block]]
+        weighed = columns * share.unsqueeze(1)
+        terms += weighed.sum(0)
+        gram.addmm_(weighed.T, columns)
+    total = curvature.sum() if rows is None else curvature[rows].sum()
+    return Moments(total, terms, gram)
+
+
+def _pull(problem: Problem, score: Tensor) -> Tensor:
+    """Terms times a vector over rows, (q,)."""
+    total = score.new_zeros(problem.n_terms)
+    for block in _blocks(problem.n_rows):
+        total += score[block] @ problem.columns.read(block)[0]
+    return total
+
+
+def _factor(gram: Tensor, ridge: Tensor) -> Tensor:
+    """Cholesky factor; rounding may ask for a little more ridge."""
+    scale = float(gram.diagonal().max()) if len(gram) else 1.0
+    for power in (0.0, 1e-13, 1e-11, 1e-9):
+        factor, info = torch.linalg.cholesky_ex(
+            gram + torch.diag(ridge + power * scale)
+        )
+        if not bool(info):
+            return factor
+    raise np.linalg.LinAlgError("Terms are too far from independent to solve for.")
+
+
+def _by_group(values: Tensor, group: Tensor, size: Tensor) -> Tensor:
+    return torch.zeros_like(size).index_add_(0, group, values)

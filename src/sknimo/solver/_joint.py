@@ -1,0 +1,391 @@
+"""Train coefficients and network together on batches of rows: members of large tables.
+
+Where rows are many, exact solves of the coefficients cost more than they bring: all
+parameters of a member move together, by Adam on batches, from a start near nothing.
+
+    loss = sum_i w_i loss_i / sum_i w_i + sum_t ridge_t coef_t**2 / 2
+
+A member keeps the state that predicts its own held-out rows best, where a state is the
+running mean of the parameters over about a pass. The members are independent: on a CPU
+each has a thread, on a GPU all of them are one program. Derivatives are written by
+hand, so that nothing but the activations of a batch is held, in single precision.
+
+Shapes: K members, n rows, B rows of a batch, q terms, r inputs, p features, a modulated
+features, h1 and h2 hidden units, P weights of a network.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sknimo.families import Family
+from sknimo.network import NetworkSpec, Weights, unpack
+from sknimo.solver._problem import Problem
+from sknimo.solver._profile import PerMember
+
+DTYPE = torch.float32
+# Rows of a block whose losses are computed at once.
+EVALUATION_ROWS = 2048
+# Adam's decay of the mean and of the square of gradients, and what keeps it finite.
+MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class JointOptions:
+    """How members are trained."""
+
+    batch_size: int = 256
+    max_passes: int = 80  # over the rows; the learning rate anneals over them
+    patience: int = 15  # passes without progress on held-out rows
+    learning_rate: float = 5e-3
+    weight_decay: float = 0.1  # of the network, relative to the learning rate
+    warm_up: float = 0.05  # share of the steps over which the rate rises
+    average_passes: float = 1.0  # length of the running mean of the parameters
+    deadline: float = math.inf  # on the monotonic clock
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class JointStart(PerMember):
+    """Where K members begin, and on which rows."""
+
+    coef: Tensor  # (K, q)
+    intercept: Tensor  # (K,)
+    params: Tensor  # (K, P)
+    train: Tensor  # (K, n), weights of the rows that are trained on
+    held_out: Tensor  # (K, n), weights of the rows that choose the state
+    seeds: tuple[int, ...]  # of the order of rows
+
+
+@dataclass(frozen=True, slots=True)
+class JointState(PerMember):
+    """K trained members."""
+
+    coef: Tensor  # (K, q)
+    intercept: Tensor  # (K,)
+    params: Tensor  # (K, P)
+    loss: Tensor  # (K,), on the held-out rows
+    n_passes: Tensor  # (K,), integer
+
+
+@dataclass(frozen=True, slots=True)
+class JointTable:
+    """A problem in single precision, and where its features have their columns."""
+
+    terms: Tensor  # (n, q)
+    inputs: Tensor  # (n, r)
+    y: Tensor  # (n,)
+    offset: Tensor  # (n,)
+    family: Family
+    spec: NetworkSpec
+    term_feature: Tensor  # (q,)
+    active: Tensor  # (a,), features that are modulated
+    own: tuple[slice, ...]  # input columns of each of these
+    code: Tensor  # (a, b)
+
+    @classmethod
+    def of(cls, problem: Problem, active: Tensor) -> JointTable:
+        """Tensors of a problem in memory, whose inputs stand feature by feature."""
+        spec, device = problem.spec, problem.device
+        owner = torch.tensor(spec.input_feature, dtype=torch.long)
+        ends = torch.bincount(owner, minlength=spec.n_features).cumsum(0).tolist()
+        begins = [0, *ends[:-1]]
+        return cls(
+            terms=problem.terms.to(DTYPE),
+            inputs=problem.inputs.to(DTYPE),
+            y=problem.y.to(DTYPE),
+            offset=problem.offset.to(DTYPE),
+            family=problem.family,
+            spec=spec,
+            term_feature=problem.term_feature,
+            active=active.to(device),
+            own=tuple(slice(begins[j], ends[j]) for j in active.tolist()),
+            code=spec.codes().to(device, DTYPE)[active.to(device)],
+        )
+
+    def split(self, flat: Tensor) -> tuple[Weights, Tensor, Tensor]:
+        """Views of network, coefficients and intercept of (K, P + q + 1)."""
+        n_params = self.spec.n_params
+        weights = unpack(self.spec, flat[:, :n_params])
+        return weights, flat[:, n_params:-1], flat[:, -1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A forward pass of a batch, with what the backward pass needs of it."""
+
+    eta: Tensor  # (K, B)
+    terms: Tensor  # (K, B, q)
+    inputs: Tensor  # (K, B, r)
+    effect: Tensor  # (K, B, a), terms times coefficients, of modulated features
+    bend: Tensor  # (K, a, B), g
+    first: Tensor  # (K, a, B, h1), hyperbolic tangents
+    second: Tensor  # (K, a B, h2), arguments of the sines
+    sine: Tensor  # (K, a B, h2)
+    level: Tensor  # (K, a, h1), the first layer at the reference
+    base: Tensor  # (K, a, h2), the second
+    base_sine: Tensor  # (K, a, h2)
+
+
+def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
+    """Linear predictors of rows (K, B), each member its own."""
+    weights, coef, intercept = table.split(flat)
+    (n_members, n_rows), n_active = rows.shape, len(table.active)
+    terms, inputs = table.terms[rows], table.inputs[rows]
+    shift = (weights.code_weight @ table.code.T).mT + weights.bias.unsqueeze(1)
+    total = inputs @ weights.first.mT
+    first = total.new_empty(n_members, n_active, n_rows, weights.first.shape[1])
+    for place, own in enumerate(table.own):
+        hidden = total + shift[:, place : place + 1]
+        seen = weights.first[:, :, own].mT
+        first[:, place] = hidden.baddbmm_(inputs[:, :, own], seen, alpha=-1)
+    first.tanh_()
+    second = torch.baddbmm(
+        weights.second_bias.unsqueeze(1), first.flatten(1, 2), weights.second.mT
+    )
+    sine = second.sin()
+    level = shift.tanh()
+    base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
+    base_sine = base.sin()
+    out = weights.out.unsqueeze(-1)
+    bend = (sine @ out).view(n_members, n_active, n_rows) - base_sine @ out
+    each = terms @ _spread(table, coef)  # (K, B, p)
+    effect = each[..., table.active]
+    eta = table.offset[rows] + intercept + each.sum(-1) + (effect * bend.mT).sum(-1)
+    return Pass(
+        eta, terms, inputs, effect, bend, first, second, sine, level, base, base_sine
+    )
+
+
+def _spread(table: JointTable, coef: Tensor) -> Tensor:
+    """Coefficients with a column for each feature, (K, q, p)."""
+    wide = coef.new_zeros(*coef.shape, table.spec.n_features)
+    index = table.term_feature.expand(len(coef), -1).unsqueeze(-1)
+    return wide.scatter_(2, index, coef.unsqueeze(-1))
+
+
+def gradient(
+    table: JointTable, flat: Tensor, rows: Tensor, weight: Tensor, ridge: Tensor
+) -> Tensor:
+    """Derivative of the weighted loss of a batch and of the ridge, as `flat`."""
+    at = forward(table, flat, rows)
+    weights, coef, _ = table.split(flat)
+    out = torch.empty_like(flat)
+    to_net, to_coef, to_intercept = table.split(out)
+    by_eta = -table.family.score(table.y[rows], at.eta) * weight  # (K, B)
+    to_intercept[:] = by_eta.sum(1, keepdim=True)
+    gain = torch.ones_like(by_eta).unsqueeze(-1).repeat(1, 1, table.spec.n_features)
+    gain[..., table.active] += at.bend.mT
+    pulled = at.terms.mT @ (by_eta.unsqueeze(-1) * gain)  # (K, q, p)
+    index = table.term_feature.expand(len(flat), -1).unsqueeze(-1)
+    to_coef[:] = pulled.gather(2, index).squeeze(-1) + ridge * coef
+
+    by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
+    at_reference = by_bend.sum(2)  # (K, a)
+    flat_bend = by_bend.flatten(1).unsqueeze(1)  # (K, 1, a B)
+    to_net.out[:] = (flat_bend @ at.sine).squeeze(1)
+    to_net.out[:] -= (at_reference.unsqueeze(1) @ at.base_sine).squeeze(1)
+    by_second = at.second.cos_().mul_(weights.out.unsqueeze(1)).mul_(flat_bend.mT)
+    by_base = at_reference.unsqueeze(-1) * at.base.cos() * -weights.out.unsqueeze(1)
+    to_net.second[:] = by_second.mT @ at.first.flatten(1, 2) + by_base.mT @ at.level
+    to_net.second_bias[:] = by_second.sum(1) + by_base.sum(1)
+
+    by_first = (by_second @ weights.second).view(at.first.shape)
+    by_first.mul_(at.first.square_().neg_().add_(1))
+    by_level = (by_base @ weights.second) * (1 - at.level.square())
+    by_shift = by_first.sum(2) + by_level  # (K, a, h1)
+    to_net.bias[:] = by_shift.sum(1)
+    to_net.code_weight[:] = by_shift.mT @ table.code
+    to_net.first[:] = by_first.sum(1).mT @ at.inputs
+    for place, own in enumerate(table.own):
+        seen = by_first[:, place].mT @ at.inputs[:, :, own]
+        to_net.first[:, :, own] -= seen
+    return out
+
+
+def held_out_loss(
+    table: JointTable, flat: Tensor, rows: Tensor, weight: Tensor
+) -> Tensor:
+    """Mean loss of rows (K, m) with their weights, (K,) in double precision."""
+    total = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
+    for part, share in zip(
+        rows.split(EVALUATION_ROWS, 1), weight.split(EVALUATION_ROWS, 1), strict=True
+    ):
+        eta = forward(table, flat, part).eta.double()
+        loss = table.family.loss(table.y[part].double(), eta)
+        # An overflow is a large loss, and the mean of losses must be a number.
+        loss = torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30)
+        total += (loss * share).sum(1)
+    return total / weight.sum(1)
+
+
+def predict_rows(table: JointTable, state: JointState, rows: Tensor) -> Tensor:
+    """Linear predictor of every member for some rows (m,), (K, m)."""
+    flat = join_parameters(state)
+    parts = [
+        forward(table, flat, part.expand(len(flat), -1)).eta
+        for part in rows.split(EVALUATION_ROWS)
+    ]
+    return torch.cat(parts, dim=1).double()
+
+
+def join_parameters(record: JointStart | JointState) -> Tensor:
+    """Network, coefficients and intercept side by side, (K, P + q + 1)."""
+    parts = [record.params, record.coef, record.intercept.unsqueeze(1)]
+    return torch.cat(parts, dim=1).to(DTYPE)
+
+
+def train_jointly(
+    table: JointTable,
+    start: JointStart,
+    ridge: Tensor,
+    options: JointOptions,
+    report: Callable[[int], object] = lambda n_members: None,
+) -> JointState:
+    """Train K members; `ridge` (q,) is that of the mean loss.
+
+    `report` is called after every pass with the number of members that were in it.
+    """
+    flat = join_parameters(start)
+    mean = flat.clone()
+    held_rows, held_weight = pad_rows(start.held_out)
+    best, best_loss = flat, held_out_loss(table, flat, held_rows, held_weight)
+    stale = torch.zeros_like(best_loss)
+    n_passes = torch.zeros_like(best_loss)
+    order = RowOrder.of(start, options.batch_size)
+    adam = Adam(flat, table.spec.n_params, options, order.n_steps)
+    ridge = ridge.to(flat)
+    for _ in range(options.max_passes):
+        if options.out_of_time:
+            break
+        for rows, weight in order.batches():
+            adam.step(gradient(table, adam.flat, rows, weight, ridge))
+            adam.average(mean)
+        loss = held_out_loss(table, mean, held_rows, held_weight)
+        running = stale < options.patience
+        n_passes += running
+        better = (loss < best_loss) & running
+        best = torch.where(better.unsqueeze(1), mean, best)
+        best_loss = torch.where(better, loss, best_loss)
+        stale = torch.where(better, 0.0, stale + 1)
+        report(len(flat))
+        if not bool((stale < options.patience).any()):
+            break
+    weights = best[:, : table.spec.n_params]
+    coef, intercept = best[:, table.spec.n_params : -1], best[:, -1]
+    return JointState(
+        coef.double(), intercept.double(), weights.double(), best_loss, n_passes.long()
+    )
+
+
+class Adam:
+    """Adam with decoupled decay of the network, a warm-up and a cosine schedule."""
+
+    def __init__(
+        self, flat: Tensor, n_params: int, options: JointOptions, n_steps: int
+    ) -> None:
+        self.flat = flat
+        self._network = flat[:, :n_params]
+        self._first = torch.zeros_like(flat)
+        self._second = torch.zeros_like(flat)
+        self._options = options
+        self._per_pass = n_steps
+        self._last = n_steps * options.max_passes
+        self._count = 0
+
+    def step(self, slope: Tensor) -> None:
+        """Move by a gradient, which is used up."""
+        options = self._options
+        self._count += 1
+        done = self._count / self._last
+        rate = options.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+        rate *= min(1.0, done / options.warm_up)
+        self._first.lerp_(slope, 1 - MOMENTUM)
+        self._second.lerp_(slope.square_(), 1 - SQUARES)
+        self._network.mul_(1 - rate * options.weight_decay)
+        size = self._second / (1 - SQUARES**self._count)
+        size.sqrt_().add_(TINY)
+        rate /= 1 - MOMENTUM**self._count
+        self.flat.addcdiv_(self._first, size, value=-rate)
+
+    def average(self, mean: Tensor) -> None:
+        """Move a running mean towards the parameters."""
+        length = self._options.average_passes * self._per_pass
+        mean.lerp_(self.flat, max(1 / max(length, 1.0), 1 / self._count))
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """Rows of each member in a new order at every pass, cut into batches."""
+
+    rows: Tensor  # (K, m), padded
+    weight: Tensor  # (K, m), zero where padded, one on average over a batch
+    n_steps: int
+    generators: tuple[torch.Generator, ...]
+
+    @classmethod
+    def of(cls, start: JointStart, batch_size: int) -> RowOrder:
+        """All members take equally many steps in a pass."""
+        rows, weight = pad_rows(start.train)
+        n_rows = rows.shape[1]
+        n_steps = max(1, round(n_rows / batch_size))
+        generators = [torch.Generator().manual_seed(seed) for seed in start.seeds]
+        weight = weight * (n_steps / weight.sum(1, keepdim=True))
+        return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows and weights of one pass, (K, B) each."""
+        size, device = self.rows.shape[1], self.rows.device
+        order = torch.stack(
+            [torch.randperm(size, generator=g) for g in self.generators]
+        )
+        order = order.to(device)
+        rows, weight = self.rows.gather(1, order), self.weight.gather(1, order)
+        parts = zip(
+            rows.tensor_split(self.n_steps, 1),
+            weight.tensor_split(self.n_steps, 1),
+            strict=True,
+        )
+        yield from parts
+
+
+def pad_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of positive weight of each member and their weights, (K, m), padded."""
+    used = [row.nonzero().squeeze(-1) for row in weight]
+    rows = torch.nn.utils.rnn.pad_sequence(used, batch_first=True)
+    length = torch.tensor([len(each) for each in used], device=weight.device)
+    there = torch.arange(rows.shape[1], device=weight.device) < length.unsqueeze(1)
+    return rows, weight.gather(1, rows) * there
+
+
+def start_networks(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
+    """Random first layers, second layers, and no output, (K, P).
+
+    Sums over inputs are of order one however many columns a feature is read by, and
+    codes tell features apart from the beginning.
+    """
+    params = torch.zeros(len(seeds), spec.n_params, dtype=torch.float64)
+    narrow = 1 / math.sqrt(2 * max(spec.n_features, 1))
+    hidden = 1 / math.sqrt(spec.hidden[0])
+    for row, seed in zip(params, seeds, strict=True):
+        generator = torch.Generator().manual_seed(int(seed))
+        weights = unpack(spec, row.unsqueeze(0))
+        for block, bound in (
+            (weights.first, narrow),
+            (weights.code_weight, 1.0),
+            (weights.bias, narrow),
+            (weights.second, hidden),
+            (weights.second_bias, hidden),
+        ):
+            block.uniform_(-bound, bound, generator=generator)
+    return params
