@@ -174,7 +174,7 @@ class TestEdges:
     def test_are_no_more_than_asked_for_and_reach_both_ends(self, column):
         x = draw(column)
         for n_edges in (8, 16, 64):
-            basis, read = fit(x, n_edges=n_edges)
+            basis, read = fit(x, n_edges=n_edges, n_input_edges=n_edges)
             assert 3 <= len(basis.edges) <= n_edges or len(np.unique(x)) <= n_edges
             assert np.isin(basis.edges, x).all()
             assert (basis.edges[0], basis.edges[-1]) == (x.min(), x.max())

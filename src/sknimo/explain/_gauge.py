@@ -162,6 +162,8 @@ def _least_squares(
     energy_of = sum_by_owner(phi * bend, owner, p)
     # Terms without a partner are left alone: they take no part in the products.
     taking = np.flatnonzero(allowed.any(axis=1))
+    if not len(taking):
+        return np.zeros_like(anchor)
     phi, owner = phi[:, taking], owner[taking]
     allowed = allowed[np.ix_(taking, taking)]
 
