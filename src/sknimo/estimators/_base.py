@@ -185,7 +185,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
             )
         read = self._read_training_table(X)
         n_rows, n_features = read.values.shape
-        self._check_n_samples(n_rows)
+        self._check_n_samples(n_rows, n_rows)
         target = self._read_target(y)
         if len(target.values) != n_rows:
             raise ValueError(
@@ -234,12 +234,20 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _check_n_samples(self, n_samples: int) -> None:
-        if n_samples < MIN_SAMPLES:
-            raise ValueError(
-                f"Found n_samples = {n_samples} (rows of positive weight) while a "
-                f"minimum of {MIN_SAMPLES} is required by {type(self).__name__}."
+    def _check_n_samples(self, n_samples: int, n_given: int) -> None:
+        """Refuse too few rows that count among those that were given."""
+        if n_samples >= MIN_SAMPLES:
+            return
+        found = f"Found n_samples = {n_samples}"
+        if n_samples < n_given:
+            found = (
+                f"X has {n_given} rows, but with y only {n_samples} of them have "
+                "positive weight and differ from each other,"
             )
+        raise ValueError(
+            f"{found} while a minimum of {MIN_SAMPLES} is required by "
+            f"{type(self).__name__}. Add rows that differ."
+        )
 
     def _names(self, n_features: int) -> list[str]:
         names = getattr(self, "feature_names_in_", None)

@@ -32,6 +32,7 @@ from sknimo.features._read import (
     _stack,
     _to_list,
     check_finite,
+    drop_gradient,
     order_levels,
 )
 
@@ -175,7 +176,7 @@ class BlockReader:
         """One block as floats, levels as codes in the order of their appearance."""
         frame = _as_frame(X)
         if frame is None and not isinstance(X, np.ndarray | list | tuple):
-            X = np.asarray(X)
+            X = np.asarray(drop_gradient(X))
         parts = _split(X, frame)
         if parts is None:
             raise ValueError(

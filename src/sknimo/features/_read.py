@@ -160,6 +160,11 @@ def has_columns(X: Any) -> bool:
     return len(getattr(X, "shape", ())) == 2
 
 
+def drop_gradient(values: Any) -> Any:
+    """A tensor as its bare numbers, where numpy can read them; others as they are."""
+    return values.detach().cpu() if hasattr(values, "detach") else values
+
+
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
@@ -326,7 +331,8 @@ def _read_array(
     admits_missing: np.ndarray | bool,
     first_row: int = 0,
 ) -> Any:
-    """Refuse dates and strings in arrays; turn Python objects into floats."""
+    """Refuse dates and strings in arrays; turn objects and long doubles into floats."""
+    X = drop_gradient(X)
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind in ("m", "M"):
         raise TypeError(
@@ -335,7 +341,8 @@ def _read_array(
         )
     if kind in ("U", "S"):
         raise ValueError(_not_numbers("X holds strings"))
-    if kind == "O" and isinstance(X, np.ndarray) and X.ndim == 2 and X.size:
+    wide = kind == "f" and X.dtype.itemsize > 8
+    if (kind == "O" or wide) and isinstance(X, np.ndarray) and X.ndim == 2 and X.size:
         names = _column_names(None, X.shape[1]) if names is None else names
         admits = np.broadcast_to(admits_missing, (len(names),))
         columns = zip(X.T, names, admits, strict=True)
@@ -346,9 +353,9 @@ def _read_array(
 def _read_objects(
     values: np.ndarray, name: str, admit_missing: bool, first_row: int = 0
 ) -> np.ndarray:
-    """Numbers kept as Python objects; anything else is refused by name and row."""
+    """Numbers of another type, or Python objects; others are refused by row."""
     if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
+        return _to_double(values, f"Column {name!r} of X", first_row)
     numbers = np.empty(len(values))
     for row, value in enumerate(values, first_row):
         if is_missing(value):
@@ -384,7 +391,7 @@ def read_vector(values: Any, name: str, first_row: int = 0) -> np.ndarray:
 
     `first_row` is what messages call the first of them.
     """
-    array = np.asarray(values)
+    array = np.asarray(drop_gradient(values))
     if array.dtype.kind in "mM":
         raise TypeError(f"{name} holds dates or times; numbers are needed.")
     if np.iscomplexobj(array):
@@ -392,7 +399,23 @@ def read_vector(values: Any, name: str, first_row: int = 0) -> np.ndarray:
     if array.dtype.kind in "OUS":
         values = enumerate(np.atleast_1d(array), first_row)
         return np.array([_number(value, name, row) for row, value in values])
-    return np.array(array, dtype=np.float64)
+    return _to_double(array, name, first_row)
+
+
+def _to_double(array: np.ndarray, name: str, first_row: int = 0) -> np.ndarray:
+    """A copy in float64; what has become infinite on the way is refused by row."""
+    with np.errstate(over="ignore"):
+        double = np.array(array, dtype=np.float64)
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
+        return double
+    lost = np.isinf(double) & np.isfinite(array)
+    if lost.any():
+        row = int(np.atleast_1d(lost).argmax())
+        raise ValueError(
+            f"{name} holds a number beyond 1.8e308 at row {first_row + row}, which "
+            "float64 cannot hold. Measure it in larger units."
+        )
+    return double
 
 
 def _number(value: Any, name: str, row: int) -> float:

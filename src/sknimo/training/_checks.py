@@ -6,6 +6,7 @@ Every refusal names the row (or the parameter) and a remedy.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,14 +17,26 @@ import torch
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_scalar, column_or_1d
 
-from sknimo.exceptions import check_option
+from sknimo.exceptions import DataWarning, check_option
 from sknimo.families import Family
-from sknimo.features import is_missing, read_vector
-from sknimo.ranks import Ranks
+from sknimo.features import drop_gradient, is_missing, read_vector
+from sknimo.ranks import ALONE, Ranks
 
 # Tables up to this many rows are trained on whole.
 FULL_BATCH_ROWS = 20_000
 BATCH_ROWS = 1024
+# Below this share of the heaviest weight a row is lost in the rounding of any sum.
+LEAST_SHARE = 2e-16
+# Rows below this share of the heaviest cannot hold against it, and so many must.
+HEAVY_SHARE = 1e-8
+MIN_HEAVY = 3
+# Weights beyond these powers of two would overflow when they are squared or summed.
+MAX_EXPONENT = 500
+# Linear predictors further apart than this share no scale: curvatures differ by 1e130.
+MAX_LINK_SPAN = 300.0
+LARGEST = float(np.finfo(float).max)
+# A target's span, with room for coefficients and predictions above it.
+MAX_TARGET_SPAN = 1e300
 
 
 def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
@@ -90,6 +103,47 @@ def read_weight(
     return weight
 
 
+def settle_weights(weight: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray:
+    """Weights whose squares and sums are within the range of floats.
+
+    Only their ratios matter, so that extreme units are left by a power of two, to the
+    last bit. A row that is lost in the rounding of every sum gets a weight of zero.
+    """
+    heaviest = max(ranks.gather(float(weight.max(initial=0.0))))
+    light = (weight > 0) & (weight < LEAST_SHARE * heaviest)
+    n_light = sum(ranks.gather(int(light.sum())))
+    if n_light:
+        weight = np.where(light, 0.0, weight)
+        warnings.warn(
+            f"{n_light} of the rows weigh less than {LEAST_SHARE:g} of the heaviest "
+            f"({heaviest:g}), too little to count: left out. Set their sample_weight "
+            "to zero to silence this warning.",
+            DataWarning,
+            stacklevel=7,
+        )
+    exponent = int(np.frexp(heaviest)[1])
+    return weight if abs(exponent) < MAX_EXPONENT else np.ldexp(weight, -exponent)
+
+
+def check_heavy(
+    weight: np.ndarray, row: np.ndarray | None = None, ranks: Ranks = ALONE
+) -> None:
+    """Refuse weights that leave hardly any row to fit to.
+
+    `row` (n,) holds what messages call the rows.
+    """
+    heaviest = max(ranks.gather(float(weight.max(initial=0.0))))
+    own = int((weight > HEAVY_SHARE * heaviest).sum()), int((weight > 0).sum())
+    n_heavy, n_rows = (sum(each) for each in zip(*ranks.gather(own), strict=True))
+    if n_heavy < MIN_HEAVY <= n_rows:
+        where = "" if row is None else f" (the heaviest is row {row[weight.argmax()]})"
+        raise ValueError(
+            f"{n_heavy} of {n_rows} distinct rows carry all the weight{where}: at "
+            f"least {MIN_HEAVY} must weigh more than {HEAVY_SHARE:g} of the heaviest. "
+            "Check sample_weight for wrong units, or cap the largest weights."
+        )
+
+
 def count_weights(weight: np.ndarray) -> np.ndarray:
     """Weights that count rows: integers as they are, others scaled to mean one."""
     if np.array_equal(weight, np.round(weight)):
@@ -118,10 +172,12 @@ def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:
 
 def read_numeric_target(y: Any, first_row: int = 0) -> np.ndarray:
     """A numeric target as a float vector; NaN and infinity are refused by row."""
-    column = column_or_1d(y, warn=True)
+    column = column_or_1d(drop_gradient(y), warn=True)
     try:
         target = read_vector(column, "y", first_row)
     except ValueError as error:
+        if column.dtype.kind not in "OUS":
+            raise
         raise ValueError(f"{error} Use NIMOClassifier for labels.") from error
     _refuse_missing(target, first_row)
     return target
@@ -129,7 +185,7 @@ def read_numeric_target(y: Any, first_row: int = 0) -> np.ndarray:
 
 def read_labels(y: Any, first_row: int = 0) -> np.ndarray:
     """Class labels as a vector; missing ones are refused by row."""
-    labels = column_or_1d(y, warn=True)
+    labels = column_or_1d(drop_gradient(y), warn=True)
     if labels.dtype.kind == "f":
         _refuse_missing(labels, first_row)
     elif labels.dtype.kind == "O":
@@ -175,6 +231,61 @@ def check_domain(
             f"The {family.name} family needs {family.domain} in y; row "
             f"{first_row + row} has {target[row]:g}."
         )
+
+
+def check_span(
+    name: str,
+    values: np.ndarray,
+    row: np.ndarray | None = None,
+    limit: float = LARGEST,
+    remedy: str = "Check the two values, or measure in larger units.",
+    ranks: Ranks = ALONE,
+) -> None:
+    """Refuse values (n,) that lie too far apart, naming both ends; NaN is missing.
+
+    `row` (n,) holds what messages call the rows.
+    """
+    known = np.flatnonzero(~np.isnan(values))
+    ends: list[tuple[float, str]] = []
+    for find in (np.argmin, np.argmax) if len(known) else ():
+        at = known[find(values[known])]
+        where = "" if row is None else f" (row {row[at]})"
+        ends.append((float(values[at]), where))
+    everyone = sorted(end for part in ranks.gather(ends) for end in part)
+    if not everyone or everyone[-1][0] - everyone[0][0] <= limit:
+        return
+    (low, first), (high, last) = everyone[0], everyone[-1]
+    raise ValueError(
+        f"{name} reaches from {low:g}{first} to {high:g}{last}: more than {limit:.3g} "
+        f"apart, too far to compute with. {remedy}"
+    )
+
+
+def check_spans(
+    target: np.ndarray,
+    offset: np.ndarray,
+    family: Family,
+    row: np.ndarray | None = None,
+    ranks: Ranks = ALONE,
+) -> None:
+    """Refuse a target or an offset whose values no linear predictor could span."""
+    if family.link == "identity":
+        check_span("y", target, row, MAX_TARGET_SPAN, ranks=ranks)
+        with np.errstate(over="ignore"):
+            rest = target - offset
+        check_span("y - offset", rest, row, MAX_TARGET_SPAN, ranks=ranks)
+        return
+    remedy = (
+        f"On the {family.link} link an offset is added to the linear predictor, such "
+        "as the logarithm of an exposure. Check its units."
+    )
+    check_span("offset", offset, row, MAX_LINK_SPAN, remedy, ranks)
+    if family.link == "log":
+        # Zero has no logarithm: a count of one, or the smallest rate, stands for it.
+        least = target[target > 0].min(initial=1.0)
+        logs = np.log(np.maximum(target, least))
+        remedy = "The log link fits ratios of means. Check the two values of y."
+        check_span("log(y)", logs, row, MAX_LINK_SPAN, remedy, ranks)
 
 
 def check_folder(path: Any) -> None:

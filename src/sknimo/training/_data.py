@@ -19,11 +19,19 @@ from sknimo.features import (
     fit_linear,
 )
 from sknimo.rows import RowBlocks, WeightedRows
-from sknimo.training._checks import Target
+from sknimo.training._checks import (
+    Target,
+    check_heavy,
+    check_span,
+    check_spans,
+    settle_weights,
+)
 from sknimo.training._curves import CurveRules, choose_curves
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
+# Values below this cannot lie too far apart for floats.
+EXTREME = 1e307
 # Linear predictors beyond this, with hardly any deviance left, mean separation.
 SEPARATION_ETA = 30.0
 SEPARATION_LOSS = 1e-3
@@ -73,7 +81,8 @@ class ReadingOptions:
     categorical: Any  # columns to take for categories
     admit_missing: bool
     prepare: Callable[[Any], Any]  # applied to the table of every block
-    check_n_rows: Callable[[int], None]  # refuses too few rows
+    # Refuses too few rows that count, of so many that were given.
+    check_n_rows: Callable[[int, int], None]
     memory_budget: float
     wants_digest: bool
     # How a table of so many rows with these levels is read if it is large, else None.
@@ -161,6 +170,15 @@ def certain(largest_eta: float, largest_loss: float) -> bool:
     return largest_eta > SEPARATION_ETA and largest_loss < SEPARATION_LOSS
 
 
+def _check_extremes(
+    table: np.ndarray, names: Sequence[str], counted: np.ndarray
+) -> None:
+    """Refuse columns whose counted rows lie too far apart for floats."""
+    large = np.fmax.reduce(np.abs(table), axis=0, initial=0.0) > EXTREME
+    for j in np.flatnonzero(large).tolist():
+        check_span(f"Column {names[j]!r} of X", table[counted, j], counted)
+
+
 def prepare_table(
     read: Table,
     names: Sequence[str],
@@ -171,9 +189,17 @@ def prepare_table(
     options: ReadingOptions,
 ) -> TrainingSet:
     """Merge the rows and learn the features; what `prepare_stream` is for blocks."""
+    check_heavy(weight, np.arange(len(weight)))
+    weight = settle_weights(weight)
     used = drop_unused_levels(read, weight)
+    counted = np.flatnonzero(weight > 0)
+    _check_extremes(used.values, names, counted)
+    check_spans(target.values[counted], offset[counted], family, counted)
     rows, place = merge_rows(used.values, target.values, weight, offset)
-    options.check_n_rows(len(rows.y))
+    options.check_n_rows(len(rows.y), len(place))
+    given = np.empty(len(rows.y), dtype=int)
+    given[place[counted]] = counted
+    check_heavy(rows.weight, given)  # copies of one row are one
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
     spread = None

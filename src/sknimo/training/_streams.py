@@ -49,8 +49,12 @@ from sknimo.training._checks import (
     NumberReader,
     TargetReader,
     check_domain,
+    check_heavy,
+    check_span,
+    check_spans,
     read_offset,
     read_weight,
+    settle_weights,
 )
 from sknimo.training._curves import choose_curves
 from sknimo.training._data import (
@@ -215,10 +219,13 @@ def prepare_stream(
     if n_samples and not n_total:
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
     schema = merge_readings(ranks.gather(spooled.reading))
-    options.check_n_rows(n_total)
+    options.check_n_rows(n_total, n_samples)
     table = _in_schema(spooled, schema)
     read = target.finish(spooled.values, ranks)
-    y, weight, offset = read.values, spooled.weight, spooled.offset
+    y, offset = read.values, spooled.offset
+    check_heavy(spooled.weight, ranks=ranks)
+    weight = settle_weights(spooled.weight, ranks)
+    check_spans(y, offset, family, ranks=ranks)
     if read.classes is not None:
         found = ranks.gather(set(np.unique(y).tolist()))
         refuse_single_class(set().union(*found))
@@ -226,8 +233,7 @@ def prepare_stream(
     if family.least_squares:
         spread = _target_moments(y - offset, weight, ranks).line(0)
     y, offset, units = to_fit_units(y, offset, spread)
-    counted = ranks.gather(count_columns(table, weight, schema))
-    counts = merge_counts([part for part in counted if part is not None])
+    counts = _count_columns(table, weight, schema, ranks)
     size = choose_sample_size(options.memory_budget, len(schema.names))
     own = sample_rows(first_row, len(y), size, ranks)
     sample = gather_sample(table, y, weight, offset, own, ranks)
@@ -252,6 +258,20 @@ def prepare_stream(
         **units,
     )
     return data, schema
+
+
+def _count_columns(
+    table: StoredTable, weight: np.ndarray, schema: TableSchema, ranks: Ranks
+) -> ColumnCounts:
+    """Figures of all ranks' rows; columns that reach too far for them are refused."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        counted = ranks.gather(count_columns(table, weight, schema))
+        counts = merge_counts([part for part in counted if part is not None])
+    for name, *ends in zip(
+        schema.names, counts.moments.low, counts.moments.high, strict=True
+    ):
+        check_span(f"Column {name!r} of X", np.array(ends))
+    return counts
 
 
 def _in_schema(spooled: Spooled, schema: TableSchema) -> StoredTable:
