@@ -7,6 +7,7 @@ from sknimo.exceptions import (
     CheckpointError,
     CheckpointWarning,
     DataWarning,
+    ExtrapolationWarning,
     ModelFileError,
     SeparationWarning,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "DataWarning",
+    "ExtrapolationWarning",
     "ModelFileError",
     "NIMOClassifier",
     "NIMOClassifierCV",

@@ -9,6 +9,10 @@ class DataWarning(UserWarning):
     """The data are usable, but something in them deserves a look."""
 
 
+class ExtrapolationWarning(UserWarning):
+    """Rows to predict lie far from all training rows."""
+
+
 class SeparationWarning(UserWarning):
     """The classes are separated perfectly, so the size of coefficients is arbitrary."""
 

@@ -224,6 +224,38 @@ def test_explanations_of_long_tables_come_in_parts(
         np.testing.assert_array_equal(column, wanted.values[:, j])
 
 
+def test_far_rows_are_counted_once_over_all_parts(
+    sknimo, model_file, long_table, tmp_path
+):
+    ages = long_table["age"].to_numpy().copy()
+    ages[[7, 12_000, 20_000]] = [900.0, -800.0, 700.0]
+    table = long_table.set_column(1, "age", pa.array(ages))
+    data, out = tmp_path / "d.parquet", tmp_path / "out.csv"
+    pa_parquet.write_table(table, data)
+    done = sknimo("predict", model_file, data, "-o", out, "--json")
+    assert json.loads(done.stdout)["far_rows"] == 3
+    assert done.stderr.count("warning") == 1
+    told = "3 of 20001 rows lie far from all training rows"
+    assert told in done.stderr and "the first is row 8." in done.stderr
+    assert "--set clip_inputs=all" in done.stderr
+
+
+def test_a_fit_tells_of_far_rows_among_those_held_out(sknimo, patients, tmp_path):
+    ages = patients["age"].to_numpy().copy()
+    index = patients.schema.get_field_index("age")
+    ages[5] = 5000.0
+    data = tmp_path / "d.parquet"
+    pa_parquet.write_table(patients.set_column(index, "age", pa.array(ages)), data)
+    found = []
+    for seed in range(4):  # the row is held out by some
+        args = ["--fixed", "--set", "max_iter=0", "--drop", "days,visits,relapse"]
+        args += ["-t", "fall", "--test", 0.3, "--seed", seed, "--quiet"]
+        done = sknimo("fit", data, *args)
+        found.append("lie far from all training rows" in done.stderr)
+        assert not found[-1] or "the first is row 6." in done.stderr
+    assert any(found) and not all(found)
+
+
 def test_outputs_are_written_in_every_format(
     sknimo, model_file, regressor, patients, tmp_path
 ):
@@ -239,7 +271,7 @@ def test_outputs_are_written_in_every_format(
     told = json.loads(
         sknimo("predict", model_file, PATIENTS, "-o", out, "--json").stdout
     )
-    assert told == {"output_file": str(out), "rows": 120}
+    assert told == {"output_file": str(out), "rows": 120, "far_rows": 0}
     lines = gzip.decompress(out.read_bytes()).splitlines()
     assert [json.loads(line)["prediction"] for line in lines] == wanted
 

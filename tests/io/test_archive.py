@@ -39,10 +39,13 @@ from sknimo import (
     load,
 )
 from sknimo import features as features_package
-from sknimo.explain import Effects, TrainingFacts
+from sknimo.explain import Effects, Reach, TrainingFacts
 from sknimo.io import model_from_record, model_record
 from sknimo.io._archive import DTYPES
 from sknimo.io._record import KINDS
+
+# Files must predict the same far from the training rows too.
+pytestmark = pytest.mark.filterwarnings("ignore::sknimo.ExtrapolationWarning")
 
 GOLDEN = Path(__file__).parent / "golden"
 # Another machine may sum in another order.
@@ -376,7 +379,10 @@ def test_files_keep_every_field_of_the_training_facts():
     stored = {*EFFECTS, *RATIOS, "contrast", "directed", "levels", "n_rows"}
     assert {field.name for field in fields(Effects)} == stored | derived
     facts = {field.name for field in fields(TrainingFacts)}
-    assert facts == {"n_samples", "swap", "effects", *DEVIANCES}
+    assert facts == {"n_samples", "swap", "effects", "reach", *DEVIANCES}
+    reach = {field.name for field in fields(Reach)}
+    made = {"columns", "low", "high", "end", "reference", "scale"}  # by the model
+    assert reach == made | {"shape"}
 
 
 PLAIN = (dict, list, str, int, float, bool, np.ndarray)
@@ -431,7 +437,7 @@ def test_the_document_says_what_it_is(saved):
     est, *_, path = saved
     document = document_of(path)
     assert document["format"] == "sknimo"
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["class"] == type(est).__name__
     assert document["library"] == sknimo.__version__
     assert [f["name"] for f in document["model"]["features"]] == list(make_table())

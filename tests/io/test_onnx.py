@@ -45,6 +45,7 @@ OPTIONS = {
         clip_inputs=True,
     ),
     "ramps": FeatureOptions(basis="ramps", input_scaling="ramps", n_edges=12),
+    "clipped": FeatureOptions(basis={"far": "spline"}, clip_inputs="all"),
     "ranks": FeatureOptions(basis={"age": "spline"}, input_scaling="rank_gauss"),
 }
 

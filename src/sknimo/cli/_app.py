@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,19 +139,23 @@ def predict(
 ) -> None:
     """Predict every row of a table."""
     from sknimo.cli import _apply
+    from sknimo.cli._far import FarRows
     from sknimo.cli._tables import split_names
 
+    far = FarRows()
     kind = _output_kind(output, output_format, json)
     with _open(model, data, delimiter, encoding) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([offset] if offset else [])]
         tables = (
-            _apply.predict_part(est, part, columns, offset, kept)
+            _apply.predict_part(est, part, columns, offset, kept, far)
             for part in _apply.read_parts(est, reader, columns, more)
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
-    _tell_output(output, n_rows, "predictions", json, quiet)
+    far.tell()
+    told = {"far_rows": far.n_far}
+    _tell_output(output, n_rows, "predictions", json, quiet, told)
 
 
 @app.command()
@@ -388,12 +392,19 @@ def _write_tables(
     return n_rows
 
 
-def _tell_output(output: str, n_rows: int, what: str, json: bool, quiet: bool) -> None:
+def _tell_output(
+    output: str,
+    n_rows: int,
+    what: str,
+    json: bool,
+    quiet: bool,
+    more: Mapping[str, int] | None = None,
+) -> None:
     from sknimo.cli._output import print_json
 
     if output == "-":
         return
     if json:
-        print_json({"output_file": output, "rows": n_rows})
+        print_json({"output_file": output, "rows": n_rows, **(more or {})})
     elif not quiet:
         say(f"{n_rows} {what} written to {output}.")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._far import FarRows
 from sknimo.cli._fit import ColumnRoles, FileRows, label_target, read_target
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
@@ -122,11 +123,12 @@ def predict_part(
     columns: FeatureColumns,
     offset: str | None,
     kept: Sequence[str],
+    far: FarRows,
 ) -> pa.Table:
-    """Kept columns of a part, then its predictions."""
+    """Kept columns of a part, then its predictions; far rows are counted."""
     X, known = columns.select(part.table), read_numbers(part.table, offset)
     made: dict[str, Any] = {}
-    with count_rows(part.first):
+    with count_rows(part.first), far.count(est, X, part.first):
         made["prediction"] = est.predict(X, known)
         if hasattr(est, "classes_"):
             chances = est.predict_proba(X, known).T

@@ -18,6 +18,7 @@ import pyarrow.compute as pa_compute
 from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._far import FarRows
 from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
 from sknimo.families import get_family
 
@@ -390,7 +391,9 @@ def write_report(
 def judge(est: Any, rows: FileRows) -> dict[str, float]:
     """How well a model predicts rows that it has not seen."""
     weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
-    with count_rows(rows.place):
+    far = FarRows()
+    with count_rows(rows.place), far.count(est, rows.X, rows.place):
+        far.tell()
         if hasattr(est, "classes_"):
             chance = est.predict_proba(rows.X, rows.offset)
             truth = np.asarray(rows.y == est.classes_[1]).astype(int)

@@ -18,6 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._formula import FromFormula
+from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
 from sknimo.exceptions import check_option
@@ -64,7 +65,7 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
+class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
@@ -73,7 +74,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
     missing: str
     handle_unknown: str
     input_scaling: str
-    clip_inputs: bool
+    clip_inputs: bool | str
     position_code: str
     max_iter: int
     device: str
@@ -218,9 +219,7 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
         """How columns of a table that is not large enter."""
         scaling = self.input_scaling
         scaling = "standard" if scaling == "auto" else scaling
-        return FeatureOptions(
-            self.basis, self.reference, scaling, bool(self.clip_inputs)
-        )
+        return FeatureOptions(self.basis, self.reference, scaling, self.clip_inputs)
 
     def _read_large(self, n_rows: int, levels: Sequence[Any]) -> FeatureOptions | None:
         """How a large table is read; like any other unless a class says otherwise."""
@@ -331,30 +330,13 @@ class BaseNIMO(FromFormula, Saveable, Reportable, BaseEstimator):
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         table = self._read_table(X)
+        self._warn_far(table)
         device = prediction_device(self.device)
         return self.model_.eta(table, read_offset(offset, len(table)), device)
 
     def _explained(self) -> FittedModel:
         """The model on the device that predictions are made on."""
         return self.model_.to(prediction_device(self.device))
-
-    def extrapolation_score(self, X: Any) -> np.ndarray:
-        """How far each row lies beyond the training range.
-
-        Zero within the range of every column. Beyond it, distance to the range in
-        standard deviations of the training rows, largest over columns. Levels, missing
-        values and columns that were constant in training do not count.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        excess = self.model_.features.excess(self._read_table(X))
-        return excess.max(axis=1, initial=0.0)
 
     def _budget(self) -> float:
         """Bytes that a fit may take; most of what is free on a GPU."""

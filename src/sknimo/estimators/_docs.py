@@ -25,9 +25,10 @@ FEATURES = {
         their ranks, which tame heavy tails; or the value and how much of each of up to
         63 pieces of the training range lies below it, which lets it bend anywhere.
         "auto" is "ramps" where a search finds the table large, else "standard".
-    clip_inputs : bool, default=False
+    clip_inputs : bool or "all", default=False
         Whether the network sees values outside the training range as the nearest value
-        within.""",
+        within. With "all" the terms do so too: predictions stay as they are at the end
+        of the range.""",
     "feature attributes": """coef_names_ : ndarray of str
         Name of each coefficient: the feature, or `feature[level]`.
     reference_ : ndarray of shape (n_features,)

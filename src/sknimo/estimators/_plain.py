@@ -388,7 +388,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "auto",
-        clip_inputs: bool = False,
+        clip_inputs: bool | str = False,
     ) -> None:
         self._take_params(locals())
 
@@ -457,6 +457,6 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "auto",
-        clip_inputs: bool = False,
+        clip_inputs: bool | str = False,
     ) -> None:
         self._take_params(locals())

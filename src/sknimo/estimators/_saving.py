@@ -27,6 +27,7 @@ from sknimo.explain import (
     feature_kinds,
     find_roles,
     restore_levels,
+    restore_reach,
 )
 from sknimo.families import Family
 from sknimo.io import (
@@ -76,7 +77,7 @@ EFFECTS = (
     "response_effect",
 )
 RATIOS = ("ratio", "average_ratio")
-FACT_TENSORS = ("swap", "directed", "contrast", "levels", *EFFECTS, *RATIOS)
+FACT_TENSORS = ("swap", "directed", "contrast", "levels", "reach", *EFFECTS, *RATIOS)
 TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -293,6 +294,8 @@ def write_facts(
         tensors |= {name: getattr(effects, name) for name in RATIOS}
     if len(effects.levels):
         tensors["levels"] = effects.levels.measured
+    if facts.reach.shape is not None:
+        tensors["reach"] = facts.reach.shape
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
@@ -342,6 +345,10 @@ def read_facts(
         out[np.ix_(*axes)] = fact(name).array(shape, finite=False)
         return out
 
+    reach = restore_reach(model)
+    if "facts.reach" in tensors:  # not in files of schema 1
+        n_columns = len(reach.columns)
+        reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
@@ -365,5 +372,6 @@ def read_facts(
         n_samples=found["n_samples"].integer(low=1),
         swap=square(found["swap"], "swap", q),
         effects=effects,
+        reach=reach,
         **{name: found[name].real() for name in DEVIANCES},
     )

@@ -464,7 +464,7 @@ class NIMORegressorCV(RegressionTask, Searching):
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "auto",
-        clip_inputs: bool = False,
+        clip_inputs: bool | str = False,
     ) -> None:
         self._take_params(locals())
 
@@ -528,6 +528,6 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         missing: str = "error",
         handle_unknown: str = "error",
         input_scaling: str = "auto",
-        clip_inputs: bool = False,
+        clip_inputs: bool | str = False,
     ) -> None:
         self._take_params(locals())

@@ -110,5 +110,5 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Most probable class, shape (n_samples,)."""
-        positive = (self.decision_function(X, offset) > 0).astype(int)
+        positive = (self._eta(X, offset) > 0).astype(int)
         return self.classes_[positive]

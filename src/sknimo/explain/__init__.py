@@ -78,6 +78,7 @@ from sknimo.explain._price import (
     ranking_rows,
 )
 from sknimo.explain._ranges import CoefficientRanges, coefficient_ranges
+from sknimo.explain._reach import Reach, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summary import (
     CertificateLike,
@@ -112,6 +113,7 @@ __all__ = [
     "Origin",
     "PairSurface",
     "Price",
+    "Reach",
     "ReferenceSensitivity",
     "Roles",
     "Summary",
@@ -147,6 +149,7 @@ __all__ = [
     "ranking_rows",
     "reference_sensitivity",
     "restore_levels",
+    "restore_reach",
     "shapley",
     "spread_rows",
     "streamed_losses",

@@ -31,6 +31,7 @@ from sknimo.explain._local import (
     sum_by_owner,
 )
 from sknimo.explain._nested import MemoryRows
+from sknimo.explain._reach import Reach, measure_shape, restore_reach
 from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
@@ -151,11 +152,14 @@ class TrainingFacts(Deviances):
         The minimum-energy gauge over the training rows.
     effects : Effects
         Over the training rows.
+    reach : Reach
+        How far the training rows reach.
     """
 
     n_samples: int
     swap: np.ndarray
     effects: Effects
+    reach: Reach
 
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
@@ -247,7 +251,11 @@ def describe_training(
         **_three_deviances(rows, table, offset),
     )
     levels = count_levels(facts.effects.levels, table, weight)
-    return replace(facts, effects=replace(facts.effects, levels=levels))
+    return replace(
+        facts,
+        effects=replace(facts.effects, levels=levels),
+        reach=facts.reach.within(float(facts.reach.times(table).max())),
+    )
 
 
 def describe_sample(
@@ -261,7 +269,7 @@ def describe_sample(
 ) -> TrainingFacts:
     """The same from some of the rows, with `Deviances` that are known of all.
 
-    Levels count no rows yet.
+    Levels count no rows yet, and no row is known to be the furthest.
     """
     kept = spread_rows(len(table), MAX_ROWS)
     table, weight = table[kept], check_weight(weight, len(table))[kept]
@@ -278,6 +286,7 @@ def describe_sample(
             swap=swap,
             max_rows=ranking_rows(model),
         ),
+        reach=restore_reach(model, measure_shape(model, table, weight)),
         **deviances,
     )
 

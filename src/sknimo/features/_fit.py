@@ -67,7 +67,7 @@ class FeatureOptions:
     basis: str | Mapping[Any, str] = "linear"
     reference: str | Mapping[Any, Any] = "mean"
     input_scaling: str = "standard"
-    clip_inputs: bool = False
+    clip_inputs: bool | str = False  # or "all": the terms as well
     # Edges of the pieces of ramps at most, of terms and of inputs.
     n_edges: int = 64
     n_input_edges: int = 64
@@ -204,6 +204,8 @@ def fit_summaries(
             at = _choose_reference(known, references[j], names[j])
             basis = _fit_numeric(known, kinds[j], at, options)
             read = _fit_input(known, basis, options)
+            if options.clip_inputs == "all" and basis.scale:
+                basis = basis if isinstance(basis, Clipped) else _clip(basis, known)
         if known.missing_scale:
             basis = OrMissing(basis, known.missing_scale)
             read = OrMissing(read, known.missing_scale)
@@ -230,6 +232,8 @@ def _check_options(
 ) -> None:
     """Refuse bases and scalings that do not exist or do not fit their column."""
     check_option("input_scaling", options.input_scaling, get_args(InputScaling))
+    if isinstance(options.clip_inputs, str):
+        check_option("clip_inputs", options.clip_inputs, ("all",))
     for kind, name, own in zip(kinds, names, levels, strict=True):
         if kind not in get_args(BasisName):
             known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))
@@ -334,7 +338,7 @@ def _fit_numeric(
         if isinstance(basis, Linear):
             return basis
         # Constant outside the range, like the curve: a line would carry on alone.
-        return Clipped(basis, *_reach(known, line))
+        return _clip(basis, known)
     if kind == "poly2" or len(sample.values) < SPLINE_VALUES:
         z = (sample.values - line.reference) / line.scale
         return Polynomial(
@@ -533,19 +537,18 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
         return line
     if options.input_scaling == "rank_gauss" and len(known.sample.values) > 2:
         return fit_rank_gauss(known.sample, line.reference)
-    # A reference outside the range stays within: inputs are zero there.
-    low, high = _reach(known, line)
     if options.input_scaling == "ramps":
         sample = known.sample.reach(known.low, known.high)
         edges = _place_edges(sample, options.n_input_edges)
         if len(edges) >= POLYNOMIAL_VALUES:
-            return Clipped(Ramps(line.reference, line.scale, edges), low, high)
-    return Clipped(line, low, high) if options.clip_inputs else line
+            return _clip(Ramps(line.reference, line.scale, edges), known)
+    return _clip(line, known) if options.clip_inputs else line
 
 
-def _reach(known: ColumnSummary, line: Linear) -> tuple[float, float]:
-    """The training range, and the reference where that lies outside."""
-    return min(known.low, line.reference), max(known.high, line.reference)
+def _clip(basis: Basis, known: ColumnSummary) -> Clipped:
+    """The same within the training range and the reference: it is zero there."""
+    low = min(known.low, basis.reference)
+    return Clipped(basis, low, max(known.high, basis.reference))
 
 
 def fit_rank_gauss(sample: ValueSample, reference: float) -> RankGauss:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sknimo.explain import find_roles, spread_rows
+from sknimo.explain import find_roles, restore_reach, spread_rows
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._quality import Quality
 from sknimo.report._text import join_words, show_count, show_number, show_percent
@@ -212,19 +212,28 @@ def _range(
         yield Check("ok", title, "The rows are the training rows: all within range.")
         return
     where, rows = ("held-out", held_out) if held_out is not None else ("", sample)
+    reach = restore_reach(card.model) if card.facts is None else card.facts.reach
+    n_far = int(reach.find_far(rows.table).sum())
+    far = (
+        f" {show_count(n_far, 'row')} of them "
+        f"{'lies' if n_far == 1 else 'lie'} far from all training rows, alone or in "
+        "combination: predictions there are guesses."
+    ) * (n_far > 0)
     outside = card.model.features.excess(rows.table) > 0
     count = int(outside.any(axis=1).sum())
     if count == 0:
         text = "within the range of the training rows in every feature."
-        yield Check("ok", title, f"All {len(rows):,} {where} rows lie {text}")
+        text = f"All {len(rows):,} {where} rows lie {text}{far}"
+        yield Check("warn" if n_far else "ok", title, text)
         return
     text = _worst(card, outside.sum(axis=0), "{:,}".format)
     share = count / len(rows)
     yield Check(
-        "warn" if share > 0.1 else "note",
+        "warn" if share > 0.1 or n_far else "note",
         title,
         f"{count:,} of {len(rows):,} {where} rows ({show_percent(share)}) lie outside "
-        f"the training range in some feature: {text}. Their predictions extrapolate.",
+        f"the training range in some feature: {text}. Their predictions "
+        f"extrapolate.{far}",
     )
 
 

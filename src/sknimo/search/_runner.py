@@ -25,7 +25,7 @@ from joblib import Parallel, delayed
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sknimo.features import FeatureMap, Linear
+from sknimo.features import Clipped, FeatureMap, Linear
 from sknimo.machine import to_device, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.search._settings import Settings
@@ -100,12 +100,13 @@ def movable_reference(features: FeatureMap, table: np.ndarray) -> MovableReferen
     Columns of two values have one of them as their reference. Where a float is too
     coarse to hold the mean it cannot hold a point near it either.
     """
+    bare = (b.basis if isinstance(b, Clipped) else b for b in features.bases)
     movable = [
         isinstance(basis, Linear)
         and basis.scale > 0
         and basis.residue == 0
         and _has_many_values(table[:, j])
-        for j, basis in enumerate(features.bases)
+        for j, basis in enumerate(bare)
     ]
     return MovableReference(features, table, torch.tensor(movable, dtype=torch.bool))
 

@@ -7,6 +7,7 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,11 +113,15 @@ def fit_stream_budget(
     return replace(options, memory_budget=int(room))
 
 
+def _blocks(data: StreamedSet) -> Iterator[tuple[slice, np.ndarray]]:
+    """The rows of this rank, a few at a time."""
+    return data.table.blocks(max(1, BLOCK_CELLS // max(data.table.n_columns, 1)))
+
+
 def judge_rows(model: FittedModel, data: StreamedSet) -> tuple[float, bool]:
     """Deviance of all rows, and whether a binary fit predicts each with certainty."""
     total, largest_eta, largest_loss = 0.0, 0.0, 0.0
-    rows_each = max(1, BLOCK_CELLS // max(data.table.n_columns, 1))
-    for rows, block in data.table.blocks(rows_each):
+    for rows, block in _blocks(data):
         eta = model.eta(block, data.offset[rows] * data.y_scale)
         y = data.y[rows] * data.y_scale + data.y_mean
         loss = model.family.loss(torch.as_tensor(y), torch.as_tensor(eta)).numpy()
@@ -155,6 +160,8 @@ def describe_stream(
         null_deviance=unit * null,
         glm_deviance=unit * glm,
     )
+    far = (float(facts.reach.times(block).max()) for _, block in _blocks(data))
+    radius = max(data.ranks.gather(max(far, default=0.0)))
     levels = facts.effects.levels
     counts = data.counts
     n_rows = np.zeros(len(levels))
@@ -165,4 +172,5 @@ def describe_stream(
         elif of_levels is not None:
             n_rows[at] = of_levels[int(value)]
     levels = replace(levels, n_rows=n_rows)
-    return replace(facts, effects=replace(facts.effects, levels=levels))
+    found = replace(facts.effects, levels=levels)
+    return replace(facts, effects=found, reach=facts.reach.within(radius))

@@ -15,7 +15,7 @@ import pandas as pd
 from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor, NIMORegressorCV
 
 HERE = Path(__file__).parent
-SCHEMA = 2
+SCHEMA = 3
 N_ROWS = 48
 # The rows that are predicted, some of them unlike any training row.
 N_SHOWN = 8
@@ -58,7 +58,7 @@ def make_cases():
     labels = np.where(numbers > numbers.median(), "yes", "no")
     array = table[["age", "dose", "sex"]].to_numpy()
     coarse = table.round({"age": -1, "income": 0, "dose": 0, "lab": 0})
-    clipped, ranks = {"clip_inputs": True}, {"input_scaling": "rank_gauss"}
+    clipped, ranks = {"clip_inputs": "all"}, {"input_scaling": "rank_gauss"}
     ramps = EVERY_KIND | {"basis": "ramps", "input_scaling": "ramps"}
     return {
         "numeric": (NIMORegressor(**SHORT), array, numbers),
@@ -92,9 +92,8 @@ def write(name, est, table, y):
     path = HERE / f"v{SCHEMA}-{name}.sknimo"
     if path.exists():
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        est.fit(table, y)
+    warnings.simplefilter("ignore")
+    est.fit(table, y)
     rows = shown_rows(table)
     if isinstance(rows, np.ndarray):
         written = rows.tolist()
