@@ -170,9 +170,11 @@ class TestWeights:
         weight = np.where(np.arange(N_ROWS) < 30, 1.0, 1e-300)
         zeros = np.where(weight < 1, 0.0, 1.0)
         given = (in_blocks(X, y, weight),) if blocks else (X, y, weight)
-        with pytest.warns(DataWarning, match="10 of the rows weigh less than 2e-16"):
+        message = "10 of the rows weigh less than 2e-16"
+        with pytest.warns(DataWarning, match=message) as caught:
             est = NIMORegressor(**PLAIN).fit(*given)
         if not blocks:  # in blocks the rows stay, without weight
+            assert caught[0].filename == __file__
             assert same_fit(est, NIMORegressor(**PLAIN).fit(X, y, zeros), X)
         assert np.isfinite(est.coef_).all()
 

@@ -176,7 +176,7 @@ class TestTogether:
         held_out = {"X_test": pd.DataFrame(X, columns=NAMES), "y_test": y}
         train = pd.DataFrame(rows[0], columns=NAMES)
         page = fitted.report(None, train, rows[1], **held_out).html
-        assert "2 rows of them lie far from all training rows" in page
+        assert "2 rows lie far from all training rows" in page
 
 
 def spread(n_rows):

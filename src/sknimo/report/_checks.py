@@ -215,9 +215,9 @@ def _range(
     reach = restore_reach(card.model) if card.facts is None else card.facts.reach
     n_far = int(reach.find_far(rows.table).sum())
     far = (
-        f" {show_count(n_far, 'row')} of them "
-        f"{'lies' if n_far == 1 else 'lie'} far from all training rows, alone or in "
-        "combination: predictions there are guesses."
+        f" {show_count(n_far, 'row')} {'lies' if n_far == 1 else 'lie'} far from all "
+        "training rows, in one feature or in several together: predictions there are "
+        "guesses."
     ) * (n_far > 0)
     outside = card.model.features.excess(rows.table) > 0
     count = int(outside.any(axis=1).sum())

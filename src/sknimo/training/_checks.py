@@ -119,7 +119,7 @@ def settle_weights(weight: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray:
             f"({heaviest:g}), too little to count: left out. Set their sample_weight "
             "to zero to silence this warning.",
             DataWarning,
-            stacklevel=7,
+            stacklevel=8,
         )
     exponent = int(np.frexp(heaviest)[1])
     return weight if abs(exponent) < MAX_EXPONENT else np.ldexp(weight, -exponent)
