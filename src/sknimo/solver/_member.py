@@ -40,37 +40,50 @@ GLM_INNER_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class EvidenceOptions:
-    """How hard to try."""
+    """How hard to try.
+
+    What was measured, all of it on poisson, is told in the words of
+    `search/_settings.py`. A search sets `max_iter`, `window` and `feature_margin`.
+    """
 
     max_iter: int = 80  # Gauss-Newton steps
-    burn_in: int = 8  # steps before the precisions start to move
+    # Steps before the precisions start to move. Halved and doubled: as another
+    # seed, in 0.9 and 1.5 of the seconds.
+    burn_in: int = 8
     # Rise of the log evidence per step, averaged over `window`, that still counts.
+    # Halved and doubled: same fit.
     tol: float = 0.05
     window: int = 6
     # Log evidence that removing one feature's coefficient or one input may cost.
+    # That of an input halved and doubled: same fit.
     feature_margin: float = 4.0
     input_margin: float = 1.0
     # A feature that Wald statistics call idle may leave at this multiple of the margin,
-    # where they can be trusted (not for classes, which they underrate).
+    # where they can be trusted (not for classes, which they underrate). Halved and
+    # doubled: same fit.
     faint_slack: float = 1.0
     # Bytes that a step may take beside the data: rows are cut into blocks.
     memory_budget: int = 10**9
     # Time (`time.monotonic`) after which no further step or trial begins.
     deadline: float = math.inf
     # Gauss-Newton steps of a trial without a feature, and without an input: a bilinear
-    # term needs time to move to another feature.
+    # term needs time to move to another feature. Halved and doubled: same fit; half
+    # the steps without an input: as another seed.
     feature_steps: int = 40
     input_steps: int = 15
     # Features whose squared Wald statistic is beyond this many margins per term are not
-    # tried: their evidence could not fall by so little.
+    # tried: their evidence could not fall by so little. Halved and doubled: same fit.
     weak_margins: float = 4.0
     # Precisions are kept in this range; beyond it only rounding would change.
+    # A decade more or less on both sides: same fit.
     precision_range: tuple[float, float] = (1e-6, 1e10)
     # Where classes or zero counts can be separated, coefficients run away: their prior
-    # standard deviation stays below ten per standard deviation of a feature.
+    # standard deviation stays below ten per standard deviation of a feature. A tenth
+    # and tenfold: same fit.
     least_logit_precision: float = 1e-2
     # An input or group of terms whose precision passes this is switched off: a
-    # prior standard deviation of a hundredth, and of less than a thousandth.
+    # prior standard deviation of a hundredth, and of less than a thousandth. A tenth
+    # and tenfold: as another seed.
     dead_input: float = 1e4
     dead_coef: float = 1e7
 
