@@ -220,7 +220,7 @@ class Settings:
     # Steps between the additive and the bent model, and rows that tell the spread of
     # members.
     dial_steps: int = 20
-    spread_rows: int = 4_000
+    spread_rows: int = 2_000
     # Edges of curves and of inputs, the columns that they may make, and the fewest of
     # them that are worth having.
     term_edges: int = 128

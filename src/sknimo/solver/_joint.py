@@ -31,7 +31,7 @@ from sknimo.solver._profile import PerMember
 
 DTYPE = torch.float32
 # Rows of a block whose losses are computed at once.
-EVALUATION_ROWS = 2048
+EVALUATION_ROWS = 512
 # Adam's decay of the mean and of the square of gradients, and what keeps it finite.
 MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
 
