@@ -35,7 +35,8 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         family: Any = self.family
         if isinstance(family, str):
             family = FAMILIES.get(family)
-        tags.target_tags.positive_only = bool(family and family.positive_only)
+        known = isinstance(family, Family)  # `fit` refuses what is none
+        tags.target_tags.positive_only = known and family.positive_only
         return tags
 
     def _family(self) -> Family:

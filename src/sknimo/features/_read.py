@@ -9,11 +9,13 @@ Shapes: n rows, p columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 
 from sknimo.features._bases import MISSING_LABEL, Label
 from sknimo.features._fit import find_column, only_missing
@@ -166,7 +168,11 @@ def drop_gradient(values: Any) -> Any:
 
 
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except DuplicateError as error:  # says which, and how often
+        told = " ".join(str(error).split())
+        raise ValueError(f"{told}. Rename or drop columns of X.") from error
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -322,7 +328,9 @@ def _read_numbers(
         return _read_objects(column.to_numpy(), name, admit_missing, first_row)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
         raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
-    return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    if not dtype.is_integer():  # arrow refuses to round integers beyond 2**53
+        column = column.cast(nw.Float64)
+    return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
 def _read_array(
@@ -333,6 +341,7 @@ def _read_array(
 ) -> Any:
     """Refuse dates and strings in arrays; turn objects and long doubles into floats."""
     X = drop_gradient(X)
+    X = _read_rows(X) if isinstance(X, list | tuple) else X
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind in ("m", "M"):
         raise TypeError(
@@ -348,6 +357,26 @@ def _read_array(
         columns = zip(X.T, names, admits, strict=True)
         return np.column_stack([_read_objects(*each, first_row) for each in columns])
     return X
+
+
+def _read_rows(X: list[Any] | tuple[Any, ...]) -> Any:
+    """Rows in a list as an array of objects, unless all of them are plain numbers."""
+    if not all(isinstance(row, list | tuple) for row in X):
+        return X
+    for row, values in enumerate(X):
+        if len(values) != len(X[0]):
+            raise ValueError(
+                f"Rows of X differ in length: row 0 has {len(X[0])} values, row {row} "
+                f"has {len(values)}. Give every row one value per column."
+            )
+    with suppress(ValueError):  # values that are sequences themselves
+        if np.asarray(X).dtype.kind in "biuf":
+            return X
+    array = np.empty((len(X), len(X[0])), dtype=object)
+    for row, values in enumerate(X):
+        for j, value in enumerate(values):
+            array[row, j] = value
+    return array
 
 
 def _read_objects(
