@@ -1,6 +1,7 @@
 """Whatever goes wrong: one line with a remedy, the right code, no half-written file."""
 
 import gzip
+import io
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
 
@@ -179,7 +181,22 @@ def test_rows_are_counted_in_the_file_even_if_some_are_held_out(sknimo, tmp_path
     assert "row 99 has -1" in ask(sknimo, "fit", data, "-t", "visits", *args)
 
 
+def as_parquet():
+    file = io.BytesIO()
+    table = pa_csv.read_csv(PATIENTS)
+    pa_parquet.write_table(table, file, compression="snappy")
+    return file.getvalue()
+
+
 FILES = {
+    "a damaged page of a Parquet file": (
+        as_parquet()[:40] + bytes(20) + as_parquet()[60:],
+        "is a damaged Parquet file. Write it anew.",
+    ),
+    "a damaged end of a Parquet file": (
+        as_parquet()[:-60] + b"\xff" * 40 + as_parquet()[-20:],
+        "is a damaged Parquet file. Write it anew.",
+    ),
     "bytes of another encoding": (b"x,y\nM\xfcnchen,1\n", "--encoding latin-1"),
     "a damaged gzip file": (gzip.compress(PATIENTS.read_bytes())[:-20], "damaged gzip"),
     "a gzip file that ends early": (gzip.compress(b"x" * 999)[:15], "damaged gzip"),
@@ -192,6 +209,22 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(sknimo, tmp_path, fault)
     content, message = FILES[fault]
     (tmp_path / "d").write_bytes(content)
     assert message in ask(sknimo, "fit", tmp_path / "d", "-t", "y")
+
+
+READING = {
+    "no encoding": (["--encoding", "no such"], "no encoding 'no such'"),
+    "no encoding of text": (["--encoding", "rot13"], "no encoding 'rot13' of text"),
+    "another encoding": (["--encoding", "utf-16"], "is not encoded in utf-16"),
+    "two characters": (["--delimiter", "ab"], "one ASCII character, got 'ab'"),
+    "not ASCII": (["--delimiter", "é"], "one ASCII character, got 'é'"),
+    "no share": (["--test", "nan"], "--test nan of 120 rows leaves nothing"),
+}
+
+
+@pytest.mark.parametrize("fault", READING)
+def test_a_way_to_read_that_is_none_is_told_in_one_line(sknimo, fault):
+    options, message = READING[fault]
+    assert message in ask(sknimo, "fit", PATIENTS, "-t", "fall", *FAST, *options)
 
 
 def test_another_encoding_can_be_read(sknimo, tmp_path):

@@ -71,6 +71,19 @@ class TestReadingFrames:
     def test_arrow_tables_are_read(self):
         self.check(pa.table({"a": self.NUMBERS, "b": [0.5] * 5}), self.NUMBERS)
 
+    @pytest.mark.parametrize("gap", [False, True])
+    def test_integers_beyond_floats_are_rounded_alike_everywhere(self, gap):
+        numbers = [2**63 + 1, 2**53 + 1, 7, None if gap else 8]
+        expected = [float(2**63), float(2**53), 7.0, np.nan if gap else 8.0]
+        column = pa.array(numbers, pa.uint64())
+        arrow = pa.table({"x": column})
+        frames = [arrow, pl.from_arrow(arrow)]
+        frames += [pd.DataFrame({"x": pd.array(numbers, "UInt64")})]
+        frames += [pd.DataFrame({"x": pd.array(column, "uint64[pyarrow]")})]
+        for frame in frames:
+            read = read_table(frame, admit_missing=True).values[:, 0]
+            assert np.array_equal(read, expected, equal_nan=True)
+
     def test_integer_column_names_are_read(self):
         self.check(pd.DataFrame({0: self.NUMBERS, 1: 0.5}), self.NUMBERS)
 

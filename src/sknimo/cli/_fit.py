@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -339,7 +340,7 @@ def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
 
 def count_test_rows(n_rows: int, share: float) -> int:
     """How many rows to hold out; some must be left on either side."""
-    n_test = round(share * n_rows)
+    n_test = round(share * n_rows) if math.isfinite(share) else 0
     if not 0 < n_test < n_rows:
         raise UserError(
             f"--test {share:g} of {n_rows} rows leaves nothing to one side."

@@ -35,7 +35,7 @@ from sknimo.cli._fit import (
 from sknimo.cli._tables import PARQUET, STDIN, TableReader, TextFormat
 from sknimo.families import get_family
 from sknimo.ranks import Ranks, together
-from sknimo.rows import Block, RowBlocks, read_parquet
+from sknimo.rows import Block, RowBlocks, read_parquet, refuse_damage
 
 # A table of more than this share of the budget is not held: a fit makes copies.
 TABLE_SHARE = 0.25
@@ -90,9 +90,9 @@ def find_source(
         if not is_parquet:
             return None
         try:
-            with pa_parquet.ParquetFile(path) as file:
+            with refuse_damage(path), pa_parquet.ParquetFile(path) as file:
                 cells = file.metadata.num_rows * file.metadata.num_columns
-        except pa.ArrowInvalid:  # damaged, which whoever reads it will tell
+        except ValueError:  # damaged, which whoever reads it will tell
             return None
         large = 8 * cells > TABLE_SHARE * (budget or DEFAULT_BUDGET)
         return TableFile(path, text, True) if large else None
@@ -111,7 +111,7 @@ def _is_parquet(path: str) -> bool:
 
 
 def _count_parquet(path: str) -> int:
-    with pa_parquet.ParquetFile(path) as file:
+    with refuse_damage(path), pa_parquet.ParquetFile(path) as file:
         return int(file.metadata.num_rows)
 
 

@@ -32,6 +32,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
+from sknimo.rows import refuse_damage
 
 STDIN = "-"
 # What one batch of text holds; the first one tells delimiter and types.
@@ -69,9 +70,11 @@ class TableReader:
         self._raw = self._stack.enter_context(_open_bytes(path))
         self._size = _file_size(self._raw)
         self._rows: tuple[int, int] | None = None
+        text = text or TextFormat()
+        self._encoding = text.encoding
         try:
             with self._refuse_damage():
-                self._open(text or TextFormat())
+                self._open(text)
             _refuse_repeats(self.schema.names, self.name)
         except BaseException:
             self.close()
@@ -95,26 +98,26 @@ class TableReader:
             source = self._stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(cast(IO[bytes], io.BufferedReader(stream)), source)
         source.seek(0)
-        try:
+        with refuse_damage(self.name):
             self._parquet = pa_parquet.ParquetFile(source)
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{self.name} is a damaged Parquet file.") from error
         self.schema = self._parquet.schema_arrow
         self._rows = (0, self._parquet.metadata.num_rows)
 
     def _open_text(self, stream: _Rejoined, text: TextFormat) -> None:
         try:
-            codecs.lookup(text.encoding)
-        except LookupError as error:
-            raise UserError(f"There is no encoding {text.encoding!r}.") from error
-        self._blocks = _read_blocks(stream, text.encoding)
-        try:
-            first = next(self._blocks, b"")
-        except UnicodeDecodeError as error:
+            "".encode(text.encoding)
+        except (LookupError, ValueError) as error:
             raise UserError(
-                f"{self.name} is not encoded in {text.encoding}. Say how it is, for "
-                "example with --encoding latin-1."
+                f"There is no encoding {text.encoding!r} of text; utf-8 and latin-1 "
+                "are two."
             ) from error
+        comma = text.delimiter or ","
+        if len(comma) > 1 or not comma.isascii() or comma in '\0\r\n"':
+            raise UserError(
+                f"--delimiter needs one ASCII character, got {text.delimiter!r}."
+            )
+        self._blocks = _read_blocks(stream, text.encoding)
+        first = next(self._blocks, b"")
         if not first.strip():
             raise UserError(f"{self.name} is empty.")
         end = _find_row_end(first)
@@ -180,10 +183,11 @@ class TableReader:
         self, file: pa_parquet.ParquetFile, names: list[str]
     ) -> Iterator[pa.Table]:
         done, total = 0, file.metadata.num_rows
-        for batch in file.iter_batches(PARQUET_ROWS, columns=names):
-            yield pa.Table.from_batches([batch])
-            done += batch.num_rows
-            self._rows = (done, total)
+        with refuse_damage(self.name):
+            for batch in file.iter_batches(PARQUET_ROWS, columns=names):
+                yield pa.Table.from_batches([batch])
+                done += batch.num_rows
+                self._rows = (done, total)
 
     def read(
         self,
@@ -210,6 +214,11 @@ class TableReader:
             yield
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UserError(f"{self.name} is a damaged gzip file.") from error
+        except UnicodeError as error:
+            raise UserError(
+                f"{self.name} is not encoded in {self._encoding}. Say how it is, for "
+                "example with --encoding latin-1."
+            ) from error
 
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:
@@ -376,7 +385,7 @@ def read_numbers(table: pa.Table, name: str | None) -> np.ndarray | None:
     column = table[name]
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise UserError(f"Column {name!r} holds {column.type}, not numbers.")
-    return np.array(column.cast(pa.float64()).to_numpy())
+    return np.array(column.cast(pa.float64(), safe=False).to_numpy())
 
 
 def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Tables that are read row by row: blocks, their store, and statistics of all rows."""
 
-from sknimo.rows._blocks import Block, RowBlocks, read_parquet
+from sknimo.rows._blocks import Block, RowBlocks, read_parquet, refuse_damage
 from sknimo.rows._columns import StoredColumns
 from sknimo.rows._statistics import (
     SAMPLE_ROWS,
@@ -36,6 +36,7 @@ __all__ = [
     "merge_counts",
     "merge_moments",
     "read_parquet",
+    "refuse_damage",
     "sample_rows",
     "scatter",
     "show_bytes",

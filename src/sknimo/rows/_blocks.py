@@ -6,6 +6,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -348,7 +349,8 @@ class _Parquet(Source):
             raise ImportError(
                 "Reading Parquet needs pyarrow: pip install pyarrow."
             ) from error
-        return pa_parquet.ParquetFile(path)
+        with refuse_damage(path):
+            return pa_parquet.ParquetFile(path)
 
     def n_rows(self, ranks: Ranks) -> int | None:
         begin, end = ranks.part(self._n_rows)
@@ -371,6 +373,19 @@ class _Parquet(Source):
             )
 
 
+@contextmanager
+def refuse_damage(name: PathLike) -> Iterator[None]:
+    """Tell of a damaged Parquet file by its name; errors of the system pass."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{name} is a damaged Parquet file. Write it anew.") from error
+
+
 def read_parquet(
     paths: Sequence[PathLike], columns: list[str], begin: int, end: int
 ) -> Iterator[pa.Table]:
@@ -380,7 +395,7 @@ def read_parquet(
     size = next(cut_rows(MAX_BLOCK_ROWS, len(columns))).stop
     at = 0  # rows of all files before this row group
     for path in paths:
-        with _Parquet._open(Path(path)) as file:
+        with refuse_damage(path), _Parquet._open(Path(path)) as file:
             for group in range(file.metadata.num_row_groups):
                 n_rows = file.metadata.row_group(group).num_rows
                 if at < end and at + n_rows > begin:
@@ -404,7 +419,8 @@ def _vector(column: pa.ChunkedArray) -> np.ndarray:
         column = column.cast(kind)
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         missing = column.null_count > 0
-        return np.array((column.cast(pa.float64()) if missing else column).to_numpy())
+        column = column.cast(pa.float64(), safe=False) if missing else column
+        return np.array(column.to_numpy())
     if pa.types.is_boolean(kind) and not column.null_count:
         return np.array(column.to_numpy())
     values = np.empty(len(column), dtype=object)
