@@ -32,7 +32,8 @@ Record = TypeVar("Record")
 
 SUFFIX = ".safetensors"
 # Of the files' own layout; a state in another is refused.
-LAYOUT = 1
+LAYOUT = 2
+KEYS = {"version", "fingerprint", "facts", "digest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Checkpoint:
         end = 8 + int.from_bytes(content[:8], "little")
         facts = _read_facts(json.loads(content[8:end]).get("__metadata__"), path)
         self._check(facts, path)
+        if facts["digest"] != _digest(tensors, facts["facts"]):
+            raise _damaged(path)
         return State(tensors, facts["facts"])
 
     def save(
@@ -105,14 +108,15 @@ class Checkpoint:
         return value if state is None else state.facts["value"]
 
     def _write(self, name: str, state: State, once: bool = False) -> None:
+        arrays = {
+            key: value.detach().cpu().contiguous().clone()
+            for key, value in state.tensors.items()
+        }
         about = {
             "version": LAYOUT,
             "fingerprint": self.fingerprint,
             "facts": dict(state.facts),
-        }
-        arrays = {
-            key: value.detach().cpu().contiguous().clone()
-            for key, value in state.tensors.items()
+            "digest": _digest(arrays, state.facts),
         }
         payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
         try:
@@ -174,11 +178,16 @@ def _facts(path: Path) -> Mapping[str, Any]:
 def _read_facts(metadata: Mapping[str, str] | None, path: Path) -> Mapping[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((metadata or {})["sknimo"])
-        if not {"version", "fingerprint", "facts"} <= facts.keys():
-            raise KeyError
     except (KeyError, ValueError) as error:
         raise _damaged(path) from error
+    if not (isinstance(facts, dict) and {*facts} >= KEYS):
+        raise _damaged(path)
     return facts
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
+    """What a bit that has changed would change."""
+    return fingerprint(sorted(tensors.items()), json.dumps(dict(facts)))
 
 
 def _damaged(path: Path) -> CheckpointError:

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import pickle
+import shutil
 import sys
 import time
 import tracemalloc
@@ -19,9 +20,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 import sknimo
-from sknimo import ModelFileError, NIMOClassifier, NIMORegressor, load
+from sknimo import (
+    CheckpointError,
+    ModelFileError,
+    NIMOClassifier,
+    NIMORegressor,
+    NIMORegressorCV,
+    RowBlocks,
+    load,
+)
 
 # Bounds of one refusal. The second is processor time: other work must not matter.
 MAX_SECONDS = 1.0
@@ -191,7 +201,7 @@ def damage(raw, rng):
     kind = rng.randrange(9)
     data = bytearray(raw)
     place = rng.randrange(len(data))
-    header_end = 8 + int.from_bytes(raw[:8], "little")
+    header_end = min(8 + int.from_bytes(raw[:8], "little"), len(data))
     if kind == 0:
         return raw[:place]
     if kind == 1:
@@ -237,6 +247,65 @@ def check_damaged(models, attempt):
         return "refused"
 
     return check
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Fits that have kept their states: of rows in blocks, and of a search."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    y = X[:, 0] * (1 + np.tanh(X[:, 1])) + 0.1 * rng.normal(size=30)
+    short = {"max_iter": 4, "hidden": (3, 3), "random_state": 0}
+    found = {}
+    for name, est, rows in (
+        ("blocks", NIMORegressor(**short), (RowBlocks.from_arrays(X, y), None)),
+        ("search", NIMORegressorCV(**short, n_starts=1, cv=2, basis="linear"), (X, y)),
+    ):
+        folder = tmp_path_factory.mktemp(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            est.set_params(checkpoint=folder).fit(*rows)
+        found[name] = (est, rows, {p.name: p.read_bytes() for p in folder.iterdir()})
+    return found
+
+
+@pytest.fixture
+def check_checkpoint(checkpoints, tmp_path):
+    """A damaged state is refused, or was not needed: the fit is the same."""
+
+    def check(name, rng):
+        est, rows, files = checkpoints[name]
+        folder = tmp_path / "checkpoint"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for each, raw in files.items():
+            (folder / each).write_bytes(raw)
+        hurt = rng.choice(sorted(files))
+        (folder / hurt).write_bytes(damage(files[hurt], rng))
+        again = clone(est).set_params(checkpoint=folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                again.fit(*rows)
+            except CheckpointError as error:
+                assert hurt in str(error)
+                return "refused"
+        assert np.array_equal(again.coef_, est.coef_)
+        return "not needed"
+
+    return check
+
+
+def test_no_damage_of_a_checkpoint_changes_a_fit(run_few, check_checkpoint):
+    run_few(
+        check_checkpoint, 40, name=st.sampled_from(("blocks", "search")), rng=RANDOM
+    )
+
+
+@pytest.mark.slow
+def test_no_damage_of_many_checkpoints_changes_a_fit(run_many, check_checkpoint):
+    kinds = st.sampled_from(("blocks", "search"))
+    run_many("damaged checkpoints", check_checkpoint, 1000, name=kinds, rng=RANDOM)
 
 
 # --- forged files --------------------------------------------------------------------
