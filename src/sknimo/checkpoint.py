@@ -177,7 +177,7 @@ def _facts(path: Path) -> Mapping[str, Any]:
 
 def _read_facts(metadata: Mapping[str, str] | None, path: Path) -> Mapping[str, Any]:
     try:
-        facts: dict[str, Any] = json.loads((metadata or {})["sknimo"])
+        facts: Any = json.loads((metadata or {})["sknimo"])
     except (KeyError, ValueError) as error:
         raise _damaged(path) from error
     if not (isinstance(facts, dict) and {*facts} >= KEYS):

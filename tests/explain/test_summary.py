@@ -100,6 +100,40 @@ def test_ratios_take_the_third_column_where_they_exist(fitted_models):
     assert "per sd" in str(fitted_models["gaussian"].est.summary())
 
 
+@pytest.mark.parametrize("n_members", [2, 5])
+def test_the_spread_between_members_is_that_of_their_coefficients(
+    make_mixed, n_members
+):
+    model = make_mixed(n_members=n_members)
+    summary = summarise(model, None, title="Members")
+    names = model.features.coef_names
+    each = [model.features.coefficients(row) for row in model.coef.numpy()]
+    spread = dict(zip(names, np.std(each, axis=0, ddof=1), strict=True))
+    told = {
+        row.name if row.is_feature else f"{row.name}[{row.level}]": row
+        for row in summary.rows
+    }
+    for name, row in told.items():
+        if row.kind in ("category", "baseline"):
+            assert row.member_sd is None
+        else:
+            assert row.member_sd == pytest.approx(spread[name], rel=1e-12)
+    (note,) = [note for note in summary.notes if note.startswith("members: ")]
+    assert f"between the {n_members} that were averaged" in note
+    widest = max(
+        (row for row in told.values() if row.member_sd is not None),
+        key=lambda row: row.member_sd / abs(row.coef),
+    )
+    assert f"{widest.member_sd:.2g}" in note
+
+
+def test_one_member_has_no_spread(fitted):
+    assert fitted.model.n_members == 1
+    summary = fitted.est.summary()
+    assert all(row.member_sd is None for row in summary.rows)
+    assert "members: " not in str(summary)
+
+
 def test_strongest_modifiers_stand_below_the_table(fitted_models):
     summary = fitted_models["gaussian"].est.summary()
     bent = dict(summary.modifiers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal, Protocol
 
@@ -36,6 +36,8 @@ WIDTH = 78
 NAME_WIDTH = 20
 # Lines that the reference may take before the rest is counted.
 REFERENCE_LINES = 3
+# Coefficients of which the spread between members is told.
+SPREAD_ROWS = 6
 
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 
@@ -74,6 +76,9 @@ class SummaryRow:
         follow their feature.
     level : str
         The level of a row that stands for one.
+    member_sd : float or None
+        Standard deviation of the coefficient between members; None for one member, a
+        category as a whole and a baseline.
     """
 
     name: str
@@ -85,6 +90,7 @@ class SummaryRow:
     role: str
     kind: RowKind = "line"
     level: str = ""
+    member_sd: float | None = None
 
     @property
     def is_feature(self) -> bool:
@@ -283,17 +289,19 @@ def summarise(
     names, roles = model.features.names, find_roles(model)
     scaled_label = model.family.ratio_name or "per sd"
     known = None if facts is None else facts.effects
+    rows = tuple(summary_rows(model, known))
     return Summary(
         title=title,
         facts=_facts(model, facts, int(roles.acts.sum()), certificate, converged),
         reference=_describe_reference(model, roles.relevant, reference),
         scaled_label=scaled_label,
         base_value=model.base_value,
-        rows=tuple(summary_rows(model, known)),
+        rows=rows,
         curves=tuple(_curves(model, roles.acts)),
         idle=tuple(name for j, name in enumerate(names) if not roles.relevant[j]),
         modifiers=() if known is None else _modifiers(known),
-        notes=_notes(model, scaled_label, facts, certificate, converged),
+        notes=_notes(model, scaled_label, facts, certificate, converged)
+        + _spread_notes(model, rows),
     )
 
 
@@ -304,6 +312,7 @@ def summary_rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryR
     has_ratio = model.family.ratio_name is not None
     coef = features.feature_coef(model.term_coef)
     levels = restore_levels(model) if known is None else known.levels
+    slope_sd, level_sd = _member_sds(model)
     for j, name in enumerate(features.names):
         if not roles.relevant[j]:
             continue
@@ -318,12 +327,32 @@ def summary_rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryR
             bend=None if known is None else float(known.bend[j]),
             role=roles.labels[j],
             kind=kinds[j],
+            member_sd=None if whole else slope_sd[j],
         )
         for at in levels.of(j).tolist():
-            yield _level_row(levels, at, has_ratio)
+            yield _level_row(levels, at, has_ratio, level_sd[at])
 
 
-def _level_row(levels: LevelEffects, at: int, has_ratio: bool) -> SummaryRow:
+def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
+    """Standard deviations between members: of slopes (p,), of levels (l,)."""
+    members = [replace(model, coef=coef.unsqueeze(0)) for coef in model.coef]
+    slopes = [model.features.feature_coef(each.term_coef) for each in members]
+    levels = [restore_levels(each).coef for each in members]
+    return _deviations(np.stack(slopes)), _deviations(np.stack(levels))
+
+
+def _deviations(values: np.ndarray) -> list[float | None]:
+    """Standard deviation of each column of (M, c); none of a single row."""
+    if len(values) == 1:
+        return [None] * values.shape[1]
+    size = np.abs(values).max(axis=0)
+    unit = values / np.where(size > 0, size, 1.0)  # no overflow in extreme units
+    return list((size * unit.std(axis=0, ddof=1)).tolist())
+
+
+def _level_row(
+    levels: LevelEffects, at: int, has_ratio: bool, member_sd: float | None
+) -> SummaryRow:
     kind: RowKind = "baseline" if levels.baseline[at] else "level"
     average, spread = float(levels.average_effect[at]), float(levels.effect_sd[at])
     size = math.hypot(average, spread)
@@ -338,6 +367,7 @@ def _level_row(levels: LevelEffects, at: int, has_ratio: bool) -> SummaryRow:
         role="",
         kind="missing" if levels.missing[at] else kind,
         level=levels.levels[at],
+        member_sd=None if levels.baseline[at] else member_sd,
     )
 
 
@@ -414,6 +444,25 @@ def _modifiers(known: Effects) -> tuple[tuple[str, str], ...]:
         for j in range(len(names))
     ]
     return tuple(pair for pair in zip(names, bent_by, strict=True) if pair[1])
+
+
+def _spread_notes(model: FittedModel, rows: tuple[SummaryRow, ...]) -> tuple[str, ...]:
+    """How far the members that were averaged lie apart, the widest first."""
+    known = [(row, row.member_sd) for row in rows if row.member_sd is not None]
+    if not known:
+        return ()
+    # Relative to the coefficient: units of features differ.
+    known.sort(key=lambda each: -each[1] / max(abs(each[0].coef), 1e-300))
+    shown = [
+        f"{cut(_full_name(row), 40)} {show_number(spread, 2)}"
+        for row, spread in known[:SPREAD_ROWS]
+    ]
+    left = len(known) - len(shown)
+    more = f", and {left} more closer together" if left else ""
+    return (
+        f"members: standard deviation of coef between the {model.n_members} that were "
+        f"averaged: {', '.join(shown)}{more}.",
+    )
 
 
 def _notes(
