@@ -227,6 +227,12 @@ def test_a_way_to_read_that_is_none_is_told_in_one_line(sknimo, fault):
     assert message in ask(sknimo, "fit", PATIENTS, "-t", "fall", *FAST, *options)
 
 
+def test_a_column_without_a_name_is_not_there(sknimo, model_file):
+    for command in ("predict", "explain"):
+        told = ask(sknimo, command, model_file, PATIENTS, "--offset", "")
+        assert "has no column ''" in told
+
+
 def test_another_encoding_can_be_read(sknimo, tmp_path):
     rows = [f"{'Köln' if k % 2 else 'Ulm'};{k % 7}" for k in range(40)]
     (tmp_path / "d.csv").write_bytes("\n".join(["Straße;y", *rows]).encode("latin-1"))

@@ -147,7 +147,7 @@ def predict(
     with _open(model, data, delimiter, encoding) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
-        more = [*kept, *([offset] if offset else [])]
+        more = [*kept, *([] if offset is None else [offset])]
         tables = (
             _apply.predict_part(est, part, columns, offset, kept, far)
             for part in _apply.read_parts(est, reader, columns, more)
@@ -183,7 +183,9 @@ def explain(
 
     kind = _output_kind(output, output_format, json)
     with _open(model, data, delimiter, encoding) as (est, reader, columns):
-        parts = _apply.read_parts(est, reader, columns, [offset] if offset else [])
+        parts = _apply.read_parts(
+            est, reader, columns, [] if offset is None else [offset]
+        )
         explained = (
             (part, _apply.explain_part(est, part, columns, offset, method.value))
             for part in parts
