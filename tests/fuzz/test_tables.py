@@ -240,11 +240,11 @@ def tables(draw):
 
 
 SHARED = {
-    "basis": st.sampled_from(("linear", "poly2", "spline", "auto")),
+    "basis": st.sampled_from(("linear", "poly2", "spline", "ramps", "auto")),
     "missing": st.sampled_from(("indicator",) * 5 + ("error",)),
     "reference": st.sampled_from(("mean", "median", "mode")),
-    "input_scaling": st.sampled_from(("standard", "rank_gauss")),
-    "clip_inputs": st.booleans(),
+    "input_scaling": st.sampled_from(("standard", "rank_gauss", "ramps")),
+    "clip_inputs": st.sampled_from((False, True, "all")),
     "handle_unknown": st.sampled_from(("error", "reference")),
     "categorical": st.sampled_from((None,) * 12 + ([0], [0, 1], ["no such"])),
     "position_code": st.sampled_from(("binary", "none")),

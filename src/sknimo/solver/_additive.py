@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -318,7 +317,10 @@ def _factor(gram: Tensor, ridge: Tensor) -> Tensor:
         )
         if not bool(info):
             return factor
-    raise np.linalg.LinAlgError("Terms are too far from independent to solve for.")
+    raise ValueError(
+        "Terms are too far from independent to solve for. Drop columns of X that "
+        "others determine."
+    )
 
 
 def _by_group(values: Tensor, group: Tensor, size: Tensor) -> Tensor:
