@@ -37,7 +37,7 @@ COLUMNS = ("normal", "skewed", "ties", "spikes")
 
 
 def fit(x, weight=None, **options):
-    """Ramps of the terms, within their range, and what the network reads of a column."""
+    """Ramps of the terms, without their range, and what the network reads."""
     weight = np.ones(len(x)) if weight is None else weight
     options = FeatureOptions(**{"basis": "ramps", "input_scaling": "ramps"} | options)
     features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)

@@ -31,6 +31,7 @@ from tqdm.auto import tqdm
 
 from sknimo.features import FeatureOptions
 from sknimo.machine import run_alone
+from sknimo.network import unpack
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
 from sknimo.solver import (
@@ -39,6 +40,7 @@ from sknimo.solver import (
     JointStart,
     JointState,
     JointTable,
+    MemoryColumns,
     Problem,
     fit_additive,
     predict_rows,
@@ -84,6 +86,12 @@ def search_bags(
     """Additive and bent members of every bag, mixed as rows held out prefer."""
     seeds = [int(s) for s in random.randint(2**31 - 1, size=settings.n_members)]
     chosen = [folds[k % len(folds)] for k in range(settings.n_members)]
+    kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
+    path: list[Size] = []
+    if settings.rule == "1se":
+        path = fewer_features(problem, chosen, settings, weight, seeds, store)
+        kept = sparsest(path).kept
+    problem = without_features(problem, kept)
     fit = store.call(
         AdditiveFit, "curves", fit_additive, problem, weight, settings.additive
     )
@@ -94,7 +102,7 @@ def search_bags(
     dial = turn_dial(bags, states, held_out, settings)
     mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
     verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
-    table = _table(bags, states, held_out)
+    table = _table(bags, states, held_out, path)
     return Outcome(
         members=mix_members(bags, states, dial),
         problem=bags.problem,
@@ -147,6 +155,101 @@ def _curve(kind: str) -> str:
     return "ramps" if kind == "auto" else kind
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model of some of the features, as the scouts see it."""
+
+    kept: Tensor  # (p,), bool
+    # Of rows that the scouts leave out: mean, and its standard error.
+    loss: float
+    error: float
+
+
+def fewer_features(
+    problem: Problem,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    weight: Tensor,
+    seeds: Sequence[int],
+    store: TaskStore,
+) -> list[Size]:
+    """Models of ever fewer features, those that matter most, until one is left.
+
+    Curves alone would not do: a feature may act by bending others.
+    """
+    kept = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    kept[problem.term_feature.cpu()] = True
+    few = min(settings.n_scouts, len(folds))
+    path: list[Size] = []
+    while True:
+        part = without_features(problem, kept)
+        fit = fit_additive(part, weight, settings.additive)
+        bags = state_bags(part, folds[:few], settings, weight, fit, seeds[:few])
+        states = train_bags(bags, settings, store)
+        held_out = _hold_out(bags, states)
+        dial = turn_dial(bags, states, held_out, settings)
+        eta = (1 - dial) * held_out.glm + dial * held_out.agreed
+        loss, share = eta_losses(part, held_out.rows, eta), held_out.weight
+        mean = float(np.average(loss, weights=share))
+        spread = float(np.average((loss - mean) ** 2, weights=share))
+        path.append(Size(kept, mean, math.sqrt(spread / float(share.sum()))))
+        count = int(settings.keep_share * int(kept.sum()))
+        if count < 1 or time.monotonic() >= settings.deadline:
+            return path
+        matter = torch.where(kept, importance(bags, states, dial, settings), -1.0)
+        kept = torch.zeros_like(kept)
+        kept[matter.argsort(descending=True, stable=True)[:count]] = True
+
+
+def importance(
+    bags: Bags, states: Sequence[JointState], dial: float, settings: Settings
+) -> Tensor:
+    """Mean squared change of `eta` with a feature at its reference, (p,)."""
+    problem = bags.problem
+    some = problem.take(_some_rows(problem, settings.spread_rows))
+    out = torch.zeros(problem.spec.n_features, dtype=torch.float64)
+
+    def predict(part: Problem) -> Tensor:
+        eta = (1 - dial) * (part.terms @ bags.coef.mean(0))
+        if dial > 0:
+            rows = torch.arange(part.n_rows, device=part.device)
+            table = JointTable.of(part, bags.active)
+            bent = torch.cat([predict_rows(table, state, rows) for state in states])
+            eta = eta + dial * bent.mean(0)
+        return eta
+
+    whole = predict(some)
+    for j in range(len(out)):
+        others = torch.arange(len(out)) != j
+        out[j] = float(
+            (whole - predict(without_features(some, others))).square().mean()
+        )
+    return out
+
+
+def _some_rows(problem: Problem, count: int) -> Tensor:
+    """Rows at even distances, about `count`."""
+    step = max(1, problem.n_rows // count)
+    return torch.arange(0, problem.n_rows, step, device=problem.device)
+
+
+def sparsest(path: Sequence[Size]) -> Size:
+    """The fewest features as good as the best within its standard error."""
+    best = min(path, key=lambda size: size.loss)
+    return [size for size in path if size.loss <= best.loss + best.error][-1]
+
+
+def without_features(problem: Problem, kept: Tensor) -> Problem:
+    """The same rows, with zeros for the columns of features that are left out."""
+    if bool(kept.all()):
+        return problem
+    there = kept.to(problem.device)
+    owner = torch.tensor(problem.spec.input_feature, device=problem.device)
+    terms = problem.terms * there[problem.term_feature]
+    inputs = problem.inputs * there[owner]
+    return replace(problem, columns=MemoryColumns(terms, inputs))
+
+
 def state_bags(
     problem: Problem,
     folds: Sequence[AnyFold],
@@ -191,7 +294,7 @@ def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Ten
     centred = effect - share @ effect
     variance = share @ centred.square()
     usable = torch.zeros(p, dtype=torch.bool, device=weight.device)
-    usable[problem.term_feature] = True
+    usable[problem.term_feature[(problem.terms != 0).any(0)]] = True
     variance = torch.where(usable, variance, -1.0)
     order = variance.argsort(descending=True, stable=True)[:count]
     return order[variance[order] >= 0].sort().values
@@ -275,11 +378,15 @@ def _train(
 def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
-    params = start_networks(bags.problem.spec, seeds)
+    spec = bags.problem.spec
+    params = start_networks(spec, seeds).to(bags.coef)
+    # Weights of inputs that are zero everywhere would not move: they begin at zero.
+    idle = (bags.problem.inputs == 0).all(0)
+    unpack(spec, params).first[:, :, idle] = 0.0
     return JointStart(
         coef=settings.start_share * bags.coef[group],
         intercept=bags.intercept[group],
-        params=params.to(bags.coef),
+        params=params,
         train=bags.train[group],
         held_out=bags.held_out[group],
         seeds=seeds,
@@ -328,8 +435,7 @@ def spread_loss(bags: Bags, states: Sequence[JointState], settings: Settings) ->
     if len(states) < 2:
         return 0.0
     problem = bags.problem
-    step = max(1, problem.n_rows // settings.spread_rows)
-    rows = torch.arange(0, problem.n_rows, step, device=problem.device)
+    rows = _some_rows(problem, settings.spread_rows)
     eta = torch.cat([predict_rows(bags.table, state, rows) for state in states])
     seen = (bags.train[: len(states), rows] > 0).to(eta)
     count = seen.sum(0)
@@ -380,12 +486,20 @@ def _mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def _table(
-    bags: Bags, states: Sequence[JointState], held_out: HeldOut
+    bags: Bags,
+    states: Sequence[JointState],
+    held_out: HeldOut,
+    path: Sequence[Size],
 ) -> dict[str, list[Any]]:
     """One row per model that was trained, ready for a data frame."""
     table: dict[str, list[Any]] = {
         name: [] for name in ("stage", "fold", "seed", "loss", "n_features", "n_iter")
     }
+
+    for size in path:
+        row = ("path", -1, -1, size.loss, int(size.kept.sum()), 1)
+        for name, value in zip(table, row, strict=True):
+            table[name].append(value)
 
     def add(stage: str, bag: int, coef: Tensor, eta: np.ndarray, n_iter: int) -> None:
         own = held_out.fold == bag
