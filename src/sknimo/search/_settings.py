@@ -85,10 +85,10 @@ class Settings:
     progress: bool = False
 
     # -- Which engine
-    # Multiplications in one Gauss-Newton step beyond which bags take over. Bags against
-    # evidence, two splits each: 0.98 (wage), 0.99 (wages1), 1.01 (pollen), 1.01 (ofp),
-    # in 0.1 to 0.4 of the seconds; phoneme, one split: 0.87. But 12.5 on rows2000, which
-    # is smooth and almost free of noise: there evidence is not to be had otherwise.
+    # Multiplications in one Gauss-Newton step beyond which bags take over. Loss of bags
+    # over that of evidence, two splits each: 0.98 (wage), 1.00 (wages1), 1.01 (pollen),
+    # 1.01 (ofp), in 0.4 of the seconds or less; 0.87 (phoneme, one split). But 12.5 on
+    # rows2000, which is smooth and almost free of noise.
     max_work: float = 7e8
     # Rows of a batch that nobody chose. Halved and doubled: 0.42 and 4.73 (rows4000),
     # in 0.6 and 0.5 of the seconds.
@@ -205,9 +205,9 @@ class Settings:
     patience_share: float = 0.3
 
     # -- Bags
-    # Ratios of losses here and in `JointOptions` are geometric means over 13 real tables
-    # of 4,000 rows and more (split 100; `start_share` also ten, split 101), measured on
-    # a prototype of this search.
+    # Ratios of losses here and in `JointOptions` are geometric means over 13 real
+    # tables of 4,000 rows and more (split 100; `start_share` also ten, split 101),
+    # measured on a prototype of this search.
     # Coefficients begin at this share of the additive ones. From the additive model
     # itself training ends in poor optima. 0.1: 1.03 and 1.05; 0.3: 1.01 of that at 0.1.
     start_share: float = 0.03
