@@ -35,9 +35,9 @@ SUM = 1e-8  # relative: contributions of columns at 1e99 and at 1e-99 are added 
 class Extremes:
     """How far values go; one place to raise them."""
 
-    value: float = 1e99
-    weight_ratio: float = 1e12
-    offset: float = 100.0
+    value: float = 1e307
+    weight_ratio: float = 1e300
+    offset: float = 1e6
 
 
 EXTREMES = Extremes()
