@@ -263,7 +263,7 @@ def train_jointly(
     flat = join_parameters(start)
     mean = flat.clone()
     held_rows, held_weight = pad_rows(start.held_out)
-    best, best_loss = flat, held_out_loss(table, flat, held_rows, held_weight)
+    best, best_loss = mean.clone(), held_out_loss(table, flat, held_rows, held_weight)
     stale = torch.zeros_like(best_loss)
     n_passes = torch.zeros_like(best_loss)
     order = RowOrder.of(start, options.batch_size)
