@@ -21,12 +21,15 @@ import torch
 from torch import Tensor
 
 from sknimo.families import LINKS
+from sknimo.solver._member import estimate_dispersion
 from sknimo.solver._problem import Problem
 
 # Rows of a block: a few megabytes for as many terms as there usually are.
 BLOCK_ROWS = 4096
 # Working weights below this share of their mean are lifted to it, see `_profile.py`.
 WEIGHT_FLOOR = 1e-8
+# A perfect fit leaves no dispersion, and then precisions would be infinite.
+LEAST_DISPERSION = 1e-12
 # Shares of a Newton step that are tried.
 HALVINGS = 12
 
@@ -108,7 +111,10 @@ def fit_additive(
         state = _learn(problem, weight, state, look, size, options)
         state, whole = _damp(problem, weight, before, state, look)
         if not problem.family.least_squares:
-            state = _estimate_dispersion(problem, weight, state)
+            eta = predict(problem, state.coef, state.intercept)
+            rows, used = problem.rows(weight.unsqueeze(0)), state.n_effective + 1
+            left = max(estimate_dispersion(rows, eta, used), LEAST_DISPERSION)
+            state = replace(state, dispersion=left)
         moved = (state.precision / before.precision).log().abs()[size > 0]
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
         if number > 2 and whole and settled:
@@ -169,7 +175,7 @@ def _learn(
             step = coef - state.coef
             left = squares - 2 * float(step @ pull) + float(step @ (gram @ step))
             free = max(n_rows - float(gamma.sum()) - 1, 1.0)
-            dispersion = max(left / free, 1e-12)
+            dispersion = max(left / free, LEAST_DISPERSION)
         if float(change.max()) < options.tol:
             break
     shift = (look.score.sum() / look.moments.weight) - mean @ (coef - state.coef)
@@ -209,20 +215,6 @@ def _objective(
     eta = predict(problem, at.coef, at.intercept)
     loss = torch.nan_to_num(problem.family.loss(problem.y, eta), nan=1e300)
     return float((weight * loss).sum() + (ridge * at.coef.square()).sum() / 2)
-
-
-def _estimate_dispersion(
-    problem: Problem, weight: Tensor, state: AdditiveFit
-) -> AdditiveFit:
-    """Pearson's statistic over what the coefficients leave, where it is not known."""
-    family = problem.family
-    if not family.estimates_dispersion:
-        return state
-    mu = LINKS[family.link].mean(predict(problem, state.coef, state.intercept))
-    pearson = weight * (problem.y - mu).square() / family.variance(mu)
-    free = max(float(weight.sum()) - state.n_effective - 1, 1.0)
-    dispersion = max(float(pearson.sum()) / free, family.least_dispersion)
-    return replace(state, dispersion=dispersion)
 
 
 def solve_bags(

@@ -1,0 +1,277 @@
+"""Additive models: ridge for given precisions, learned ones by evidence, exact bags.
+
+Oracles: normal equations written out, gradients that vanish, refits on the rows that
+remain, and the members without a network that `fit_evidence` makes.
+
+Shapes: n rows, q terms, g groups of terms, K bags.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sknimo.families import get_family
+from sknimo.features import FeatureOptions, fit_features
+from sknimo.network import make_spec
+from sknimo.solver import EvidenceOptions, Problem, fit_additive, solve_bags
+from sknimo.solver._additive import AdditiveFit, AdditiveOptions, predict
+from sknimo.training import state_columns
+
+RIDGE_RTOL = 1e-8  # normal equations of a few dozen rows
+GRADIENT_ATOL = 1e-6  # of sums over rows, after steps that all keep one matrix
+PRECISION_RTOL = 0.1  # `AdditiveOptions.tol` stops at changes of five per cent
+FIXED_POINT_RTOL = 1e-6  # after updates until nothing moves
+STILL = AdditiveOptions(tol=1e-12, updates_least_squares=3000)
+
+EVERY_FAMILY = pytest.mark.parametrize(
+    "family", ["gaussian", "binomial", "poisson", "gamma"]
+)
+GLMS = pytest.mark.parametrize("family", ["binomial", "poisson", "gamma"])
+
+
+def some_weight(problem):
+    weight = np.random.default_rng(3).uniform(0.5, 2.0, problem.n_rows)
+    return torch.as_tensor(weight)
+
+
+def given_fit(problem, coef=0.0, dispersion=0.7):
+    """Precisions that were not learned, around coefficients that are far off."""
+    precision = torch.linspace(0.5, 5.0, problem.n_groups).double()
+    coef = torch.full((problem.n_terms,), 0.1 + coef, dtype=torch.float64)
+    return AdditiveFit(coef, torch.tensor(0.3).double(), precision, dispersion, 0.0)
+
+
+def slope(problem, weight, ridge, coef, intercept):
+    """Gradient of loss plus ridge, in intercept and coefficients, (q + 1,)."""
+    eta = problem.offset + intercept + problem.terms @ coef
+    score = problem.family.score(problem.y, eta) * weight
+    return torch.cat([score.sum().view(1), score @ problem.terms - ridge * coef])
+
+
+def normal_equations(problem, weight, ridge):
+    """Intercept and coefficients of weighted ridge regression, (q + 1,)."""
+    X = np.column_stack([np.ones(problem.n_rows), problem.terms.numpy()])
+    w, y = weight.numpy(), (problem.y - problem.offset).numpy()
+    penalty = np.diag([0.0, *ridge.tolist()])
+    return np.linalg.solve(X.T @ (w[:, None] * X) + penalty, X.T @ (w * y))
+
+
+def folds_of(weight, n_bags=3):
+    """Weights that bags leave out, (K, n)."""
+    fold = torch.arange(len(weight)) % n_bags
+    return torch.stack([weight * (fold == k) for k in range(n_bags)])
+
+
+class TestBags:
+    """Coefficients of a bag are those of the rows that it has."""
+
+    @pytest.mark.parametrize("widths", [(1, 1, 1), (2, 1, 3)])
+    def test_least_squares_solves_the_normal_equations_without_the_rows(
+        self, widths, make_problem
+    ):
+        problem = make_problem(widths=widths, offset=True)
+        weight, fit = some_weight(problem), given_fit(problem)
+        left_out = torch.cat([torch.zeros_like(weight).view(1, -1), folds_of(weight)])
+        coef, intercept = solve_bags(problem, weight, left_out, fit, n_steps=1)
+        ridge = fit.ridge(problem.term_group)
+        for k, out in enumerate(left_out):
+            expected = normal_equations(problem, weight - out, ridge)
+            found = [float(intercept[k]), *coef[k].tolist()]
+            assert found == pytest.approx(expected, rel=RIDGE_RTOL)
+
+    @GLMS
+    def test_other_families_end_where_the_gradient_vanishes(self, family, make_problem):
+        problem = make_problem(family, n_rows=200, widths=(2, 1, 3), offset=True)
+        weight = some_weight(problem)
+        fit = fit_additive(problem, weight, AdditiveOptions())
+        left_out, ridge = folds_of(weight), fit.ridge(problem.term_group)
+        coef, intercept = solve_bags(problem, weight, left_out, fit, n_steps=40)
+        for k, out in enumerate(left_out):
+            rest = slope(problem, weight - out, ridge, coef[k], intercept[k])
+            live = torch.cat([torch.ones(1), fit.coef]) != 0
+            assert rest[live].abs().max() < GRADIENT_ATOL
+
+    @GLMS
+    def test_a_few_steps_are_enough(self, family, make_problem):
+        """Predictions differ by much less than those of neighbouring bags do."""
+        problem = make_problem(family, n_rows=200)
+        weight = some_weight(problem)
+        fit = fit_additive(problem, weight, AdditiveOptions())
+        few, many = (
+            solve_bags(problem, weight, folds_of(weight), fit, n_steps)
+            for n_steps in (4, 40)
+        )
+        gap = (few[0] - many[0]).abs().max()
+        assert gap < 0.02 * (many[0][0] - many[0][1]).abs().max()
+
+    def test_part_of_the_weight_can_be_left_out(self, make_problem):
+        problem = make_problem()
+        weight, fit = some_weight(problem), given_fit(problem)
+        out = weight * torch.linspace(0.0, 0.8, len(weight)).double()
+        coef, _ = solve_bags(problem, weight, out.view(1, -1), fit, 1)
+        expected = normal_equations(problem, weight - out, fit.ridge(torch.arange(4)))
+        assert coef[0].tolist() == pytest.approx(expected[1:], rel=RIDGE_RTOL)
+
+    def test_what_is_idle_stays_exactly_zero(self, make_problem):
+        problem = make_problem()
+        weight, fit = some_weight(problem), given_fit(problem)
+        fit = replace(fit, coef=fit.coef * torch.tensor([1.0, 0.0, 1.0, 0.0]))
+        coef, _ = solve_bags(problem, weight, folds_of(weight), fit, 1)
+        assert (coef[:, 1::2] == 0).all()
+        assert (coef[:, ::2] != 0).all()
+
+
+class TestPrecisions:
+    """Learned precisions are stationary points of the evidence."""
+
+    def test_least_squares_ends_at_a_fixed_point(self, make_problem):
+        problem = make_problem(n_rows=80, widths=(2, 1, 3, 1))
+        weight = some_weight(problem)
+        fit = fit_additive(problem, weight, STILL)
+        ridge = fit.ridge(problem.term_group)
+        expected = normal_equations(problem, weight, ridge)
+        live = (fit.coef != 0).numpy()
+        assert fit.coef.numpy()[live] == pytest.approx(
+            expected[1:][live], rel=FIXED_POINT_RTOL
+        )
+        X = problem.terms.numpy()
+        centred = X - np.average(X, axis=0, weights=weight)
+        gram = centred.T @ (weight.numpy()[:, None] * centred)
+        inverse = np.linalg.inv(gram + np.diag(ridge))
+        spread = np.diag(inverse) * fit.dispersion
+        group = problem.term_group.numpy()
+        for g in np.unique(group[live]):
+            own, precision = group == g, float(fit.precision[g])
+            gamma = own.sum() - precision * spread[own].sum()
+            square = float(fit.coef[own].square().sum())
+            assert gamma / square == pytest.approx(precision, rel=FIXED_POINT_RTOL)
+
+    @EVERY_FAMILY
+    def test_they_are_those_of_a_member_without_a_network(
+        self, family, make_problem, fit
+    ):
+        problem = make_problem(family, n_rows=300, widths=(2, 1, 3, 1))
+        ones = torch.ones(300, dtype=torch.float64)
+        found = fit_additive(problem, ones, AdditiveOptions())
+        options = EvidenceOptions(max_iter=60)
+        member = fit(problem, ones, options, inputs=False)
+        live = (found.coef != 0) & (member.coef != 0)
+        assert live.sum() >= 4
+        groups = problem.term_group[live].unique()
+        ratio = found.precision[groups] / member.coef_precision[groups]
+        sure = member.coef_precision[groups] < 50  # others drift to infinity, slowly
+        assert sure.any()
+        assert ((ratio[sure] - 1).abs() < PRECISION_RTOL).all()
+        scale = member.coef.abs().max()
+        assert ((found.coef - member.coef)[live].abs() < 0.02 * scale).all()
+        assert found.dispersion == pytest.approx(member.dispersion, rel=0.02)
+
+    def test_weights_count_repeated_rows(self, make_problem):
+        problem = make_problem(n_rows=60)
+        counts = 1 + torch.arange(60) % 3
+        again = problem.take(torch.repeat_interleave(torch.arange(60), counts))
+        once = fit_additive(problem, counts.double(), AdditiveOptions())
+        ones = torch.ones(again.n_rows, dtype=torch.float64)
+        repeated = fit_additive(again, ones, AdditiveOptions())
+        gap = (once.coef - repeated.coef).abs().max()
+        assert gap < RIDGE_RTOL * once.coef.abs().max()
+        assert once.dispersion == pytest.approx(repeated.dispersion, rel=1e-8)
+
+    def test_no_terms_leave_the_intercept(self, make_problem):
+        problem = make_problem("poisson", n_rows=40)
+        nothing = torch.empty(40, 0, dtype=torch.float64)
+        empty = Problem.in_memory(
+            terms=nothing,
+            inputs=problem.inputs,
+            term_feature=torch.empty(0, dtype=torch.long),
+            y=problem.y,
+            offset=problem.offset,
+            family=problem.family,
+            spec=problem.spec,
+        )
+        ones = torch.ones(40, dtype=torch.float64)
+        fit = fit_additive(empty, ones, AdditiveOptions())
+        mean = float(problem.y.mean())
+        assert float(fit.intercept) == pytest.approx(np.log(mean), rel=1e-6)
+
+
+def curved_problem(y_of, family="gaussian", n_rows=800, p=3, seed=0):
+    """A table of curves of straight pieces; `y_of(X, rng)` makes the target."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n_rows, p))
+    names, ones = [f"x{j}" for j in range(p)], np.ones(n_rows)
+    options = FeatureOptions(basis="ramps", n_edges=16)
+    features = fit_features(X, names, ones, (None,) * p, options)
+    owner = torch.as_tensor(features.term_feature)
+    problem = Problem(
+        columns=state_columns(features, X),
+        term_feature=owner,
+        term_group=torch.as_tensor(features.term_group),
+        y=torch.as_tensor(y_of(X, rng)),
+        offset=torch.zeros(n_rows, dtype=torch.float64),
+        family=get_family(family),
+        spec=make_spec(features.input_feature, p, (3, 3)),
+    )
+    return problem, X
+
+
+def sizes(problem, fit):
+    """Standard deviation of what each group adds, lines then curves, (2, p)."""
+    p = problem.spec.n_features
+    each = torch.zeros(problem.n_rows, 2 * p).double()
+    each.index_add_(1, problem.term_group, problem.terms * fit.coef)
+    return each.std(0).view(2, p)
+
+
+class TestCurves:
+    """Curves appear where the rows want them."""
+
+    @EVERY_FAMILY
+    def test_a_line_stays_a_line(self, family, draw_response):
+        """By chance the evidence keeps a faint curve now and then."""
+
+        def line(X, rng):
+            return draw_response(family, 0.8 * X[:, 0] - 0.4 * X[:, 1], seed)
+
+        faint = []
+        for seed in range(4):
+            problem, _ = curved_problem(line, family, seed=seed)
+            ones = torch.ones(problem.n_rows, dtype=torch.float64)
+            fit = fit_additive(problem, ones, AdditiveOptions())
+            lines, curves = sizes(problem, fit)
+            assert (lines[:2] > 0.25).all()
+            assert (curves < 0.25 * lines[0]).all()
+            faint += (curves < 0.05 * lines[0]).tolist()
+        assert np.mean(faint) > 0.7
+
+    @EVERY_FAMILY
+    def test_a_sine_is_found(self, family, draw_response):
+        def sine(X, rng):
+            return draw_response(family, 1.5 * np.sin(2 * X[:, 0]))
+
+        problem, X = curved_problem(sine, family, n_rows=1500)
+        ones = torch.ones(problem.n_rows, dtype=torch.float64)
+        fit = fit_additive(problem, ones, AdditiveOptions())
+        eta = predict(problem, fit.coef, fit.intercept).numpy()
+        assert np.corrcoef(eta, np.sin(2 * X[:, 0]))[0, 1] > 0.97
+
+    def test_what_does_nothing_is_exactly_nothing(self):
+        """A target without noise leaves no doubt."""
+        problem, _ = curved_problem(lambda X, rng: X[:, 0], p=2)
+        ones = torch.ones(problem.n_rows, dtype=torch.float64)
+        fit = fit_additive(problem, ones, AdditiveOptions())
+        idle = fit.precision >= AdditiveOptions().precision_range[1]
+        assert idle.any()
+        assert (fit.coef[idle[problem.term_group]] == 0).all()
+
+    def test_separated_classes_keep_finite_coefficients(self):
+        problem, _ = curved_problem(
+            lambda X, rng: (X[:, 0] > 0).astype(float), "binomial", n_rows=200
+        )
+        ones = torch.ones(problem.n_rows, dtype=torch.float64)
+        fit = fit_additive(problem, ones, AdditiveOptions())
+        assert fit.coef.isfinite().all()
+        eta = predict(problem, fit.coef, fit.intercept)
+        assert (((eta > 0).double() == problem.y).double().mean()) > 0.97
