@@ -16,7 +16,7 @@ from sknimo import (
     NIMORegressor,
     NIMORegressorCV,
 )
-from sknimo.features import OrMissing, Ramps, Spline
+from sknimo.features import Clipped, OrMissing, Ramps, Spline
 
 IDENTITY = 1e-10  # the bar of the issue, float64
 SAME_FIT = 1e-12  # the same numbers from another frame library
@@ -121,7 +121,9 @@ class TestWhatTheTableSays:
                 table[:, j] = values
                 return model.eta(table)
 
-            inner = basis.basis if isinstance(basis, OrMissing) else basis
+            inner = basis
+            while isinstance(inner, OrMissing | Clipped):
+                inner = inner.basis
             at = eta(reference[j])[0]
             if isinstance(basis, OrMissing):
                 contrast = eta(np.nan)[0] - at

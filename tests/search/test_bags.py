@@ -1,0 +1,251 @@
+"""Bags: additive and bent members, mixed by a dial that held-out rows turn.
+
+Members are trained in double precision here, so that identities can be told from
+rounding.
+
+Shapes: K members, n rows, q terms, p features.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+import sknimo.search._bags as bagged
+import sknimo.solver._joint as joint
+from sknimo.features import FeatureOptions
+from sknimo.network import Modulator
+from sknimo.search import Settings, large_features
+from sknimo.solver import AdditiveOptions, fit_additive, predict_rows
+from sknimo.training import TaskStore
+
+SHORT = {"batch_size": 16, "bag_hidden": (4, 4), "n_members": 3}
+IDENTITY = 1e-12  # the same sums in another order
+
+
+@pytest.fixture(autouse=True)
+def in_double(monkeypatch):
+    monkeypatch.setattr(joint, "DTYPE", torch.float64)
+
+
+def settings_of(**options):
+    return Settings(**SHORT | {"max_iter": 12} | options)
+
+
+def make_bags(task, settings):
+    problem = task.problem
+    weight = torch.ones(problem.n_rows, dtype=torch.float64)
+    fit = fit_additive(problem, weight, AdditiveOptions())
+    seeds = range(settings.n_members)
+    return bagged.state_bags(problem, task.folds, settings, weight, fit, seeds)
+
+
+@pytest.fixture
+def trained(make_task):
+    """Bags, states of their bent members, and settings."""
+    settings = settings_of()
+    bags = make_bags(make_task(n_rows=300), settings)
+    states = bagged.train_bags(bags, settings, TaskStore())
+    assert len(states) == 3
+    return bags, states, settings
+
+
+def ensemble_eta(problem, members):
+    """Mean linear predictor of members, (n,)."""
+    spec = problem.spec
+    modulator = Modulator.build(spec, torch.device("cpu"), torch.float64)
+    everything = torch.arange(spec.n_features).expand(len(members.coef), -1)
+    bend = modulator(members.params, problem.inputs, everything)
+    bend = bend * members.modulated.unsqueeze(1)
+    design = problem.terms * (1 + bend[..., problem.term_feature])
+    eta = (design @ members.coef.unsqueeze(-1)).squeeze(-1)
+    return (eta + members.intercept.unsqueeze(1)).mean(0) + problem.offset
+
+
+class TestDial:
+    """The mix is a model, and rows held out choose it."""
+
+    @pytest.mark.parametrize("dial", [0.0, 0.35, 1.0])
+    def test_members_average_to_the_mix(self, dial, trained):
+        bags, states, _ = trained
+        rows = torch.arange(bags.problem.n_rows)
+        each = [bags.additive_eta(k, rows) for k in range(3)]
+        additive = torch.stack(each).mean(0)
+        bent = torch.cat([predict_rows(bags.table, s, rows) for s in states]).mean(0)
+        assert (additive - bent).std() > 0.1
+        members = bagged.mix_members(bags, states, dial)
+        found = ensemble_eta(bags.problem, members)
+        expected = (1 - dial) * additive + dial * bent
+        torch.testing.assert_close(found, expected, rtol=IDENTITY, atol=IDENTITY)
+        assert len(members.coef) == {0.0: 1, 0.35: 4, 1.0: 3}[dial]
+
+    def test_a_strong_bend_is_worth_all_of_it(self, make_task):
+        outcome = make_task(n_rows=400).search(**SHORT, max_iter=30)
+        assert outcome.dial > 0.8
+        assert outcome.n_members == 3
+        assert outcome.verdict.gain > 3 * outcome.verdict.error
+        assert (outcome.verdict.network_loss < outcome.verdict.glm_loss).all()
+
+    def test_lines_and_nothing_else_are_left_to_the_additive_model(self, make_task):
+        outcome = make_task(n_rows=400, bent=False).search(**SHORT, max_iter=12)
+        assert outcome.dial == 0
+        assert outcome.n_members == 0
+        assert outcome.verdict.gain == 0
+        assert not outcome.members.modulated.any()
+        assert "bent" not in outcome.trials["stage"]
+
+    def test_without_spread_it_minimises_the_held_out_loss(self, trained, monkeypatch):
+        bags, states, settings = trained
+        monkeypatch.setattr(bagged, "spread_loss", lambda *args: 0.0)
+        where = bagged._hold_out(bags, states)
+        # Bent members that overshoot, so that the best mix lies inside.
+        bold = where.glm + 1.7 * (where.agreed - where.glm)
+        where = replace(where, agreed=bold)
+        y = bags.problem.y.numpy()[where.rows]
+
+        def loss(w):
+            eta = (1 - w) * where.glm + w * bold
+            return np.average((y - eta) ** 2, weights=where.weight)
+
+        best = minimize_scalar(loss, bounds=(0, 1), method="bounded").x
+        assert 0.1 < best < 0.9
+        dial = bagged.turn_dial(bags, states, where, settings)
+        assert abs(dial - best) <= 0.5 / settings.dial_steps + 1e-6
+
+    def test_equal_members_have_no_spread(self, trained):
+        bags, states, settings = trained
+        assert bagged.spread_loss(bags, states, settings) > 0
+        assert bagged.spread_loss(bags, states[:1] * 3, settings) < IDENTITY
+        assert bagged.spread_loss(bags, states[:1], settings) == 0
+
+    def test_no_member_leaves_the_additive_model(self, trained):
+        bags, _, settings = trained
+        where = bagged._hold_out(bags, [])
+        assert bagged.turn_dial(bags, [], where, settings) == 0
+        assert np.array_equal(where.agreed, where.glm)
+
+
+class TestHeldOut:
+    """Rows are predicted by members that have not seen them."""
+
+    def test_predictions_are_those_of_the_member_without_the_row(self, trained):
+        bags, states, _ = trained
+        where = bagged._hold_out(bags, states)
+        assert sorted(where.rows) == list(range(bags.problem.n_rows))
+        for k, state in enumerate(states):
+            rows = where.rows[where.fold == k]
+            assert (bags.train[k][rows] == 0).all()
+            eta = predict_rows(bags.table, state, torch.as_tensor(rows))[0]
+            assert where.agreed[where.fold == k] == pytest.approx(eta, rel=IDENTITY)
+
+    def test_several_folds_that_hold_a_row_out_are_averaged(self, trained):
+        bags, states, _ = trained
+        where = bagged._hold_out(bags, states)
+        twice = replace(
+            where, rows=np.where(where.rows == 0, 1, where.rows)
+        )  # row 1 by two folds, row 0 by none
+        mean = bagged._mean_by_row(twice, where.agreed, bags.problem.n_rows)
+        assert math.isnan(mean[0])
+        both = where.agreed[np.isin(where.rows, [0, 1])]
+        assert mean[1] == pytest.approx(both.mean())
+
+    def test_the_table_has_the_losses_of_rows_held_out(self, make_task):
+        task = make_task(n_rows=300)
+        outcome = task.search(**SHORT, max_iter=12)
+        trials = outcome.trials
+        assert trials["stage"] == ["additive"] * 3 + ["bent"] * 3
+        assert trials["loss"][:3] == pytest.approx(outcome.verdict.glm_loss)
+        assert outcome.best_index == int(np.argmin(trials["loss"]))
+        assert set(trials["n_iter"][:3]) == {1} and min(trials["n_iter"][3:]) > 1
+
+    def test_few_folds_serve_many_members(self, make_task):
+        outcome = make_task(n_rows=300).search(**SHORT | {"n_members": 5}, max_iter=12)
+        assert outcome.n_members == 5
+        assert np.isfinite(outcome.held_out_eta).all()
+
+
+class TestScouts:
+    """The first bags say whether the others are worth training."""
+
+    @pytest.mark.parametrize("bent", [True, False])
+    def test_the_others_are_trained_only_where_scouts_gain(
+        self, bent, make_task, monkeypatch
+    ):
+        sizes, train = [], bagged._train
+
+        def count(bags, which, *others):
+            sizes.append(len(which))
+            return train(bags, which, *others)
+
+        monkeypatch.setattr(bagged, "_train", count)
+        make_task(n_rows=400, bent=bent).search(**SHORT | {"n_members": 5}, max_iter=12)
+        assert sizes == ([2, 3] if bent else [2])
+
+    def test_without_time_something_is_returned(self, make_task):
+        outcome = make_task(n_rows=300).search(**SHORT, deadline=-math.inf)
+        assert outcome.out_of_time
+        assert outcome.members.coef.isfinite().all()
+        assert ensemble_eta(outcome.problem, outcome.members).isfinite().all()
+
+    def test_one_feature_has_nothing_to_be_bent_by(self, make_task):
+        task = make_task(n_rows=300)
+        bags = make_bags(task, settings_of())
+        spec = replace(bags.problem.spec, code=bags.problem.spec.code[:1])
+        alone = replace(bags, problem=replace(bags.problem, spec=spec))
+        assert bagged.train_bags(alone, settings_of(), TaskStore()) == []
+
+
+class TestWhatIsBent:
+    """Features with the largest effects have a modulation, and a code each."""
+
+    def test_the_largest_effects_are_modulated_in_their_order(self, make_task):
+        problem = make_task().problem
+        weight = torch.ones(problem.n_rows, dtype=torch.float64)
+        coef = torch.tensor([0.5, 3.0, 0.0, -2.0], dtype=torch.float64)
+        assert bagged.strongest(problem, weight, coef, 2).tolist() == [1, 3]
+        assert bagged.strongest(problem, weight, coef, 9).tolist() == [0, 1, 2, 3]
+
+    def test_a_feature_without_terms_is_never_modulated(self, make_task):
+        problem = make_task().problem
+        bare = replace(problem, term_feature=torch.tensor([0, 1, 1, 3]))
+        weight = torch.ones(problem.n_rows, dtype=torch.float64)
+        coef = torch.ones(4, dtype=torch.float64)
+        assert bagged.strongest(bare, weight, coef, 9).tolist() == [0, 1, 3]
+
+    def test_codes_tell_modulated_features_apart(self):
+        code = np.array(bagged.one_hot(4, [1, 3]))
+        assert code.tolist() == [[0, 0], [1, 0], [0, 0], [0, 1]]
+
+    def test_features_beyond_the_limit_are_only_inputs(self, make_task):
+        outcome = make_task(n_rows=300).search(**SHORT, max_iter=12, max_modulated=2)
+        modulated = outcome.members.modulated.any(0)
+        assert modulated.sum() == 2 and modulated[0]
+
+
+class TestLargeFeatures:
+    """Curves for every numeric feature, as many pieces as the memory carries."""
+
+    def read(self, basis="auto", n_rows=10_000, n_numeric=10, room=1e9):
+        options = FeatureOptions(basis=basis)
+        return large_features(Settings(), options, n_rows, n_numeric, room)
+
+    def test_what_is_left_to_the_search_becomes_ramps(self):
+        assert self.read().basis == "ramps"
+        assert self.read("spline").basis == "spline"
+        mixed = self.read({"a": "auto", "b": "linear"}).basis
+        assert mixed == {"a": "ramps", "b": "linear"}
+
+    def test_pieces_are_limited_by_memory_and_by_columns(self):
+        settings = Settings()
+        assert self.read().n_edges == settings.term_edges
+        assert self.read().n_input_edges == settings.input_edges
+        assert self.read(n_numeric=100).n_edges == settings.max_columns // 100
+        tight = self.read(room=24 * 10_000 * 200)
+        assert tight.n_edges == tight.n_input_edges == 20
+
+    def test_without_room_there_are_none(self):
+        assert self.read(room=24 * 10_000 * 50) is None
+        assert self.read(n_numeric=1000) is None
