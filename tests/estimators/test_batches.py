@@ -1,4 +1,7 @@
-"""Search on batches: held-out rows choose, folds are averaged, the GLM is a floor."""
+"""Search on batches, for rows in blocks: held-out rows choose, folds are averaged.
+
+The GLM is a floor. Tables in memory that are large go to bags, see `test_bags.py`.
+"""
 
 import math
 import time
@@ -7,14 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression
 
 import sknimo
 import sknimo.search._batches as batches
-from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV
+from sknimo import NIMOClassifierCV, NIMORegressor, NIMORegressorCV, RowBlocks
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
 
 SHORT = {"batch_size": 64, "max_iter": 30, "hidden": (8, 8), "random_state": 0}
+
+
+def rows(X, y):
+    """Rows that come in two blocks."""
+    return RowBlocks([(X[:300], y[:300]), (X[300:], y[300:])])
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +31,7 @@ def sample():
 
 @pytest.fixture(scope="module")
 def fitted(sample):
-    return NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+    return NIMORegressorCV(**SHORT).fit(rows(sample.X, sample.y))
 
 
 def test_one_member_per_fold_beats_the_glm_on_rows_it_has_not_seen(fitted):
@@ -64,12 +71,12 @@ def test_the_gradient_at_the_reference_is_the_coefficient(fitted):
 
 
 def test_the_same_seed_gives_the_same_fit(sample, fitted):
-    again = NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+    again = NIMORegressorCV(**SHORT).fit(rows(sample.X, sample.y))
     assert np.array_equal(again.predict(sample.X), fitted.predict(sample.X))
 
 
 def test_one_member_is_one_member(sample):
-    est = NIMORegressorCV(**SHORT, n_members=1).fit(sample.X, sample.y)
+    est = NIMORegressorCV(**SHORT, n_members=1).fit(rows(sample.X, sample.y))
     assert est.n_members_ == est.model_.n_members == 1
 
 
@@ -77,7 +84,7 @@ def test_noise_is_left_to_the_glm():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 4))
     y = X[:, 0] + rng.normal(size=400)
-    est = NIMORegressorCV(**SHORT).fit(X, y)
+    est = NIMORegressorCV(**SHORT).fit(rows(X, y))
     assert est.n_members_ == 0
     assert math.isinf(est.network_alpha_)
     assert np.allclose(est.predict(X), est.intercept_ + (X - X.mean(0)) @ est.coef_)
@@ -85,7 +92,7 @@ def test_noise_is_left_to_the_glm():
 
 def test_classes_are_searched_by_batches_too():
     data = make_nimo_classification(setting=1, n_samples=500, random_state=0)
-    est = NIMOClassifierCV(**{**SHORT, "max_iter": 200}).fit(data.X, data.y)
+    est = NIMOClassifierCV(**{**SHORT, "max_iter": 200}).fit(rows(data.X, data.y))
     new = make_nimo_classification(setting=1, n_samples=1000, random_state=1)
     assert est.n_members_ == 5
     assert est.score(new.X, new.y) > 0.85  # logistic regression: about .63
@@ -94,13 +101,13 @@ def test_classes_are_searched_by_batches_too():
 def test_without_time_one_trial_is_kept_and_said_so(sample):
     est = NIMORegressorCV(**SHORT, max_time=0)
     with pytest.warns(ConvergenceWarning, match="max_time=0"):
-        est.fit(sample.X, sample.y)
+        est.fit(rows(sample.X, sample.y))
     assert est.n_members_ <= 1
     assert not est.converged_
 
 
 def test_time_that_suffices_changes_nothing(sample, fitted):
-    est = NIMORegressorCV(**SHORT, max_time=1e6).fit(sample.X, sample.y)
+    est = NIMORegressorCV(**SHORT, max_time=1e6).fit(rows(sample.X, sample.y))
     assert est.alpha_ == fitted.alpha_
     assert est.network_alpha_ == fitted.network_alpha_
     assert est.converged_
@@ -120,7 +127,7 @@ def test_time_for_a_few_candidates_is_spent_on_neighbours(sample, monkeypatch):
     monkeypatch.setattr(batches, "_train", wait)
     monkeypatch.setattr(batches.time, "monotonic", lambda: now[0])
     with pytest.warns(ConvergenceWarning, match="max_time=35"):
-        est = NIMORegressorCV(**SHORT, max_time=35).fit(sample.X, sample.y)
+        est = NIMORegressorCV(**SHORT, max_time=35).fit(rows(sample.X, sample.y))
     table = est.trials_
     trials = [k for k, stage in enumerate(table["stage"]) if stage == "round 1"]
     assert len(trials) == 3
@@ -143,7 +150,7 @@ def test_what_was_cut_short_does_not_replace_what_was_better(
 
     monkeypatch.setattr(batches, "_train", hurry)
     with pytest.warns(ConvergenceWarning, match="the best so far was kept"):
-        est = NIMORegressorCV(**SHORT).fit(sample.X, sample.y)
+        est = NIMORegressorCV(**SHORT).fit(rows(sample.X, sample.y))
     tried = fitted.trials_
     before = "round 1" if stage == "round-1" else "round 2"
     losses = [
@@ -153,33 +160,6 @@ def test_what_was_cut_short_does_not_replace_what_was_better(
     ]
     assert est.n_members_ <= 1
     assert est.verdict_.network_loss.tolist() == [min(losses)]
-
-
-def test_the_deadline_holds_within_a_stage():
-    """One step of all candidates takes longer than the time that is given."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200_000, 10))
-    y = X[:, 0] * (1 + np.tanh(X[:, 1])) + X[:, 2] + rng.normal(size=len(X))
-    begin = time.process_time()  # other work on the machine does not count
-    est = NIMORegressorCV(basis="linear", max_time=2, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="max_time=2 s"):
-        est.fit(X, y)
-    assert time.process_time() - begin < 12  # a minute for a single step of all
-    assert not est.converged_
-    line = LinearRegression().fit(X, y)
-    assert est.score(X, y) > line.score(X, y) - 0.01
-
-
-def test_only_large_tables_are_searched_by_batches_unasked(sample, change_settings):
-    X, y = sample.X[:100], sample.y[:100]
-    small = NIMORegressorCV(n_starts=1, max_iter=5, random_state=0)
-    assert math.isfinite(small.fit(X, y).log_evidence_)
-    change_settings(max_work=1.0)
-    large = NIMORegressorCV(max_iter=2, random_state=0).fit(X, y)
-    assert math.isnan(large.log_evidence_)
-    assert large.model_.spec.hidden == (32, 32)
-    never = NIMORegressorCV(batch_size=0, n_starts=1, max_iter=5, random_state=0)
-    assert math.isfinite(never.fit(X, y).log_evidence_)
 
 
 def test_a_saved_model_predicts_the_same(fitted, sample, tmp_path):

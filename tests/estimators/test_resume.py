@@ -32,6 +32,7 @@ from sknimo import (
     CheckpointWarning,
     NIMOClassifierCV,
     NIMORegressorCV,
+    RowBlocks,
 )
 from sknimo.checkpoint import Checkpoint
 from sknimo.solver._member import Member
@@ -294,7 +295,7 @@ class TestFolder:
 
 
 class TestBatches:
-    """A search on batches: its trials and its members are one state each."""
+    """A search on rows in blocks: its trials and its members are one state each."""
 
     SHORT = {"batch_size": 40, "max_iter": 20, "hidden": (4, 4), "cv": 3}
 
@@ -302,7 +303,11 @@ class TestBatches:
         return NIMORegressorCV(**self.SHORT, random_state=0, checkpoint=folder)
 
     def test_an_interrupted_search_resumes(self, data, tmp_path, monkeypatch):
-        expected, real, calls = self.make(None).fit(*data), batches.solve, []
+        expected, real, calls = (
+            self.make(None).fit(RowBlocks([data])),
+            batches.solve,
+            [],
+        )
 
         def fail_at(number):
             def solve(*args, **kwargs):
@@ -317,19 +322,19 @@ class TestBatches:
         assert expected.n_members_ > 0
         fail_at(3)
         with pytest.raises(KeyboardInterrupt):
-            self.make(tmp_path).fit(*data)
+            self.make(tmp_path).fit(RowBlocks([data]))
         _, trials, members = (tmp_path / f"{name}.safetensors" for name in calls)
         written = trials.stat().st_mtime_ns
         assert not members.exists()
         fail_at(None)
-        assert_same(self.make(tmp_path).fit(*data), expected, data[0])
+        assert_same(self.make(tmp_path).fit(RowBlocks([data])), expected, data[0])
         assert members.exists()
         assert trials.stat().st_mtime_ns == written
-        assert_same(self.make(tmp_path).fit(*data), expected, data[0])
+        assert_same(self.make(tmp_path).fit(RowBlocks([data])), expected, data[0])
 
     def test_states_within_a_run_resume(self, data, tmp_path, monkeypatch):
         """Saved at every check, interrupted at several."""
-        expected = self.make(None).fit(*data)
+        expected = self.make(None).fit(RowBlocks([data]))
         real_solve, real_save, saved = batches.solve, Checkpoint.save, []
 
         def solve(problem, members, options, **others):
@@ -346,7 +351,7 @@ class TestBatches:
         monkeypatch.setattr(Checkpoint, "save", save)
         for n_interrupted in range(1000):  # noqa: B007
             try:
-                est = self.make(tmp_path).fit(*data)
+                est = self.make(tmp_path).fit(RowBlocks([data]))
             except KeyboardInterrupt:
                 continue
             break

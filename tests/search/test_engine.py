@@ -1,6 +1,7 @@
 """`search` is a function: a problem, folds and settings in, an outcome out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,10 +67,18 @@ class TestOutcome:
         assert same(task.search(store=store), outcome)
         assert len(list(tmp_path.iterdir())) == n_states
 
-    def test_batches_end_with_the_same_record(self, task):
-        outcome = task.search(batch_size=32, max_iter=4, batch_hidden=(3, 3))
+    def test_bags_end_with_the_same_record(self, task):
+        outcome = task.search(batch_size=32, max_iter=4, bag_hidden=(3, 3), n_members=3)
         assert outcome.problem.spec.hidden == (3, 3)
         assert task.problem.spec.hidden == (4, 4)
+        assert math.isnan(outcome.log_evidence)
+        assert outcome.verdict.network_loss.shape == (3,)
+        assert (outcome.n_members > 0) == (outcome.dial > 0)
+
+    def test_rows_in_blocks_end_with_the_same_record(self, task, store):
+        task = replace(task, problem=store(task.problem))
+        outcome = task.search(batch_size=32, max_iter=4, batch_hidden=(3, 3))
+        assert outcome.problem.spec.hidden == (3, 3)
         assert math.isnan(outcome.log_evidence)
         assert outcome.verdict.network_loss.shape == (3,)
         assert isinstance(outcome.members, Solution) == outcome.verdict.keeps_network
@@ -194,9 +203,9 @@ class TestSettings:
         ).path
         assert path.alphas == pytest.approx(path.alphas[0] * np.geomspace(1, 0.1, 7))
 
-    def test_work_beyond_the_limit_goes_to_batches(self, task):
-        outcome = task.search(max_work=1.0, max_iter=2, batch_hidden=(3, 3))
-        assert "member" in outcome.trials["stage"]
+    def test_work_beyond_the_limit_goes_to_bags(self, task):
+        outcome = task.search(max_work=1.0, max_iter=2, bag_hidden=(3, 3))
+        assert set(outcome.trials["stage"]) <= {"additive", "bent"}
 
     def test_a_feature_must_bring_more_where_there_are_more(self):
         margins = [feature_margin(p, Settings()) for p in (1, 10, 100)]

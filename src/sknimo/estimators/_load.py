@@ -13,6 +13,7 @@ from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
 from sknimo.estimators._saving import (
     CERTIFICATE,
     FIXED_ATTRIBUTES,
+    LATER_ATTRIBUTES,
     SEARCH_ATTRIBUTES,
     TENSORS,
     read_classes,
@@ -141,12 +142,16 @@ def _read_params(params: Node, omitted: Node, cls: type[BaseNIMO]) -> dict[str, 
 def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None:
     """Small fitted attributes, which differ between plain and searching classes."""
     readers = SEARCH_ATTRIBUTES if isinstance(est, Searching) else FIXED_ATTRIBUTES
-    for name, node in attributes.mapping(*readers).items():
+    given = attributes.value if isinstance(attributes.value, dict) else {}
+    absent = [name for name in LATER_ATTRIBUTES if name not in given]
+    names = [name for name in readers if name not in absent]
+    for name, node in attributes.mapping(*names).items():
         setattr(est, name, readers[name](node))
     if isinstance(est, Searching):
         if certificate.value is not None:
             raise certificate.refuse("null for a search")
-        est.input_precision_ = math.nan
+        for name in (*absent, "input_precision_"):
+            setattr(est, name, math.nan)
         if not math.isnan(est.log_evidence_):  # see `_write_attribute`
             est.input_precision_, est.network_alpha_ = est.network_alpha_, math.nan
         return

@@ -144,6 +144,7 @@ class Reportable(Explainable):
             classes=None if classes is None else (str(classes[0]), str(classes[1])),
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
+            scores=self._scores(),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

@@ -60,7 +60,12 @@ SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "network_alpha_": Node.real,
     "log_evidence_": Node.real,
     "glm_log_evidence_": Node.real,
+    "bend_": Node.real,
+    "held_out_score_": Node.real,
+    "glm_held_out_score_": Node.real,
 }
+# Of these, what files of the first schemas do not have; it comes back as NaN.
+LATER_ATTRIBUTES = ("bend_", "held_out_score_", "glm_held_out_score_")
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.

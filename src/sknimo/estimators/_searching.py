@@ -269,6 +269,11 @@ class Searching(BaseNIMO):
         self.verdict_ = outcome.verdict
         self.path_ = outcome.path
         self.bend_ = outcome.dial
+        found = outcome.verdict
+        scores = (math.nan, math.nan) if found is None else (found.r2, found.glm_r2)
+        kept = outcome.n_members > 0
+        self.held_out_score_ = scores[0] if kept else scores[1]
+        self.glm_held_out_score_ = scores[1]
         self.trials_ = outcome.trials
         self.best_index_ = outcome.best_index
         self.log_evidence_ = outcome.log_evidence

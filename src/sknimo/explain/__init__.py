@@ -82,6 +82,7 @@ from sknimo.explain._reach import Reach, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summary import (
     CertificateLike,
+    HeldOutScores,
     Summary,
     SummaryRow,
     summarise,
@@ -107,6 +108,7 @@ __all__ = [
     "Effects",
     "Explanation",
     "FirstLayer",
+    "HeldOutScores",
     "Interactions",
     "LevelEffects",
     "Method",

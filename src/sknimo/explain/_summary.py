@@ -52,6 +52,32 @@ class CertificateLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOutScores:
+    """What a search knows of rows that its members have not seen; NaN is not known.
+
+    Attributes
+    ----------
+    r2, glm_r2 : float
+        Explained variance of the target, by the model and by its nested GLM.
+    bend : float
+        Share of the bent members beside the additive model.
+    """
+
+    r2: float
+    glm_r2: float
+    bend: float
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Label and value of what is known."""
+        found = (
+            ("Held-out R2", f"{self.r2:.4f}"),
+            ("Held-out R2 of nested GLM", f"{self.glm_r2:.4f}"),
+            ("Share of bent members", f"{self.bend:.2f}"),
+        )
+        return tuple(line for line in found if line[1] != "nan")
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryRow:
     """One line of the table: a feature, or one of its levels.
 
@@ -281,6 +307,7 @@ def summarise(
     certificate: CertificateLike | None = None,
     converged: bool | None = None,
     reference: Any = None,
+    scores: HeldOutScores | None = None,
 ) -> Summary:
     """Put a fitted model and what is known of its training into one record.
 
@@ -290,9 +317,12 @@ def summarise(
     scaled_label = model.family.ratio_name or "per sd"
     known = None if facts is None else facts.effects
     rows = tuple(summary_rows(model, known))
+    head = _facts(model, facts, int(roles.acts.sum()), certificate, converged)
+    if scores is not None:
+        head += tuple((f"{name}:", text) for name, text in scores.lines())
     return Summary(
         title=title,
-        facts=_facts(model, facts, int(roles.acts.sum()), certificate, converged),
+        facts=head,
         reference=_describe_reference(model, roles.relevant, reference),
         scaled_label=scaled_label,
         base_value=model.base_value,

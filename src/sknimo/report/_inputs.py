@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import CertificateLike, TrainingFacts, check_weight, fill_offset
+from sknimo.explain import (
+    CertificateLike,
+    HeldOutScores,
+    TrainingFacts,
+    check_weight,
+    fill_offset,
+)
 from sknimo.model import FittedModel
 
 
@@ -32,6 +38,8 @@ class ModelCard:
         Labels of a classifier; the model predicts the second.
     certificate : CertificateLike or None
     converged : bool or None
+    scores : HeldOutScores or None
+        What a search knows of rows held out.
     """
 
     model: FittedModel
@@ -42,6 +50,7 @@ class ModelCard:
     classes: tuple[str, str] | None = None
     certificate: CertificateLike | None = None
     converged: bool | None = None
+    scores: HeldOutScores | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

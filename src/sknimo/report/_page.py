@@ -345,6 +345,8 @@ def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     ]
     if card.facts is not None:
         facts.append(("Training rows", f"{card.facts.n_samples:,}"))
+    if card.scores is not None:
+        facts += card.scores.lines()
     if card.converged is not None:
         facts.append(("Converged", "yes" if card.converged else "no"))
     if card.certificate is not None:

@@ -63,6 +63,9 @@ class Verdict:
         Standard error of `gain` over the rows.
     tiny_gain : float
         Within one standard error, share of the GLM's loss that must be saved.
+    r2, glm_r2 : float
+        Share of the variance of held-out targets that each explains, NaN where it was
+        not computed.
     """
 
     network_loss: np.ndarray
@@ -70,6 +73,8 @@ class Verdict:
     gain: float
     error: float
     tiny_gain: float = 0.1
+    r2: float = math.nan
+    glm_r2: float = math.nan
 
     @property
     def keeps_network(self) -> bool:
@@ -184,7 +189,16 @@ def judge(
         for x in (network, glm)
     )
     error = math.sqrt(spread / float(counts.sum()))
-    return Verdict(network_loss, glm_loss, gain, error, tiny_gain)
+    r2, glm_r2 = (explained(problem, held_out, x) for x in (eta, rival))
+    return Verdict(network_loss, glm_loss, gain, error, tiny_gain, r2, glm_r2)
+
+
+def explained(problem: Problem, held_out: HeldOut, eta: np.ndarray) -> float:
+    """Share of the variance of held-out targets, NaN where they have none."""
+    y, weight = problem.y.cpu().numpy()[held_out.rows], held_out.weight
+    left = y - problem.family.mean(torch.as_tensor(eta)).numpy()
+    total = float(weight @ (y - np.average(y, weights=weight)) ** 2)
+    return 1 - float(weight @ left**2) / total if total > 0 else math.nan
 
 
 def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
