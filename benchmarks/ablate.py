@@ -92,7 +92,7 @@ TABLES = {
 SPREAD = ("setting1", "setting2", "setting3")  # the dispersion is estimated
 KNOWN = ("class1", "poisson")  # the dispersion is known
 USUAL = (*SPREAD, *KNOWN)
-BATCHES = ("batches", "class-batches", "rows4000")
+LARGE = ("batches", "class-batches", "rows4000")
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ def make_numbers() -> tuple[Number, ...]:
     """Shares go half the way to one; numbers that span decades move by ten."""
     fixed = Settings()
     return (
-        Number("fit.random_state", (1, 2), (*USUAL, *BATCHES)),
+        Number("fit.random_state", (1, 2), (*USUAL, *LARGE)),
         Number("fit.n_starts"),
         Number("fit.n_members"),
-        Number("fit.max_iter", tables=(*USUAL, *BATCHES)),
+        Number("fit.max_iter", tables=(*USUAL, *LARGE)),
         Number("fit.hidden", ((8, 8), (32, 32))),
         Number("max_work", (fixed.max_work / 2,), ("rows2000",)),
         Number("max_work", (2 * fixed.max_work,), ("rows4000",)),
@@ -180,28 +180,25 @@ def make_numbers() -> tuple[Number, ...]:
         Number("verdict_steps"),
         Number("success_share", (0.25, 0.75)),
         Number("tiny_gain"),
-        *make_batch_numbers(fixed),
+        *make_bag_numbers(fixed),
         *make_curve_numbers(),
         *make_evidence_numbers(fixed),
     )
 
 
-def make_batch_numbers(fixed: Settings) -> tuple[Number, ...]:
-    shares, (first, second) = fixed.alpha_shares, fixed.rounds
-    fine = np.geomspace(shares[0], shares[-1], 2 * len(shares) - 1)
-    rounds = tuple(
-        tuple((share * factor, kept) for share, kept in fixed.rounds)
-        for factor in (0.5, 2)
-    )
-    rounds += (((first[0], 3), second), ((first[0], 12), second))
+def make_bag_numbers(fixed: Settings) -> tuple[Number, ...]:
     return (
-        Number("batch_hidden", ((16, 16), (64, 64)), BATCHES),
-        Number("batch_rows", tables=("rows4000",)),
-        Number("alpha_shares", (shares[1::2], tuple(map(float, fine))), BATCHES),
-        Number("network_alphas", ((0.0, 0.1), (0.0, 0.03, 0.1, 0.3, 1.0)), BATCHES),
-        Number("rounds", rounds, BATCHES),
-        Number("learning_rate", tables=BATCHES),
-        Number("patience_share", tables=BATCHES),
+        Number("bag_hidden", ((32, 32), (128, 128)), LARGE),
+        Number("start_share", (0.01, 0.1, 0.3), LARGE),
+        Number("largest_ridge", tenfold(fixed.largest_ridge), LARGE),
+        Number("max_modulated", (4, 8), ("rows4000",)),
+        Number("bag_steps", tables=("class-batches",)),
+        Number("n_scouts", tables=LARGE),
+        Number("max_visits", tables=("rows4000",)),
+        Number("dial_steps", tables=LARGE),
+        Number("spread_rows", tables=("rows4000",)),
+        Number("term_edges", tables=LARGE),
+        Number("input_edges", tables=LARGE),
     )
 
 
@@ -246,7 +243,11 @@ def make_evidence_numbers(fixed: Settings) -> tuple[Number, ...]:
 LEFT_OUT = {
     *("relax", "rule", "alphas", "batch_size", "n_jobs", "memory_budget", "deadline"),
     *("progress", "curves", "evidence"),
-    "first_pair",  # acts only where time is short
+    # These act on rows in blocks alone.
+    *("batch_hidden", "batch_rows", "alpha_shares", "network_alphas", "first_pair"),
+    *("rounds", "learning_rate", "patience_share"),
+    # Limits of memory, and what acts on sparse models of large tables alone.
+    *("max_columns", "least_edges", "keep_share", "additive", "joint"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),
     *("evidence.memory_budget", "evidence.deadline"),
 }

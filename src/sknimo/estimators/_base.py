@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from sknimo.explain import describe_training
 from sknimo.families import Family
 from sknimo.features import (
     FeatureOptions,
+    InputScaling,
     Table,
     TableSchema,
     check_finite,
@@ -218,6 +219,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     def _feature_options(self) -> FeatureOptions:
         """How columns of a table that is not large enter."""
         scaling = self.input_scaling
+        check_option("input_scaling", scaling, ("auto", *get_args(InputScaling)))
         scaling = "standard" if scaling == "auto" else scaling
         return FeatureOptions(self.basis, self.reference, scaling, self.clip_inputs)
 

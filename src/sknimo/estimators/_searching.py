@@ -312,7 +312,8 @@ _SHARED = {
     "basis": """basis : {"auto", "linear", "poly2", "spline", "ramps"} or dict, \
 default="auto"
         How numeric features enter: as a line, a parabola, a natural cubic spline, a
-        curve of straight pieces, or whichever of the first three the evidence prefers.
+        curve of straight pieces, or whichever of the first three the evidence prefers
+        (on large tables straight pieces, which end as lines where the rows want lines).
         A dictionary chooses by name or position; features that it does not name are
         lines. Where there are curves, a second search does without them, and the two
         are averaged if held-out rows have nothing against it.""",
@@ -326,8 +327,9 @@ default="auto"
         Penalties of the nested GLM's lasso path; by default from the smallest one that
         empties the model down to a thousandth of it.
     cv : int, splitter or iterable, default=5
-        Folds that choose on this path, and that judge the network at the end. Rows
-        that come in blocks need a whole number.
+        Folds that choose on this path, and that judge the network at the end. On large
+        tables every member leaves one of them out, and a whole number is raised to
+        `n_members`. Rows that come in blocks need a whole number.
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
@@ -335,15 +337,18 @@ default="auto"
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10
-        Largest number of restarts to average; 1 keeps the best alone.
+        Largest number of restarts to average; 1 keeps the best alone. On large tables
+        the number of bags, all rows but those of one fold, with a member each.
     relax : bool, default=True
         Whether to restart within the selected supports.
     hidden : tuple of two int, optional
-        Units of the network's two layers; (16, 16) by default, (32, 32) with batches.
+        Units of the network's two layers; by default (16, 16), on large tables
+        (64, 64), and (32, 32) for rows in blocks.
     position_code : {"binary", "none"}, default="binary"
         How the shared network is told which feature it modulates.
     max_iter : int, default=100
-        Gauss-Newton steps of one restart; passes over the rows with batches.
+        Gauss-Newton steps of one restart; with batches the most passes over the rows,
+        fewer where rows are very many.
     batch_size : int or "auto", default="auto"
         Whether to train on batches of that many rows and choose by held-out rows: 0
         never does, "auto" does on tables for which Gauss-Newton steps take too long.
@@ -379,10 +384,11 @@ default="auto"
     glm_log_evidence_ : float
         Log evidence of the linear fit.
     alpha_ : float
-        Penalty chosen for the nested GLM, or for the members of a search on batches.
+        Penalty chosen for the nested GLM, or for the members of rows in blocks; NaN on
+        large tables, whose precisions are learned.
     network_alpha_ : float
-        Group shrinkage of the first layer that a search on batches chose, infinite
-        when it kept the GLM; NaN after a search by evidence.
+        Group shrinkage of the first layer that was chosen for rows in blocks, infinite
+        when the GLM was kept; NaN otherwise.
     input_precision_ : float
         Median learned precision of the first-layer weights, over the inputs that the
         best member reads; NaN after a search on batches, infinite when the GLM was
@@ -390,9 +396,21 @@ default="auto"
     verdict_ : Verdict or None
         Held-out losses of the network and of the nested GLM on the folds, the gain of
         the network and its standard error. None when there was no network to judge, or
-        no time.
-    path_ : GlmPath
-        Its lasso path, held-out loss and chosen point.
+        no time. On large tables the GLM is the additive model of curves.
+    bend_ : float
+        On large tables the share of the bent members beside the additive model: 0 is
+        the additive model alone, 1 none of it. NaN otherwise.
+    oob_prediction_ : ndarray of shape (n_samples,) or None
+        On large tables a prediction of every row (the probability of the second class)
+        by members that have not seen it, rows as given; NaN for rows of no weight and
+        for those that no fold holds out. None otherwise.
+    held_out_score_ : float
+        R2 on rows held out, of probabilities for classes; NaN where it is not known.
+        Held-out rows have also chosen, so that it is a little too good.
+    glm_held_out_score_ : float
+        The same for the nested GLM.
+    path_ : GlmPath or None
+        Its lasso path, held-out loss and chosen point; None on large tables.
     trials_ : dict of list
         One entry per model that was trained: stage, seed, evidence or held-out loss,
         features kept. Ready for a data frame.

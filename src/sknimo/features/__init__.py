@@ -23,6 +23,7 @@ from sknimo.features._bases import (
 from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,
+    InputScaling,
     ValueSample,
     fit_features,
     fit_linear,
@@ -63,6 +64,7 @@ __all__ = [
     "ColumnSummary",
     "FeatureMap",
     "FeatureOptions",
+    "InputScaling",
     "Label",
     "Levels",
     "Linear",
