@@ -40,9 +40,10 @@ class Compiled:
     It is no field: copies, pickles and comparisons do without it.
     """
 
-    __slots__ = ("_predictors",)
+    __slots__ = ("_networks", "_predictors")
 
     _predictors: dict[torch.device, Predictor]
+    _networks: dict[tuple[torch.device, torch.dtype], list[MemberNetwork | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,9 @@ class FittedModel(Compiled):
         """
         total = terms.new_zeros(terms.shape)
         owner = torch.as_tensor(self.features.term_feature, device=terms.device)
-        for member in range(self.n_members):
+        for member, network in enumerate(self.networks(inputs)):
             coef = self.coef[member].to(terms)
             total = total + coef
-            network = self.network(member, inputs)
             if network is None:
                 continue
             full = terms.new_zeros(len(terms), self.spec.n_features)
@@ -173,8 +173,20 @@ class FittedModel(Compiled):
             total = total + coef * full[:, owner]
         return total / self.n_members
 
-    def network(self, member: int, like: Tensor) -> MemberNetwork | None:
-        """What bends the features of one member, in the precision of `like`."""
+    def networks(self, like: Tensor) -> list[MemberNetwork | None]:
+        """What bends the features of each member, on device and in type of `like`.
+
+        None for a member that bends nothing. Made on first use, as is `_predictor`.
+        """
+        made = getattr(self, "_networks", {})
+        key = like.device, like.dtype
+        if key not in made:
+            found = [self._network(member, like) for member in range(self.n_members)]
+            made = made | {key: found}
+            object.__setattr__(self, "_networks", made)
+        return made[key]
+
+    def _network(self, member: int, like: Tensor) -> MemberNetwork | None:
         active = self.modulated[member].nonzero().squeeze(-1).to(like.device)
         if len(active) == 0:
             return None

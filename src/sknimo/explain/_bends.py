@@ -45,8 +45,7 @@ def _blocks(model: FittedModel, n_rows: int) -> Iterator[slice]:
 
 
 def _networks(model: FittedModel, like: Tensor) -> Iterator[tuple[int, MemberNetwork]]:
-    for member in range(model.n_members):
-        network = model.network(member, like)
+    for member, network in enumerate(model.networks(like)):
         if network is not None:
             yield member, network
 

@@ -22,6 +22,7 @@ import numpy as np
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._kinds import States, find_states, switch
+from sknimo.explain._levels import affordable_rows
 from sknimo.explain._local import (
     MAX_ROWS,
     Roles,
@@ -299,9 +300,10 @@ def _switch_pairs(
         rows, row_weight = table[kept], weight[kept] / weight[kept].sum()
         eta = np.empty((*shape, len(rows)))
         for a, value in enumerate(first.values.tolist()):
-            moved = switch(rows, j, value)
-            for b, other in enumerate(second.values.tolist()):
-                eta[a, b] = model.eta(switch(moved, k, other))
+            # At once: a large model spends more on a call than on a few rows.
+            moved = np.tile(switch(rows, j, value), (shape[1], 1))
+            moved[:, k] = np.repeat(second.values, len(rows))
+            eta[a] = model.eta(moved).reshape(eta.shape[1:])
         eta -= np.tensordot(first.share, eta, 1)
         eta -= np.tensordot(second.share, eta, (0, 1))[:, None]
         square = np.einsum("a,b,abn->n", first.share, second.share, eta**2)
@@ -318,8 +320,11 @@ def interactions(
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
-    """Average directed and symmetric interactions over at most `max_rows` rows."""
-    kept = spread_rows(len(table), max_rows)
+    """Average directed and symmetric interactions over at most `max_rows` rows.
+
+    Over fewer where a large model has many levels, unless all are asked for (None).
+    """
+    kept = spread_rows(len(table), affordable_rows(model, max_rows))
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
     return Interactions(

@@ -65,12 +65,14 @@ class Switch:
 class LocalValues:
     """What the model does at each row, each (n, p), in the words of `Explanation`.
 
-    The switches are those behind the local effects of categories.
+    The size is that of each feature's local coefficients as the network has them. The
+    switches are those behind the local effects of categories.
     """
 
     contributions: np.ndarray
     local_coef: np.ndarray
     local_effect: np.ndarray
+    size: np.ndarray
     switches: tuple[Switch, ...] = ()
 
 
@@ -216,9 +218,10 @@ def local_values(
     features = model.features
     n_rows, p = len(table), features.n_features
     owner = features.term_feature
-    contributions, local_coef, local_effect = np.empty((3, n_rows, p))
+    contributions, local_coef, local_effect, size = np.empty((4, n_rows, p))
     for rows in model.blocks(n_rows):
         terms, own, local_effect[rows] = _block_slopes(model, table[rows])
+        size[rows] = np.sqrt(sum_by_owner(own**2, owner, p))
         if swap is not None:
             own = own - terms @ swap.T
         # Adding zero turns -0.0 into 0.0, which prints as what it is.
@@ -232,7 +235,7 @@ def local_values(
     for found in switches:
         local_effect[:, found.feature] = found.contrast
     local_effect[np.isnan(table) & ~category] = np.nan
-    return LocalValues(contributions, local_coef, local_effect, switches)
+    return LocalValues(contributions, local_coef, local_effect, size, switches)
 
 
 def local_slopes(model: FittedModel, table: np.ndarray) -> np.ndarray:
