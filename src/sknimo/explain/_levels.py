@@ -28,7 +28,7 @@ from sknimo.model import FittedModel
 # With hundreds of levels rows are fewer, so that contrasts do not outlast the training.
 MIN_CONTRAST_ROWS = 50
 # Evaluations of a large model, for contrasts of all levels, that nobody waits long for.
-LARGE_EVALUATIONS = 10_000
+LARGE_EVALUATIONS = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
-from sknimo.explain._levels import contrast_rows, count_levels
+from sknimo.explain._levels import affordable_rows, contrast_rows, count_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     as_array,
@@ -37,10 +37,9 @@ from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 # Training facts rank modifiers over this many rows and average effects over more. Many
-# levels leave fewer rows, those of a large model fewer still.
+# levels leave fewer rows.
 RANKING_ROWS = 200
 CONTRAST_EVALUATIONS = 20_000
-LARGE_CONTRAST_EVALUATIONS = 5_000
 # Multiplications for the deviance of a large model, and numbers of the terms for which
 # deviances are worked out: of more, evenly spaced rows stand for all.
 MAX_WORK = 2**32
@@ -240,9 +239,8 @@ def _evaluated_rows(model: FittedModel) -> int | None:
 
 def ranking_rows(model: FittedModel) -> int:
     """Rows over which who bends whom, and contrasts of levels, are averaged."""
-    large = is_large(model)
-    evaluations = LARGE_CONTRAST_EVALUATIONS if large else CONTRAST_EVALUATIONS
-    return min(RANKING_ROWS, contrast_rows(model, evaluations))
+    rows = min(RANKING_ROWS, contrast_rows(model, CONTRAST_EVALUATIONS))
+    return affordable_rows(model, rows) or rows
 
 
 def describe_training(

@@ -542,3 +542,13 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     pieces = 6 * above / (knots[-1] - knots[:-1])
     second = pieces[:, :-1] - pieces[:, -1:]
     return (second * share[:, None]).T @ second
+
+
+def ramp_roughness(edges: np.ndarray) -> np.ndarray:
+    """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
+
+    The sum over inner edges of the squared change of rise. Pieces count alike, however
+    long they are: edges follow the rows, and so does what passes for smooth.
+    """
+    change = np.diff(np.eye(len(edges) - 1), axis=0)
+    return change.T @ change
