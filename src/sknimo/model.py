@@ -19,7 +19,13 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.machine import to_device
-from sknimo.network import Modulator, NetworkSpec, keep_inputs, unpack
+from sknimo.network import (
+    Modulator,
+    NetworkSpec,
+    head_above_reference,
+    keep_inputs,
+    unpack,
+)
 from sknimo.prediction import Predictor, compile_predictor
 
 # Activations of one block of rows at prediction.
@@ -34,9 +40,53 @@ class Compiled:
     It is no field: copies, pickles and comparisons do without it.
     """
 
-    __slots__ = ("_predictors",)
+    __slots__ = ("_networks", "_predictors")
 
     _predictors: dict[torch.device, Predictor]
+    _networks: dict[tuple[torch.device, torch.dtype], list[MemberNetwork | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Rows at the first layer of one member's network.
+
+    `bend` is differentiable in `hidden`: feature k moves the units of feature j by
+    `reach`, unless k is j itself.
+    """
+
+    bend: Tensor  # (n, a)
+    hidden: Tensor  # (1, n, a, h1)
+    reach: Tensor  # (n, p, h1), what a unit of each feature adds to the first layer
+
+
+@dataclass(frozen=True, slots=True)
+class MemberNetwork:
+    """The network of one member, reduced to the inputs that it reads."""
+
+    modulator: Modulator
+    params: Tensor  # (1, P')
+    live: Tensor  # (r',), integer, those inputs
+    active: Tensor  # (a,), integer, features that it bends
+
+    def bends(self, inputs: Tensor) -> Tensor:
+        """`g` of the active features, (n, a); `inputs` (n, r)."""
+        live, active = inputs[:, self.live], self.active.unsqueeze(0)
+        return self.modulator(self.params, live, active, exact=True)[0]
+
+    def units(self, inputs: Tensor, slopes: Tensor) -> Units:
+        """The same from the first layer on; `slopes` (n, r) are those of the inputs."""
+        weights = unpack(self.modulator.spec, self.params)
+        every = torch.arange(self.modulator.spec.n_features, device=inputs.device)
+        reach = self.modulator.own_products(
+            weights.first, slopes[:, self.live], every.unsqueeze(0)
+        )
+        hidden, shift = self.modulator.first_layer(
+            weights, inputs[:, self.live], self.active.unsqueeze(0), exact=True
+        )
+        hidden.requires_grad_(True)
+        with torch.enable_grad():
+            bend = head_above_reference(weights, hidden, shift)
+        return Units(bend[0], hidden, reach[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +163,39 @@ class FittedModel(Compiled):
         """
         total = terms.new_zeros(terms.shape)
         owner = torch.as_tensor(self.features.term_feature, device=terms.device)
-        for member in range(self.n_members):
-            active = self.modulated[member].nonzero().squeeze(-1)
+        for member, network in enumerate(self.networks(inputs)):
             coef = self.coef[member].to(terms)
             total = total + coef
-            if len(active) == 0:
+            if network is None:
                 continue
-            bend = self._modulation(member, inputs, active)
             full = terms.new_zeros(len(terms), self.spec.n_features)
-            full = full.index_copy(1, active.to(terms.device), bend)
+            full = full.index_copy(1, network.active, network.bends(inputs))
             total = total + coef * full[:, owner]
         return total / self.n_members
 
-    def _modulation(self, member: int, inputs: Tensor, active: Tensor) -> Tensor:
-        """`g` of one member for its active features, (n, a), live inputs only."""
-        params = self.params[member : member + 1].to(inputs)
+    def networks(self, like: Tensor) -> list[MemberNetwork | None]:
+        """What bends the features of each member, on device and in type of `like`.
+
+        None for a member that bends nothing. Made on first use, as is `_predictor`.
+        """
+        made = getattr(self, "_networks", {})
+        key = like.device, like.dtype
+        if key not in made:
+            found = [self._network(member, like) for member in range(self.n_members)]
+            made = made | {key: found}
+            object.__setattr__(self, "_networks", made)
+        return made[key]
+
+    def _network(self, member: int, like: Tensor) -> MemberNetwork | None:
+        active = self.modulated[member].nonzero().squeeze(-1).to(like.device)
+        if len(active) == 0:
+            return None
+        params = self.params[member : member + 1].to(like)
         first = unpack(self.spec, params).first
         live = (first.abs().amax((0, 1)) > 0).nonzero().squeeze(-1)
         spec, small = keep_inputs(self.spec, params, live)
-        modulator = Modulator.build(spec, inputs.device, params.dtype)
-        return modulator(small, inputs[:, live], active.unsqueeze(0), exact=True)[0]
+        modulator = Modulator.build(spec, like.device, params.dtype)
+        return MemberNetwork(modulator, small, live, active)
 
     def blocks(self, n_rows: int) -> Iterator[slice]:
         """Row blocks whose activations stay small."""

@@ -129,7 +129,7 @@ def keep_inputs(
     spec: NetworkSpec, params: Tensor, columns: Tensor
 ) -> tuple[NetworkSpec, Tensor]:
     """The network restricted to some input columns, and its (K, P') weights."""
-    owner = tuple(spec.input_feature[int(column)] for column in columns)
+    owner = tuple(spec.input_feature[column] for column in columns.tolist())
     first = unpack(spec, params).first
     rest = params[:, first[0].numel() :]
     small = NetworkSpec(owner, spec.code, spec.hidden, spec.mask)
@@ -240,6 +240,19 @@ class Modulator:
             `g(reference)` differ from zero, even by rounding.
         """
         weights = unpack(self.spec, params)
+        hidden, shift = self.first_layer(weights, inputs, active, exact)
+        if noise is not None:
+            hidden = hidden + noise.unsqueeze(1)
+        if exact:
+            return head_above_reference(weights, hidden, shift)
+        raw = _head(weights, hidden.flatten(1, 2))
+        raw = raw.view(hidden.shape[:3])
+        return raw - _head(weights, shift).unsqueeze(1)
+
+    def first_layer(
+        self, weights: Weights, inputs: Tensor, active: Tensor, exact: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What enters the units, of rows (K, n, a, h1) and reference (K, a, h1)."""
         # What the first layer sees besides z: bias and code of the feature, (K, a, h1).
         shift = weights.code_weight @ self.code.T  # (K, h1, p)
         shift = _take(shift.mT + weights.bias.unsqueeze(1), active)
@@ -260,13 +273,7 @@ class Modulator:
             hidden = products[0] if len(products) == 1 else torch.cat(products, dim=2)
         else:
             hidden = self._product_without_own(weights.first, inputs, active, shift)
-        if noise is not None:
-            hidden = hidden + noise.unsqueeze(1)
-        if exact:
-            return _head_above_reference(weights, hidden, shift)
-        raw = _head(weights, hidden.flatten(1, 2))
-        raw = raw.view(hidden.shape[:3])
-        return raw - _head(weights, shift).unsqueeze(1)
+        return hidden, shift
 
     def _masked_product(
         self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
@@ -306,7 +313,7 @@ class Modulator:
     ) -> Tensor:
         """The same where features own many columns, by one product for all of them."""
         hidden = (inputs @ first.mT).unsqueeze(2) + shift.unsqueeze(1)
-        return hidden - self._own_products(first, inputs, active)
+        return hidden - self.own_products(first, inputs, active)
 
     def _sum_of_others(
         self, first: Tensor, inputs: Tensor, active: Tensor, shift: Tensor
@@ -315,12 +322,12 @@ class Modulator:
 
         Inputs of features that are not active reach all others alike.
         """
-        own = self._own_products(first, inputs, active).unbind(2)
+        own = self.own_products(first, inputs, active).unbind(2)
         shared = (self.input_feature != active.unsqueeze(-1)).all(1)  # (K, r)
         start = inputs @ (first * shared.unsqueeze(1)).mT  # (K, n, h1)
         return torch.stack(sum_others(own, start), dim=2) + shift.unsqueeze(1)
 
-    def _own_products(self, first: Tensor, inputs: Tensor, active: Tensor) -> Tensor:
+    def own_products(self, first: Tensor, inputs: Tensor, active: Tensor) -> Tensor:
         """What the columns of each active feature add to the layer, (K, n, a, h1)."""
         features, place = active.unique(return_inverse=True)  # (u,), (K, a)
         columns = self.own_columns[features]  # (u, m)
@@ -355,7 +362,7 @@ def _head(weights: Weights, hidden: Tensor) -> Tensor:
     return (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)
 
 
-def _head_above_reference(weights: Weights, hidden: Tensor, shift: Tensor) -> Tensor:
+def head_above_reference(weights: Weights, hidden: Tensor, shift: Tensor) -> Tensor:
     """Head of the rows minus that of the reference, (K, n, a, h1) to (K, n, a).
 
     The same number as two calls of `_head`, but products of unequal shapes round

@@ -14,7 +14,7 @@ import numpy as np
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import eta_at, feature_kinds, is_category, n_levels
-from sknimo.explain._levels import LevelEffects, level_effects
+from sknimo.explain._levels import LevelEffects, affordable_rows, level_effects
 from sknimo.explain._local import (
     MAX_ROWS,
     LocalValues,
@@ -23,7 +23,6 @@ from sknimo.explain._local import (
     check_weight,
     exp_or_inf,
     find_roles,
-    local_term_coef,
     local_values,
     response_effects,
     spread_rows,
@@ -213,8 +212,10 @@ def effects(
 
     `swap` is the gauge from `fit_gauge`; `directed` is computed over at most `max_rows`
     rows unless given, and so are the contrasts of features with more than two levels.
+    A large model with many levels takes fewer, unless all are asked for (None).
     """
     features = model.features
+    max_rows = affordable_rows(model, max_rows)
     levels = level_effects(
         model, table, weight=weight, max_rows=max_rows, origin=origin
     )
@@ -243,7 +244,7 @@ def effects(
         effect_sd=moments.sd,
         contrast=_is_contrast(model, table),
         variance_share=_variance_share(local.contributions, link_eta, weight),
-        nonlinearity=_paper_nonlinearity(model, table, weight),
+        nonlinearity=_paper_nonlinearity(model, weight @ local.size),
         bend=_bend_between_levels(levels, features, moments.bend),
         response_effect=_known_mean(response, weight),
         ratio=exp_or_inf(coef) if has_ratio else None,
@@ -402,14 +403,12 @@ def _variance_share(
     return (weight * centred) @ contributions / total
 
 
-def _paper_nonlinearity(
-    model: FittedModel, table: np.ndarray, weight: np.ndarray
-) -> np.ndarray:
-    """`mean |1 + g_j|` as the paper plots it, NaN without a coefficient, (p,)."""
-    features = model.features
-    owner, p = features.term_feature, features.n_features
-    local = local_term_coef(model, table)
-    # With several terms the ratio of sizes; with one exactly |1 + g|.
-    top = weight @ np.sqrt(sum_by_owner(local**2, owner, p))
+def _paper_nonlinearity(model: FittedModel, size: np.ndarray) -> np.ndarray:
+    """`mean |1 + g_j|` as the paper plots it, NaN without a coefficient, (p,).
+
+    From the mean size of local coefficients: with several terms the ratio of sizes,
+    with one exactly |1 + g|.
+    """
+    owner, p = model.features.term_feature, model.features.n_features
     bottom = np.sqrt(sum_by_owner(model.term_coef**2, owner, p))
-    return np.divide(top, bottom, out=np.full(p, np.nan), where=bottom > 0)
+    return np.divide(size, bottom, out=np.full(p, np.nan), where=bottom > 0)

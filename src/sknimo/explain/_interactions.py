@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sknimo.explain._bends import bent_jacobian, is_large, own_terms
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._kinds import States, find_states, switch
+from sknimo.explain._levels import affordable_rows
 from sknimo.explain._local import (
     MAX_ROWS,
     Roles,
@@ -119,7 +121,8 @@ def bending(
 ) -> np.ndarray:
     """How much each feature bends the coefficients of each other one, (p, p)."""
     spread = term_spread(model, table, weight)
-    smooth = _bend_along_slopes(model, table, weight, swap, spread)
+    along = _bend_many_terms if is_large(model) else _bend_along_slopes
+    smooth = along(model, table, weight, swap, spread)
     switched = _bend_by_switching(model, table, weight, swap, spread)
     return _beyond_rounding(np.hypot(smooth, switched))
 
@@ -173,6 +176,32 @@ def _bend_along_slopes(
             change = change - np.moveaxis(moved, 0, 2)
         size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
         total += np.einsum("n,nkj->jk", weight[begin : begin + step], size)
+    return total * features.scale
+
+
+def _bend_many_terms(
+    model: FittedModel,
+    table: np.ndarray,
+    weight: np.ndarray,
+    swap: np.ndarray | None,
+    spread: np.ndarray,
+) -> np.ndarray:
+    """The same for a large model: modulations first, terms of one pair at a time."""
+    features, own = model.features, own_terms(model)
+    p = features.n_features
+    coef = model.coef.double().cpu().numpy() / model.n_members
+    total = np.zeros((p, p))
+    step = max(1, MAX_CELLS // (model.n_members * p * p))
+    for begin in range(0, len(table), step):
+        rows = slice(begin, begin + step)
+        bends = bent_jacobian(model, table[rows])  # (n, M, p, p)
+        slopes = features.term_slopes(table[rows])
+        for j, k in permutations(range(p), 2):
+            turn = spread[own[j], own[j]]
+            change = bends[:, :, j, k] @ (coef[:, own[j]] @ turn)  # (n, terms of j)
+            if swap is not None:
+                change -= slopes[:, own[k]] @ (swap[own[j], own[k]].T @ turn)
+            total[j, k] += weight[rows] @ np.sqrt((change**2).sum(1))
     return total * features.scale
 
 
@@ -271,9 +300,10 @@ def _switch_pairs(
         rows, row_weight = table[kept], weight[kept] / weight[kept].sum()
         eta = np.empty((*shape, len(rows)))
         for a, value in enumerate(first.values.tolist()):
-            moved = switch(rows, j, value)
-            for b, other in enumerate(second.values.tolist()):
-                eta[a, b] = model.eta(switch(moved, k, other))
+            # At once: a large model spends more on a call than on a few rows.
+            moved = np.tile(switch(rows, j, value), (shape[1], 1))
+            moved[:, k] = np.repeat(second.values, len(rows))
+            eta[a] = model.eta(moved).reshape(eta.shape[1:])
         eta -= np.tensordot(first.share, eta, 1)
         eta -= np.tensordot(second.share, eta, (0, 1))[:, None]
         square = np.einsum("a,b,abn->n", first.share, second.share, eta**2)
@@ -290,8 +320,11 @@ def interactions(
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
-    """Average directed and symmetric interactions over at most `max_rows` rows."""
-    kept = spread_rows(len(table), max_rows)
+    """Average directed and symmetric interactions over at most `max_rows` rows.
+
+    Over fewer where a large model has many levels, unless all are asked for (None).
+    """
+    kept = spread_rows(len(table), affordable_rows(model, max_rows))
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
     return Interactions(

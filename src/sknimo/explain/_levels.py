@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sknimo.explain._bends import is_large
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import (
@@ -23,6 +24,11 @@ from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
 from sknimo.features import MISSING_LABEL
 from sknimo.model import FittedModel
+
+# With hundreds of levels rows are fewer, so that contrasts do not outlast the training.
+MIN_CONTRAST_ROWS = 50
+# Evaluations of a large model, for contrasts of all levels, that nobody waits long for.
+LARGE_EVALUATIONS = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +162,19 @@ def restore_levels(
         average_effect=average_effect,
         effect_sd=effect_sd,
     )
+
+
+def contrast_rows(model: FittedModel, evaluations: int) -> int:
+    """Rows for which all levels can be contrasted with so many evaluations."""
+    n_levels = max(len(restore_levels(model)), 1)
+    return max(MIN_CONTRAST_ROWS, evaluations // n_levels)
+
+
+def affordable_rows(model: FittedModel, max_rows: int | None) -> int | None:
+    """At most `max_rows`, and fewer for a large model with many levels."""
+    if max_rows is None or not is_large(model):
+        return max_rows
+    return min(max_rows, contrast_rows(model, LARGE_EVALUATIONS))
 
 
 def level_effects(

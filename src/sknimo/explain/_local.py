@@ -28,6 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.explain._bends import (
+    bent_rows,
+    bent_second,
+    bent_term_coef,
+    is_large,
+)
 from sknimo.explain._kinds import eta_at, is_category, n_levels
 from sknimo.families import Family
 from sknimo.model import FittedModel
@@ -59,12 +65,14 @@ class Switch:
 class LocalValues:
     """What the model does at each row, each (n, p), in the words of `Explanation`.
 
-    The switches are those behind the local effects of categories.
+    The size is that of each feature's local coefficients as the network has them. The
+    switches are those behind the local effects of categories.
     """
 
     contributions: np.ndarray
     local_coef: np.ndarray
     local_effect: np.ndarray
+    size: np.ndarray
     switches: tuple[Switch, ...] = ()
 
 
@@ -210,9 +218,10 @@ def local_values(
     features = model.features
     n_rows, p = len(table), features.n_features
     owner = features.term_feature
-    contributions, local_coef, local_effect = np.empty((3, n_rows, p))
+    contributions, local_coef, local_effect, size = np.empty((4, n_rows, p))
     for rows in model.blocks(n_rows):
         terms, own, local_effect[rows] = _block_slopes(model, table[rows])
+        size[rows] = np.sqrt(sum_by_owner(own**2, owner, p))
         if swap is not None:
             own = own - terms @ swap.T
         # Adding zero turns -0.0 into 0.0, which prints as what it is.
@@ -226,7 +235,7 @@ def local_values(
     for found in switches:
         local_effect[:, found.feature] = found.contrast
     local_effect[np.isnan(table) & ~category] = np.nan
-    return LocalValues(contributions, local_coef, local_effect, switches)
+    return LocalValues(contributions, local_coef, local_effect, size, switches)
 
 
 def local_slopes(model: FittedModel, table: np.ndarray) -> np.ndarray:
@@ -244,6 +253,9 @@ def _block_slopes(
     model: FittedModel, block: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Terms and their local coefficients (n, q), derivative of eta (n, p)."""
+    if is_large(model):
+        found = bent_rows(model, block)
+        return found.terms, found.term_coef, found.slopes
     features = model.features
     p = features.n_features
     terms, inputs = block_tensors(model, block)
@@ -284,9 +296,13 @@ def category_switches(model: FittedModel, table: np.ndarray) -> tuple[Switch, ..
 def local_term_coef(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """Local coefficient of each term as the network has it, (n, q)."""
     out = np.empty((len(table), len(model.features.term_feature)))
+    large = is_large(model)
     for rows in model.blocks(len(table)):
-        terms, inputs = block_tensors(model, table[rows])
-        out[rows] = as_array(model.local_term_coef(terms, inputs))
+        if large:
+            out[rows] = bent_term_coef(model, table[rows])
+        else:
+            terms, inputs = block_tensors(model, table[rows])
+            out[rows] = as_array(model.local_term_coef(terms, inputs))
     return out
 
 
@@ -350,8 +366,13 @@ def mixed_derivatives(
     owner, input_owner = features.term_feature, features.input_feature
     relevant = np.flatnonzero(find_roles(model).relevant & ~is_category(features))
     total = np.zeros((p, p))
+    large = is_large(model)
     for rows in model.blocks(len(table)):
         block = table[rows]
+        if large:
+            second = np.abs(bent_second(model, block))
+            total += np.tensordot(weight[rows], second, 1)
+            continue
         terms, inputs = block_tensors(model, block)
         terms.requires_grad_(True)
         term_slopes = as_tensor(model, features.term_slopes(block))

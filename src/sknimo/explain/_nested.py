@@ -25,12 +25,21 @@ from sknimo.solver import (
     Rows,
     cut_rows,
     solve_coefficients,
+    start_coefficients,
 )
 
 # Relative to a Gram matrix of standardised columns: breaks ties, moves nothing.
 RIDGE = 1e-8
 # Optimality of fits to streamed rows, whose deviance is shown with five digits.
 STREAM_TOL = 1e-6
+# Multiplications of a Gram matrix beyond which coefficients are found by descent.
+MAX_GRAM = 2e9
+# Share of the diagonal that keeps its factor from failing.
+TIE_BREAK = 1e-11
+# Descent ends where a step promises less than this share of the loss.
+DESCENT_TOL = 1e-8
+DESCENT_STEPS = 100
+BLOCK_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,30 +89,100 @@ class MemoryRows:
     def solve(self, design: Tensor) -> Coefficients:
         """Exact coefficients of K designs (K, n, q); no columns for a constant."""
         features = self.model.features
-        owner = torch.as_tensor(features.term_feature[: design.shape[-1]])
+        _, n_rows, q = design.shape
+        if n_rows * q**2 > MAX_GRAM:
+            return Coefficients.join([descend(one, self.rows) for one in design])
+        owner = torch.as_tensor(features.term_feature[:q])
         rows = replace(self.rows, weight=self.rows.weight.expand(len(design), -1))
         return fit_glm(design, rows, owner, features.n_features).coefficients
 
-    def solved_deviance(self, design: Tensor) -> float:
-        """Deviance of the average of K designs, each solved exactly."""
+    def solved_eta(self, design: Tensor) -> Tensor:
+        """Linear predictor of the average of K designs, each solved exactly, (n,)."""
         at = self.solve(design)
-        return self.deviance(self.rows.eta(design, at.coef, at.intercept).mean(0))
+        return self.rows.eta(design, at.coef, at.intercept).mean(0)
 
-    def deviance(self, eta: Tensor) -> float:
-        """Twice the weighted sum of half unit deviances."""
-        loss = self.rows.family.loss(self.rows.y, eta)
-        return 2 * self.total * float((self.rows.weight[0] * loss).sum())
+    def solved_deviance(self, design: Tensor) -> float:
+        """Deviance of the same."""
+        return self.deviance(self.solved_eta(design))
+
+    def deviance(self, eta: Tensor, kept: np.ndarray | None = None) -> float:
+        """Twice the weighted sum of half unit deviances, of all rows or those kept."""
+        some = slice(None) if kept is None else torch.as_tensor(kept)
+        loss = self.rows.family.loss(self.rows.y[some], eta)
+        return 2 * self.total * float((self.rows.weight[0, some] * loss).sum())
 
     def nested_design(self, table: np.ndarray) -> Tensor:
         """Terms of every feature with a coefficient in some member, (1, n, q)."""
         support = as_array((self.model.coef != 0).any(0))
-        terms = self.model.features.terms(table) * support
+        terms = self.model.features.terms(table)
+        if not support.all():
+            terms *= support
         return torch.as_tensor(terms).unsqueeze(0)
 
     def null_design(self) -> Tensor:
-        """No term at all, (1, n, q)."""
-        shape = (1, len(self.rows.y), len(self.model.features.term_feature))
-        return torch.zeros(shape, dtype=torch.float64)
+        """No term at all: a column of zeros, (1, n, 1)."""
+        n_columns = min(len(self.model.features.term_feature), 1)
+        return torch.zeros(1, len(self.rows.y), n_columns, dtype=torch.float64)
+
+
+def descend(design: Tensor, rows: Rows) -> Coefficients:
+    """Coefficients of one design (n, q) whose Gram matrix is dear: it is made once.
+
+    It preconditions conjugate gradients, which need no more than products with the
+    design. The optimum is that of `fit_glm`; least squares are there after one step.
+    """
+    start = start_coefficients(rows, design.shape[1])
+    intercept, coef = start.intercept[0], start.coef[0]
+    eta = rows.offset + intercept
+    factor, scale = _precondition(design, rows.curvature(eta)[0])
+    step, last = torch.zeros(1 + len(coef), dtype=coef.dtype), None
+    for _ in range(DESCENT_STEPS):
+        score = rows.score(eta)[0]
+        pull = torch.cat([score.sum()[None], score @ design - RIDGE * coef])
+        turned = torch.cholesky_solve((pull / scale)[:, None], factor)[:, 0] / scale
+        promise = float(pull @ turned)
+        if promise <= DESCENT_TOL * float(rows.loss(eta[None])):
+            break
+        if last is not None:  # Polak and Ribiere; a negative share begins anew
+            step = max(float((pull - last[0]) @ turned) / last[1], 0.0) * step
+        step = turned + step
+        last = pull, promise
+        move = step[0] + design @ step[1:]
+        length = _go(rows, eta, move, coef, step[1:], float(pull @ step))
+        eta = eta + length * move
+        intercept, coef = intercept + length * step[0], coef + length * step[1:]
+    return Coefficients(coef[None], intercept[None])
+
+
+def _precondition(design: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+    """Factor of the scaled Gram matrix with a column of ones first, and its scale."""
+    n_rows, q = design.shape
+    gram = torch.zeros(1 + q, 1 + q, dtype=design.dtype)
+    for begin in range(0, n_rows, BLOCK_ROWS):
+        some = slice(begin, begin + BLOCK_ROWS)
+        block = torch.nn.functional.pad(design[some], (1, 0), value=1.0)
+        gram.addmm_((block * curvature[some, None]).T, block)
+    gram.diagonal().add_(RIDGE)
+    scale = gram.diagonal().sqrt()
+    gram /= scale[:, None] * scale
+    gram.diagonal().add_(TIE_BREAK)
+    return torch.linalg.cholesky(gram), scale
+
+
+def _go(
+    rows: Rows, eta: Tensor, move: Tensor, coef: Tensor, step: Tensor, slope: float
+) -> float:
+    """How far to go along a direction: Newton's length, and halves of it."""
+    bend = float((rows.curvature(eta)[0] * move.square()).sum())
+    length = slope / (bend + RIDGE * float(step.square().sum()))
+    here = float(rows.loss(eta[None])) + RIDGE / 2 * float(coef.square().sum())
+    for _ in range(30):
+        there = float(rows.loss((eta + length * move)[None]))
+        there += RIDGE / 2 * float((coef + length * step).square().sum())
+        if there <= here:
+            return length
+        length /= 2
+    return 0.0
 
 
 def nested_glm(

@@ -9,6 +9,7 @@ Shapes: M members, n rows, p features, q terms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.explain._bends import is_large
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
-from sknimo.explain._levels import count_levels, restore_levels
+from sknimo.explain._levels import affordable_rows, contrast_rows, count_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     as_array,
@@ -35,11 +37,14 @@ from sknimo.explain._reach import Reach, measure_shape, restore_reach
 from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
-# Training facts rank modifiers over this many rows and average effects over more. With
-# hundreds of levels the rows are fewer, so that contrasts do not outlast the training.
+# Training facts rank modifiers over this many rows and average effects over more. Many
+# levels leave fewer rows.
 RANKING_ROWS = 200
-MIN_RANKING_ROWS = 50
 CONTRAST_EVALUATIONS = 20_000
+# Multiplications for the deviance of a large model, and numbers of the terms for which
+# deviances are worked out: of more, evenly spaced rows stand for all.
+MAX_WORK = 2**32
+MAX_CELLS = 2**27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,19 +216,35 @@ def price_of_nonlinearity(
 def _three_deviances(
     rows: MemoryRows, table: np.ndarray, offset: np.ndarray | None
 ) -> dict[str, float]:
-    """What `Deviances` holds."""
-    return {
+    """What `Deviances` holds.
+
+    The deviance of a large model is that of the GLM, times the ratio of the two over
+    as many rows as there is time for.
+    """
+    glm_eta = rows.solved_eta(rows.nested_design(table))
+    found = {
         "null_deviance": rows.solved_deviance(rows.null_design()),
-        "glm_deviance": rows.solved_deviance(rows.nested_design(table)),
-        "deviance": rows.deviance(torch.as_tensor(rows.model.eta(table, offset))),
+        "glm_deviance": rows.deviance(glm_eta),
     }
+    kept = spread_rows(len(table), _evaluated_rows(rows.model))
+    some = None if offset is None else offset[kept]
+    eta = torch.as_tensor(rows.model.eta(table[kept], some))
+    found["deviance"] = rows.deviance(eta, kept)
+    if len(kept) < len(table):
+        found["deviance"] *= found["glm_deviance"] / rows.deviance(glm_eta[kept], kept)
+    return found
+
+
+def _evaluated_rows(model: FittedModel) -> int | None:
+    """Rows that a large model is evaluated at for its deviance, None for all."""
+    per_row = int(model.modulated.sum()) * math.prod(model.spec.hidden)
+    return MAX_WORK // per_row if is_large(model) else None
 
 
 def ranking_rows(model: FittedModel) -> int:
     """Rows over which who bends whom, and contrasts of levels, are averaged."""
-    n_levels = max(len(restore_levels(model)), 1)
-    few = max(MIN_RANKING_ROWS, CONTRAST_EVALUATIONS // n_levels)
-    return min(RANKING_ROWS, few)
+    rows = min(RANKING_ROWS, contrast_rows(model, CONTRAST_EVALUATIONS))
+    return affordable_rows(model, rows) or rows
 
 
 def describe_training(
@@ -238,17 +259,23 @@ def describe_training(
 
     `y` and `offset` are in the units of the family, not standardised. Effects and gauge
     are averaged over at most a thousand rows, who bends whom and the contrasts of more
-    than two levels over at most two hundred of them, deviances over all.
+    than two levels over at most two hundred of them, deviances over all. Large models
+    and tables take evenly spaced rows for these, too: as many as `MAX_WORK` and
+    `MAX_CELLS` allow.
     """
-    rows = MemoryRows(model, y, weight, offset)
     offset = None if offset is None else np.asarray(offset, dtype=float)
+    n_terms = max(len(model.features.term_feature), 1)
+    kept = spread_rows(len(table), MAX_CELLS // n_terms)
+    some = [None if each is None else each[kept] for each in (weight, offset)]
+    rows = MemoryRows(model, y[kept], *some)
+    rows.total = float(len(table) if weight is None else np.sum(weight))
     facts = describe_sample(
         model,
         table,
         weight,
         offset,
         n_samples=len(table) if n_samples is None else n_samples,
-        **_three_deviances(rows, table, offset),
+        **_three_deviances(rows, table[kept], some[1]),
     )
     levels = count_levels(facts.effects.levels, table, weight)
     return replace(

@@ -232,9 +232,11 @@ class Ramps(_Slope):
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
-        z = _standardise(x, self.reference, self.scale)
-        risen = self._risen(x) - self._risen(np.array([self.reference]))
-        return np.column_stack([z, self._turn(risen)])
+        out = np.empty((len(x), self.n_terms))
+        out[:, 0] = _standardise(x, self.reference, self.scale)
+        out[:, 1:] = self._risen(x)
+        out[:, 1:] -= self._risen(np.array([self.reference]))
+        return out
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """Derivative of each term in x, on an edge the mean of both sides, (n, m)."""
@@ -245,9 +247,21 @@ class Ramps(_Slope):
         return np.column_stack([line, self._turn(within / (high - low))])
 
     def _risen(self, x: np.ndarray) -> np.ndarray:
-        """How much of each piece lies below x, (n, k - 1)."""
-        above = x[:, None] - self.edges[:-1]
-        return np.clip(above / np.diff(self.edges), 0.0, 1.0)
+        """How much of each piece lies below x, or how far curves have risen there.
+
+        Only the piece that x lies in has to be looked at, (n, m - 1).
+        """
+        n_pieces = len(self.edges) - 1
+        piece = np.searchsorted(self.edges, x, side="right") - 1
+        piece = np.clip(piece, 0, n_pieces - 1)
+        above = (x - self.edges[piece]) / np.diff(self.edges)[piece]
+        risen = np.clip(above, 0.0, 1.0)
+        if self.transform is None:
+            out = np.tri(n_pieces, k=-1)[piece]
+            out[np.arange(len(x)), piece] = risen
+            return out
+        before = np.cumsum(self.transform, axis=0) - self.transform
+        return before[piece] + risen[:, None] * self.transform[piece]
 
     def _turn(self, ramps: np.ndarray) -> np.ndarray:
         return ramps if self.transform is None else ramps @ self.transform
@@ -528,3 +542,13 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     pieces = 6 * above / (knots[-1] - knots[:-1])
     second = pieces[:, :-1] - pieces[:, -1:]
     return (second * share[:, None]).T @ second
+
+
+def ramp_roughness(edges: np.ndarray) -> np.ndarray:
+    """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
+
+    The sum over inner edges of the squared change of rise. Pieces count alike, however
+    long they are: edges follow the rows, and so does what passes for smooth.
+    """
+    change = np.diff(np.eye(len(edges) - 1), axis=0)
+    return change.T @ change

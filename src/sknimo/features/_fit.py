@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sknimo.exceptions import DataWarning, check_option
 from sknimo.features._bases import (
@@ -28,6 +29,7 @@ from sknimo.features._bases import (
     Spline,
     natural_spline,
     natural_spline_curvature,
+    ramp_roughness,
 )
 from sknimo.features._map import FeatureMap
 
@@ -406,21 +408,14 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     rise = np.diff(edges) / line.scale
     raw = np.column_stack([ramps @ rise, ramps])
     share = weight / weight.sum()
-    transform = _order_curves(raw, share, ramp_roughness(edges), rise)
+    # On one thread: for matrices as small as these a team waits for its members, and
+    # where other programs hold the cores a hundred times as long as it works.
+    with threadpool_limits(1, "blas"):
+        transform = _order_curves(raw, share, ramp_roughness(edges), rise)
     if transform is None:
         return line
     curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
     return Ramps(line.reference, line.scale, edges, curves)
-
-
-def ramp_roughness(edges: np.ndarray) -> np.ndarray:
-    """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
-
-    The sum over inner edges of the squared change of rise. Pieces count alike, however
-    long they are: edges follow the rows, and so does what passes for smooth.
-    """
-    change = np.diff(np.eye(len(edges) - 1), axis=0)
-    return change.T @ change
 
 
 def _gather_pieces(
