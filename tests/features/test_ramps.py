@@ -14,7 +14,7 @@ from sknimo.features import (
     ValueSample,
     fit_features,
 )
-from sknimo.features._fit import _place_edges
+from sknimo.features._shapes import place_edges
 
 N_ROWS = 500
 # Relative, after whitening of up to 63 columns whose spreads differ by a thousand.
@@ -58,7 +58,7 @@ def test_terms_are_constant_outside_the_training_range():
 
 def place(values, n_edges, weight=None):
     weight = np.ones(len(values)) if weight is None else weight
-    return _place_edges(ValueSample(np.asarray(values, float), weight), n_edges)
+    return place_edges(ValueSample(np.asarray(values, float), weight), n_edges)
 
 
 @pytest.mark.parametrize("column", COLUMNS)

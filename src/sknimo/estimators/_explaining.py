@@ -315,15 +315,16 @@ default="min_energy"
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
             reference=getattr(self, "reference", None),
-            scores=self._scores(),
+            scores=held_out_scores(self),
         )
 
-    def _scores(self) -> records.HeldOutScores | None:
-        """What a search knows of rows held out."""
-        names = ("held_out_score_", "glm_held_out_score_", "bend_")
-        if not hasattr(self, names[0]):
-            return None
-        return records.HeldOutScores(*(getattr(self, name) for name in names))
+
+def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
+    """What a search knows of rows held out."""
+    names = ("held_out_score_", "glm_held_out_score_", "bend_")
+    if not hasattr(estimator, names[0]):
+        return None
+    return records.HeldOutScores(*(getattr(estimator, name) for name in names))
 
 
 def _read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:

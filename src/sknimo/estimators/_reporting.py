@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sknimo.estimators._explaining import Explainable
+from sknimo.estimators._explaining import Explainable, held_out_scores
 from sknimo.training import read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Reportable(Explainable):
             classes=None if classes is None else (str(classes[0]), str(classes[1])),
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
-            scores=self._scores(),
+            scores=held_out_scores(self),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ class _Reader:
                 )
 
 
-def _pull(units: Units, weight: Tensor | None, **options: bool) -> Tensor:
+def _pull(units: Units, weight: Tensor | None, **options: Any) -> Tensor:
     """Derivative in the first layer of the sum of (weighted) bends, (n, a, h1)."""
     with torch.enable_grad():
         total = (units.bend if weight is None else weight * units.bend).sum()

@@ -25,6 +25,8 @@ Shapes: n rows, p features, q terms, m grid values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sknimo.explain._kinds import switch
@@ -181,11 +183,20 @@ def _least_squares(
         moved = phi * (phi @ (swap * per_size).T)
         return gather(sum_by_owner(moved, owner, p)) + ridge * swap
 
-    swap = np.zeros_like(size)
     residual = gather(energy_of)
     # Squares of a target in extreme units would overflow: solve in units of its own.
     unit = float(np.abs(residual).max()) or 1.0
-    residual = residual / unit
+    swap = _conjugate_gradients(apply, residual / unit)
+    out = np.zeros_like(anchor)
+    out[np.ix_(taking, taking)] = swap * per_size * unit
+    return out
+
+
+def _conjugate_gradients(
+    apply: Callable[[np.ndarray], np.ndarray], residual: np.ndarray
+) -> np.ndarray:
+    """Solve `apply(swap) = residual`, a symmetric system, (q, q)."""
+    swap = np.zeros_like(residual)
     direction, square = residual, float((residual**2).sum())
     stop = CG_TOL**2 * square
     for _ in range(CG_STEPS):
@@ -199,9 +210,7 @@ def _least_squares(
         residual = residual - square / curvature * image
         last, square = square, float((residual**2).sum())
         direction = residual + square / last * direction
-    out = np.zeros_like(anchor)
-    out[np.ix_(taking, taking)] = swap * per_size * unit
-    return out
+    return swap
 
 
 def _effective_rows(table: np.ndarray, weight: np.ndarray) -> float:

@@ -24,14 +24,10 @@ from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,
     InputScaling,
-    ValueSample,
     fit_features,
-    fit_linear,
     fit_summaries,
-    make_linear,
     only_missing,
     spread_option,
-    weigh_values,
 )
 from sknimo.features._grow import (
     BlockReader,
@@ -54,6 +50,12 @@ from sknimo.features._read import (
     take_column,
     take_columns,
     take_rows,
+)
+from sknimo.features._shapes import (
+    ValueSample,
+    fit_linear,
+    make_linear,
+    weigh_values,
 )
 
 __all__ = [

@@ -9,11 +9,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from sknimo.exceptions import DataWarning, check_option
 from sknimo.features._bases import (
@@ -25,34 +23,26 @@ from sknimo.features._bases import (
     OrMissing,
     Polynomial,
     Ramps,
-    RankGauss,
-    Spline,
-    natural_spline,
-    natural_spline_curvature,
-    ramp_roughness,
 )
 from sknimo.features._map import FeatureMap
+from sknimo.features._shapes import (
+    ValueSample,
+    fit_linear,
+    fit_ramps,
+    fit_rank_gauss,
+    fit_spline,
+    place_edges,
+    weigh_values,
+)
 
 BasisName = Literal["linear", "poly2", "spline", "ramps"]
 # "auto" is the mean here; a search may leave it (estimators/_reference.py).
 ReferenceName = Literal["auto", "mean", "median", "mode"]
 InputScaling = Literal["standard", "rank_gauss", "ramps"]
 
-# Rounding of a reference below this share of the scale does not show.
-RESIDUE = 1e-12
-# Knots of a spline. The smoothness prior decides how much a curve may bend, so there
-# are more than most curves need.
-N_KNOTS = 10
-# Half of the knots follow the rows, half are even between these shares of them.
-EVEN_KNOTS = (0.02, 0.98)
-# Below these shares of the range and of the widest curve lies nothing but rounding.
-KNOT_GAP = 1e-9
-CURVE_SPREAD = 1e-10
 # A curve needs this many distinct values.
 SPLINE_VALUES = 6
 POLYNOMIAL_VALUES = 3
-# Values between which normal scores are interpolated.
-N_SCORES = 129
 # A reference with no row within this many standard deviations is nobody's; fewer rows
 # than that cannot be near everything.
 NEAR = 0.5
@@ -73,44 +63,6 @@ class FeatureOptions:
     # Edges of the pieces of ramps at most, of terms and of inputs.
     n_edges: int = 64
     n_input_edges: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSample:
-    """Distinct values of a column, increasing, and the weight on each."""
-
-    values: np.ndarray
-    weight: np.ndarray
-
-    def quantiles(self, probability: np.ndarray) -> np.ndarray:
-        """Values below which the given shares of the weight lie."""
-        total = np.cumsum(self.weight)
-        place = np.searchsorted(total, probability * total[-1] * (1 - 1e-12))
-        return self.values[np.minimum(place, len(self.values) - 1)]
-
-    def median(self) -> float:
-        """Weighted median, the mean of the two middle values on a tie."""
-        total = np.cumsum(self.weight)
-        half = total[-1] / 2
-        low = self.values[np.searchsorted(total, half * (1 - 1e-12))]
-        high = self.values[
-            min(np.searchsorted(total, half * (1 + 1e-12)), len(total) - 1)
-        ]
-        return float((low + high) / 2)
-
-    def mode(self) -> float:
-        """Value of the largest weight; the median when all weigh the same."""
-        if len(self.values) > 2 and np.ptp(self.weight) == 0:
-            return self.median()
-        return float(self.values[np.argmax(self.weight)])
-
-    def reach(self, low: float, high: float) -> ValueSample:
-        """The same with both ends of the range among the values."""
-        ends = np.setdiff1d([low, high], self.values)
-        place = np.searchsorted(self.values, ends)
-        return ValueSample(
-            np.insert(self.values, place, ends), np.insert(self.weight, place, 0.0)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,36 +225,6 @@ def find_column(key: Any, names: Sequence[str], option: str) -> int:
     raise ValueError(f"{option} names column {key!r}; X has {shown}{more}.")
 
 
-def fit_linear(column: np.ndarray, weight: np.ndarray) -> Linear:
-    """Weighted mean and standard deviation without cancellation or overflow."""
-    share = weight / weight.sum()
-    # Two passes: the second removes the rounding error of a mean far from zero.
-    mean = float(share @ column)
-    mean += float(share @ (column - mean))
-    residual = column - mean
-    residue = float(share @ residual)
-    residual -= residue
-    largest = float(np.abs(residual).max())
-    unit = largest or 1.0
-    scale = largest * float(np.sqrt(share @ (residual / unit) ** 2))
-    return make_linear(mean, residue, scale, float(column.min()), float(column.max()))
-
-
-def make_linear(
-    mean: float, residue: float, scale: float, low: float, high: float
-) -> Linear:
-    """A line from the moments and the range of a column.
-
-    A column whose spread is rounding error counts as constant. What the mean lacks,
-    `residue`, is kept where it shows.
-    """
-    largest = max(high - mean - residue, mean + residue - low)
-    floor = 16 * np.finfo(float).eps * max(abs(low), abs(high))
-    if largest <= max(floor, 1e-300):
-        return Linear(mean, 0.0)
-    return Linear(mean, scale, residue if abs(residue) > RESIDUE * scale else 0.0)
-
-
 def fit_levels(
     known: ColumnSummary, values: tuple[Label, ...], reference: Any, name: str
 ) -> Levels:
@@ -349,12 +271,6 @@ def _fit_numeric(
     return fit_spline(sample.reach(known.low, known.high), line)
 
 
-def weigh_values(column: np.ndarray, weight: np.ndarray) -> ValueSample:
-    """Distinct values of a column and the total weight on each."""
-    values, place = np.unique(column, return_inverse=True)
-    return ValueSample(values, np.bincount(place, weight))
-
-
 def _choose_reference(known: ColumnSummary, reference: Any, name: str) -> Linear:
     """Mean by default, a level for a column of two values, or what was asked for."""
     line, sample = known.line, known.sample
@@ -379,152 +295,6 @@ def _choose_reference(known: ColumnSummary, reference: Any, name: str) -> Linear
     return Linear(float(reference), line.scale)
 
 
-def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
-    """Natural cubic spline of uncorrelated curves, smooth ones first.
-
-    After the line the terms are the directions of the spline space in order of their
-    curvature `integral f''(z)**2 dz` at unit variance, each divided by the root of its
-    curvature relative to the smoothest. Their squared coefficients thus add up to the
-    curvature of the curve: a common prior is a prior on smoothness. An outlier that
-    leaves nothing to tell a curve from a line leaves the line.
-    """
-    z = (sample.values - line.reference) / line.scale
-    share = sample.weight / sample.weight.sum()
-    knots = _place_knots(ValueSample(z, share))
-    raw = natural_spline(z, knots)
-    transform = _order_curves(raw, share, natural_spline_curvature(knots))
-    if transform is None:
-        return line
-    return Spline(line.reference, line.scale, knots, transform)
-
-
-def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear:
-    """Piecewise linear curves in the order of their roughness, as those of a spline."""
-    edges = _place_edges(sample, n_edges)
-    if len(edges) < POLYNOMIAL_VALUES:
-        return line
-    ramps, weight = _gather_pieces(sample, edges)
-    # Within the range the line is a sum of ramps, so that it can be taken out of them.
-    rise = np.diff(edges) / line.scale
-    raw = np.column_stack([ramps @ rise, ramps])
-    share = weight / weight.sum()
-    # On one thread: for matrices as small as these a team waits for its members, and
-    # where other programs hold the cores a hundred times as long as it works.
-    with threadpool_limits(1, "blas"):
-        transform = _order_curves(raw, share, ramp_roughness(edges), rise)
-    if transform is None:
-        return line
-    curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
-    return Ramps(line.reference, line.scale, edges, curves)
-
-
-def _gather_pieces(
-    sample: ValueSample, edges: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ramps and weights of two rows per piece that stand for all rows there.
-
-    They have the weight, the mean and the spread of those rows. Curves are straight
-    within a piece: no mean and no covariance of curves differs.
-    """
-    n_pieces = len(edges) - 1
-    place = np.searchsorted(edges, sample.values, side="right") - 1
-    place = np.clip(place, 0, n_pieces - 1)
-    risen = np.clip((sample.values - edges[place]) / np.diff(edges)[place], 0.0, 1.0)
-
-    def average(values: np.ndarray) -> np.ndarray:
-        return np.bincount(place, sample.weight * values, n_pieces) / (weight + empty)
-
-    weight = np.bincount(place, sample.weight, n_pieces)
-    empty = weight == 0
-    mean = average(risen)
-    spread = np.sqrt(average((risen - mean[place]) ** 2))
-    below = np.tri(n_pieces, k=-1)
-    rows = [below + np.diag(at) for at in (mean - spread, mean + spread)]
-    return np.concatenate(rows), np.tile(weight / 2, 2)
-
-
-def _order_curves(
-    raw: np.ndarray,
-    share: np.ndarray,
-    roughness: np.ndarray,
-    rise: np.ndarray | None = None,
-) -> np.ndarray | None:
-    """Turn columns, a line first, into the line and uncorrelated curves without it.
-
-    Returns the transform of the columns (1 + c, m), or None if nothing but a line is
-    left of them. The curves come smooth ones first by `roughness` (c, c), the matrix of
-    a quadratic form; at unit variance each is divided by the root of its roughness
-    relative to the smoothest. A line that is rough itself is the sum of the other
-    columns by `rise` (c,).
-    """
-    centred = raw - share @ raw
-    line_column, curves = centred[:, 0], centred[:, 1:]
-    widest = np.sqrt(share @ curves**2).max(initial=0.0)
-    tilt = (share * line_column) @ curves / (share @ line_column**2)
-    curves = curves - np.outer(line_column, tilt)
-    # Not from their covariance: squares lose the curves in the bulk of a skewed column.
-    _, size, direction = np.linalg.svd(
-        np.sqrt(share)[:, None] * curves, full_matrices=False
-    )
-    kept = size > CURVE_SPREAD * widest
-    if not kept.any():
-        return None
-    whiten = direction[kept].T / size[kept]
-    if rise is not None:
-        straighten = np.eye(len(rise)) - np.outer(rise, tilt)
-        roughness = straighten.T @ roughness @ straighten
-    wiggle, turn = np.linalg.eigh(whiten.T @ roughness @ whiten)
-    whiten = whiten @ turn
-    # Signs of eigenvectors are arbitrary; fix them.
-    whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
-    wiggle = np.maximum(wiggle, 1e-15 * wiggle.max())
-    whiten *= np.sqrt(wiggle[0] / wiggle)
-    transform = np.zeros((raw.shape[1], 1 + whiten.shape[1]))
-    transform[0, 0] = 1.0
-    transform[0, 1:] = -tilt @ whiten
-    transform[1:, 1:] = whiten
-    return transform
-
-
-def _place_knots(sample: ValueSample) -> np.ndarray:
-    """Knots at evenly spaced values of a blend of ranks and values.
-
-    Ranks alone leave the tails to one cubic piece each, values alone the bulk of a
-    skewed column; the blend is even half in ranks, half in values. The outer knots are
-    the smallest and the largest value, so that every curve is straight beyond them.
-    """
-    values = sample.values
-    total = np.cumsum(sample.weight)
-    rank = (total - sample.weight / 2) / total[-1]
-    low, high = sample.quantiles(np.array(EVEN_KNOTS))
-    if high > low:
-        rank = (rank + np.clip((values - low) / (high - low), 0.0, 1.0)) / 2
-    even = np.linspace(rank[0], rank[-1], N_KNOTS)[1:-1]
-    knots = np.unique(np.r_[values[0], np.interp(even, rank, values), values[-1]])
-    return _keep_apart(knots)
-
-
-def _place_edges(sample: ValueSample, n_edges: int) -> np.ndarray:
-    """Every value if they are few; else quantiles of rows and of values in turn.
-
-    In a column without ties these are the same quantiles. In one where most rows share
-    a value, every other edge is left for the rest. Both ends are edges.
-    """
-    values = sample.values
-    if len(values) > n_edges:
-        even = np.linspace(0, 1, n_edges)[1:-1]
-        by_row = sample.quantiles(even[::2])
-        by_value = ValueSample(values, np.ones(len(values))).quantiles(even[1::2])
-        values = np.unique(np.r_[values[0], by_row, by_value, values[-1]])
-    return _keep_apart(values)
-
-
-def _keep_apart(points: np.ndarray) -> np.ndarray:
-    """Leave out points that lie too close to the next."""
-    apart = np.diff(points) > KNOT_GAP * (points[-1] - points[0])
-    return np.r_[points[:-1][apart], points[-1]]
-
-
 def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> Basis:
     """What the network sees of a numeric column."""
     line = basis if isinstance(basis, Linear) else Linear(basis.reference, basis.scale)
@@ -534,7 +304,7 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
         return fit_rank_gauss(known.sample, line.reference)
     if options.input_scaling == "ramps":
         sample = known.sample.reach(known.low, known.high)
-        edges = _place_edges(sample, options.n_input_edges)
+        edges = place_edges(sample, options.n_input_edges)
         if len(edges) >= POLYNOMIAL_VALUES:
             return _clip(Ramps(line.reference, line.scale, edges), known)
     return _clip(line, known) if options.clip_inputs else line
@@ -544,23 +314,6 @@ def _clip(basis: Basis, known: ColumnSummary) -> Clipped:
     """The same within the training range and the reference: it is zero there."""
     low = min(known.low, basis.reference)
     return Clipped(basis, low, max(known.high, basis.reference))
-
-
-def fit_rank_gauss(sample: ValueSample, reference: float) -> RankGauss:
-    """Normal scores of mid-ranks, thinned to even scores, with unit spread."""
-    share = sample.weight / sample.weight.sum()
-    rank = np.cumsum(share) - share / 2
-    normal = NormalDist()
-    place = np.arange(len(rank))
-    if len(rank) > N_SCORES:
-        low, high = (normal.inv_cdf(float(rank[end])) for end in (0, -1))
-        even = [normal.cdf(score) for score in np.linspace(low, high, N_SCORES)[1:-1]]
-        near = np.minimum(np.searchsorted(rank, even), len(rank) - 1)
-        place = np.unique(np.concatenate([[0], near, [len(rank) - 1]]))
-    scores = np.array([normal.inv_cdf(float(r)) for r in rank[place]])
-    points = sample.values[place]
-    spread = fit_linear(np.interp(sample.values, points, scores), share).scale
-    return RankGauss(reference, points, scores / spread)
 
 
 def _warn_constant(features: FeatureMap) -> None:
