@@ -61,10 +61,8 @@ default="min_energy"
             Known part of the linear predictor.
         max_exact : int, default=12
             Shapley values are exact up to this many features with a role.
-        n_permutations : int, default=64
-            Permutations drawn beyond that, in antithetic pairs.
-        random_state : int, default=0
-            Seed of the permutations.
+        n_permutations, random_state : int, default=64 and 0
+            Permutations drawn beyond that, in antithetic pairs, and their seed.
 
         Returns
         -------
