@@ -364,8 +364,15 @@ def summary_rows(model: FittedModel, known: Effects | None) -> Iterator[SummaryR
 
 
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
-    """Standard deviations between members: of slopes (p,), of levels (l,)."""
-    members = [replace(model, coef=coef.unsqueeze(0)) for coef in model.coef]
+    """Standard deviations between members: of slopes (p,), of levels (l,).
+
+    Where an additive model is mixed with bent members, it stands there as a silent one
+    with a weight of its own: then it is the bent members' share that varies.
+    """
+    coefs, bent = model.coef, model.modulated.any(-1)
+    if bent.any():
+        coefs = coefs[bent] * (int(bent.sum()) / len(bent))
+    members = [replace(model, coef=coef.unsqueeze(0)) for coef in coefs]
     slopes = [model.features.feature_coef(each.term_coef) for each in members]
     levels = [restore_levels(each).coef for each in members]
     return _deviations(np.stack(slopes)), _deviations(np.stack(levels))
