@@ -117,9 +117,23 @@ class TestDial:
 
     def test_equal_members_have_no_spread(self, trained):
         bags, states, settings = trained
-        assert bagged.spread_loss(bags, states, settings) > 0
-        assert bagged.spread_loss(bags, states[:1] * 3, settings) < IDENTITY
-        assert bagged.spread_loss(bags, states[:1], settings) == 0
+        assert bagged.spread_loss(bags, states, settings, 3) > 0
+        assert bagged.spread_loss(bags, states[:1] * 3, settings, 3) < IDENTITY
+        assert bagged.spread_loss(bags, states[:1], settings, 1) == 0
+
+    def test_few_members_are_relieved_of_less(self, trained, monkeypatch):
+        """Scouts stand for all members, unless time ends with them."""
+        bags, states, settings = trained
+        loss = [bagged.spread_loss(bags, states, settings, n) for n in (2, 4, 10)]
+        assert loss == pytest.approx([loss[2] / 0.9 * x for x in (0.5, 0.75, 0.9)])
+        asked = []
+        monkeypatch.setattr(
+            bagged, "spread_loss", lambda *args: asked.append(args[-1]) or 0.0
+        )
+        where = bagged._hold_out(bags, states[:2])
+        bagged.turn_dial(bags, states[:2], where, settings)
+        bagged.train_bags(bags, settings, TaskStore())
+        assert asked == [2, 3]
 
     def test_no_member_leaves_the_additive_model(self, trained):
         bags, _, settings = trained

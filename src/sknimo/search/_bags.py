@@ -325,7 +325,7 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     n_bags = len(bags.seeds)
     scouts = list(range(min(settings.n_scouts, n_bags)))
     states = _train(bags, scouts, options, settings, store)
-    if turn_dial(bags, states, _hold_out(bags, states), settings) == 0:
+    if turn_dial(bags, states, _hold_out(bags, states), settings, n_bags) == 0:
         return []
     if time.monotonic() < settings.deadline:
         others = list(range(len(scouts), n_bags))
@@ -408,9 +408,16 @@ def _hold_out(bags: Bags, states: Sequence[JointState]) -> HeldOut:
 
 
 def turn_dial(
-    bags: Bags, states: Sequence[JointState], held_out: HeldOut, settings: Settings
+    bags: Bags,
+    states: Sequence[JointState],
+    held_out: HeldOut,
+    settings: Settings,
+    n_members: int | None = None,
 ) -> float:
-    """Weight of the bent members that predicts rows held out best."""
+    """Weight of the bent members that predicts rows held out best.
+
+    `n_members` is how many will be averaged in the end, those that are there if None.
+    """
     if not states:
         return 0.0
     problem = bags.problem
@@ -421,17 +428,18 @@ def turn_dial(
         eta = torch.as_tensor((1 - w) * held_out.glm + w * held_out.agreed)
         loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30, posinf=1e30)
         mean.append(np.average(loss.clamp(max=1e30), weights=held_out.weight))
-    relief = spread_loss(bags, states, settings)
+    relief = spread_loss(bags, states, settings, n_members or len(states))
     return float(weights[np.argmin(np.array(mean) - weights**2 * relief)])
 
 
-def spread_loss(bags: Bags, states: Sequence[JointState], settings: Settings) -> float:
-    """Loss of a bent member that the mean of all members does not have.
+def spread_loss(
+    bags: Bags, states: Sequence[JointState], settings: Settings, n_members: int
+) -> float:
+    """Loss of a bent member that the mean of `n_members` does not have.
 
     Half the curvature times the variance between members, on rows that they were
     trained on: on others they differ more, so that this is cautious.
     """
-    n_members = len(bags.seeds)
     if len(states) < 2:
         return 0.0
     problem = bags.problem
