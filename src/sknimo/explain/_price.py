@@ -40,8 +40,8 @@ from sknimo.model import FittedModel
 # levels leave fewer rows.
 RANKING_ROWS = 200
 CONTRAST_EVALUATIONS = 20_000
-# Rows that a large model is evaluated at for its deviance. Of 34,000 rows 20,000 tell it
-# to about 0.3 per cent.
+# Rows that a large model is evaluated at for its deviance. On a table of 34,000 rows
+# so many should tell it to about 0.3 per cent.
 DEVIANCE_ROWS = 20_000
 # Numbers of the terms from which deviances are worked out: about a gigabyte.
 MAX_CELLS = 2**27
