@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sknimo.explain import _bends as bends
+from sknimo.explain import _interactions as pairs
 from sknimo.explain import _levels as levels
 from sknimo.explain import _nested as nested
 from sknimo.explain import _price as price
@@ -35,6 +36,9 @@ def as_large(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(bends, "LARGE", 0)
             patch.setattr(bends, "BLOCK_SIZE", 300)  # several blocks, the last shorter
+            # Over the same rows: how many a large model takes is another question.
+            patch.setattr(pairs, "LARGE_PAIR_EVALUATIONS", pairs.PAIR_EVALUATIONS)
+            patch.setattr(pairs, "MIN_LARGE_PAIR_ROWS", pairs.MIN_PAIR_ROWS)
             return function()
 
     return compute
