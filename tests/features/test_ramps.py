@@ -123,6 +123,23 @@ def test_integer_weights_count_rows():
     assert found == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("reference", [-7.0, 0.5, 1.75])
+def test_terms_add_up_the_shares_of_pieces_below_a_value(turned, reference):
+    edges = np.array([-2.0, -1.0, 0.5, 1.0, 4.0])
+    transform = np.random.default_rng(0).normal(size=(4, 3)) if turned else None
+    x = np.array([-3, -2, -1.5, -1, 0.0, 0.5, 0.75, 1, 2, 4, 5])
+
+    def below(x):
+        shares = np.clip((x[:, None] - edges[:-1]) / np.diff(edges), 0, 1)
+        return shares @ transform if turned else shares
+
+    found = Ramps(reference, 2.0, edges, transform).terms(x)
+    expected = below(x) - below(np.array([reference]))
+    assert found[:, 0] == pytest.approx((x - reference) / 2)
+    assert found[:, 1:] == pytest.approx(expected, abs=1e-14)
+
+
 class TestSlopes:
     """Steps are powers of two and so are edges: differences are those of the pieces."""
 

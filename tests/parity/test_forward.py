@@ -20,7 +20,7 @@ import torch
 from sknimo.families import FAMILIES
 from sknimo.io import build_onnx, model_record
 from sknimo.network import Modulator, unpack
-from sknimo.report._whatif import _plain
+from sknimo.report._whatif import _plain, _shorten
 from sknimo.solver import Options, Problem
 from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._tangent import Tangent
@@ -51,6 +51,7 @@ CASES = {
     "all": (KINDS, {}),
     "some members and inputs": (KINDS, {"sparse": True}),
     "without mask": (KINDS, {"mask": False}),
+    "trained in single precision": (KINDS, {"single": True}),
     "wide": (KINDS * 6, {}),
     "wide, some members and inputs": (KINDS * 6, {"sparse": True}),
     "wide, without mask": (KINDS * 6, {"mask": False}),
@@ -140,8 +141,10 @@ def draw_rows(features, distance, seed=1):
 def case(request, make_model):
     kinds, options = CASES[request.param]
     options = dict(options)
-    sparse = options.pop("sparse", False)
+    sparse, single = options.pop("sparse", False), options.pop("single", False)
     model = make_model(kinds, n_members=3, **options)
+    if single:  # the page gets fewer digits
+        model = replace(model, params=model.params.float().double())
     if sparse:
         model = thin(model, seed=2)
     tables = [draw_rows(model.features, distance) for distance in RTOL]
@@ -158,6 +161,7 @@ def evaluate_in_page(browser):
 
     def evaluate(model, table):
         rows = [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
+        record = _shorten(model_record(model))
         found = page.evaluate(
             """([record, link, rows]) => {
               const model = compileModel(JSON.parse(record), [], link);
@@ -166,7 +170,7 @@ def evaluate_in_page(browser):
                 return [eta, model.mean(eta)];
               });
             }""",
-            [json.dumps(_plain(model_record(model))), model.family.link, rows],
+            [json.dumps(_plain(record)), model.family.link, rows],
         )
         return np.array(found, dtype=float).T
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -120,11 +119,14 @@ class _Reader:
                 )
 
 
-def _pull(units: Units, weight: Tensor | None, **options: Any) -> Tensor:
-    """Derivative in the first layer of the sum of (weighted) bends, (n, a, h1)."""
+def _pull(units: Units, weight: Tensor | None, again: bool = False) -> Tensor:
+    """Derivative in the first layer of the sum of (weighted) bends, (n, a, h1).
+
+    It can be differentiated `again`.
+    """
     with torch.enable_grad():
         total = (units.bend if weight is None else weight * units.bend).sum()
-        return torch.autograd.grad(total, units.hidden, **options)[0][0]
+        return torch.autograd.grad(total, units.hidden, create_graph=again)[0][0]
 
 
 def _reach_others(network: MemberNetwork, pull: Tensor, units: Units) -> Tensor:
@@ -168,11 +170,12 @@ def bent_second(model: FittedModel, table: np.ndarray) -> np.ndarray:
     out = rows.inputs.new_zeros(len(table), p, p)
     for member, network, some, units in rows.units():
         active = network.active
-        once = _reach_others(network, _pull(units, None, retain_graph=True), units)
+        first = _pull(units, None, again=True).detach()
+        once = _reach_others(network, first, units)
         once = once * flat[member, some][:, active].unsqueeze(-1)
         out[some, active] += once
         out[some, :, active] += once.mT
-        pull = _pull(units, direct[member, some][:, active], create_graph=True)
+        pull = _pull(units, direct[member, some][:, active], again=True)
         for k in range(p):
             others = (active != k).unsqueeze(-1)
             with torch.enable_grad():

@@ -45,6 +45,9 @@ MAX_CELLS = 2**22
 # Evaluations that all pairs of switched features together may cost.
 PAIR_EVALUATIONS = 100_000
 MIN_PAIR_ROWS = 10
+# The same for a large model, whose evaluations cost far more.
+LARGE_PAIR_EVALUATIONS = 10_000
+MIN_LARGE_PAIR_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,12 +294,15 @@ def _switch_pairs(
     levels, so long tables are thinned.
     """
     pairs = list(combinations(found, 2))
+    most, least = PAIR_EVALUATIONS, MIN_PAIR_ROWS
+    if is_large(model):
+        most, least = LARGE_PAIR_EVALUATIONS, MIN_LARGE_PAIR_ROWS
     out = np.zeros((table.shape[1],) * 2)
     for j, k in pairs:
         first, second = found[j], found[k]
         shape = (len(first), len(second))
-        budget = PAIR_EVALUATIONS // (len(pairs) * shape[0] * shape[1])
-        kept = spread_rows(len(table), max(budget, MIN_PAIR_ROWS))
+        budget = most // (len(pairs) * shape[0] * shape[1])
+        kept = spread_rows(len(table), max(budget, least))
         rows, row_weight = table[kept], weight[kept] / weight[kept].sum()
         eta = np.empty((*shape, len(rows)))
         for a, value in enumerate(first.values.tolist()):

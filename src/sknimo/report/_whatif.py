@@ -1,8 +1,9 @@
 """What the what-if page carries: the model itself and how to show it.
 
 The model travels as `sknimo.io.model_record`, with arrays as lists of all their digits;
-`assets/model.js` evaluates it. The gauge (see `docs/explanations.md`) travels as the
-entries above its diagonal that are not zero.
+`assets/model.js` evaluates it. Weights that were trained in single precision need half
+as many: where the record is `single`, the page rounds them to that. The gauge (see
+`docs/explanations.md`) travels as the entries above its diagonal that are not zero.
 
 Shapes: p features, q terms.
 """
@@ -28,7 +29,7 @@ def page_data(story: Story) -> dict[str, Any]:
     """Everything that the what-if page needs, ready for JSON."""
     card, sample, model = story.card, story.sample, story.model
     return {
-        "model": _plain(model_record(model)),
+        "model": _plain(_shorten(model_record(model))),
         "swap": _upper(story.swap),
         "link": model.family.link,
         "etaName": model.family.eta_name,
@@ -46,6 +47,15 @@ def page_data(story: Story) -> dict[str, Any]:
             for case in story.cases
         ],
     }
+
+
+def _shorten(record: dict[str, Any]) -> dict[str, Any]:
+    """The same model with as few digits of the weights as tell single numbers apart."""
+    with np.errstate(over="ignore"):
+        single = record["params"].astype(np.float32)
+    if not np.array_equal(single, record["params"]):
+        return record
+    return record | {"params": single.astype(str).astype(float), "single": True}
 
 
 def _upper(swap: np.ndarray) -> list[list[Any]]:

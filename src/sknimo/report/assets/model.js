@@ -186,7 +186,10 @@ function compileModel(record, swap, link) {
   const members = record.coef.map((coef, m) => ({
     coef,
     modulated: record.modulated[m],
-    network: compileNetwork(record.spec, record.params[m]),
+    network: compileNetwork(
+      record.spec,
+      record.single ? record.params[m].map(Math.fround) : record.params[m],
+    ),
   }));
 
   // Contribution of every feature as the network has it, and the terms.
