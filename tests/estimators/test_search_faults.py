@@ -97,6 +97,7 @@ class TestHardData:
         assert np.isfinite(est.coef_).all()
         assert est.score(np.c_[X, X], y) > 0.9
 
+    @pytest.mark.filterwarnings("ignore::sknimo.ExtrapolationWarning")
     def test_three_rows_are_enough(self, data, make_search):
         est = make_search(**BRIEF).fit(data[0][:3], data[1][:3])
         assert np.isfinite(est.predict(data[0])).all()

@@ -182,3 +182,10 @@ def test_a_sample_is_spread_evenly():
 
 def test_a_small_table_is_its_own_sample():
     assert sample_rows(10, 50, 64, ALONE).tolist() == list(range(50))
+
+
+def test_means_of_columns_at_the_end_of_the_range_do_not_overflow():
+    column = np.array([2.0, 2.2, -0.4, 2.1, 1.9, 2.0, 2.2, 2.1, 2.0, 1.8, 2.1, 2.2])
+    found = block_moments(column[:, None] * 2.0**1019, np.ones(12)).line(0)
+    assert found.reference / 2.0**1019 == pytest.approx(column.mean(), rel=1e-14)
+    assert found.scale / 2.0**1019 == pytest.approx(column.std(), rel=1e-14)

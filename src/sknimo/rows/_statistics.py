@@ -35,6 +35,8 @@ SAMPLE_ROWS = 100_000
 FEW_VALUES = 64
 # Rows whose hashes are made at a time.
 HASH_ROWS = 1 << 20
+# A power of two: columns at the end of the range are added up in these units.
+SHRINK = 2.0**-64
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,19 @@ def block_moments(table: np.ndarray, weight: np.ndarray) -> Moments:
             above[missing] = 0.0
         return above
 
+    def mean(above: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = weight @ above
+        if np.isfinite(sums).all():
+            return sums / safe
+        return (weight @ (above * SHRINK)) / safe / SHRINK  # the sum overflows
+
     # Two passes: the second removes the rounding error of a mean far from zero.
     some = n_known > 0
     middle = np.where(some, low, 0.0) / 2 + np.where(some, high, 0.0) / 2
-    centre = middle + (weight @ distance(middle)) / safe
+    centre = middle + mean(distance(middle))
     residual = distance(centre)
-    delta = (weight @ residual) / safe
+    delta = mean(residual)
     largest = np.abs(residual).max(axis=0, initial=0.0)
     unit = np.where(largest > 0, largest, 1.0)
     residual -= delta
