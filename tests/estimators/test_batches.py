@@ -90,6 +90,7 @@ def test_noise_is_left_to_the_glm():
     assert np.allclose(est.predict(X), est.intercept_ + (X - X.mean(0)) @ est.coef_)
 
 
+@pytest.mark.slow
 def test_classes_are_searched_by_batches_too():
     data = make_nimo_classification(setting=1, n_samples=500, random_state=0)
     est = NIMOClassifierCV(**{**SHORT, "max_iter": 200}).fit(rows(data.X, data.y))

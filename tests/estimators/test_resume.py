@@ -245,7 +245,8 @@ class TestFolder:
             {"rule": "stability"},
             {"rule": "1se"},
             {"relax": False},
-            {"basis": {0: "spline"}},  # with curves and without
+            # With curves and without.
+            pytest.param({"basis": {0: "spline"}}, marks=pytest.mark.slow),
         ],
     )
     def test_every_rule_resumes(self, data, idle, tmp_path, options):

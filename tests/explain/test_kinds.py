@@ -475,6 +475,7 @@ def test_the_order_of_levels_changes_nothing(mixed, mixed_table, name, order):
 # Attribution
 
 
+@pytest.mark.slow
 def test_shapley_values_equal_those_of_shap(mixed, mixed_table):
     rows = mixed_table[:6]
     masker = shap.maskers.Independent(mixed.features.reference[None])
