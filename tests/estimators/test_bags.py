@@ -401,3 +401,42 @@ class TestTables:
         assert large.model_.spec.hidden == (64, 64)
         never = NIMORegressorCV(**brief, batch_size=0).fit(X, y)
         assert math.isnan(never.bend_) and math.isfinite(never.log_evidence_)
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 4))
+    X = np.column_stack([X, X + 0.1 * rng.normal(size=X.shape)])
+    y = 2 * np.sin(X[:, 0]) + X[:, 1] * (1 + X[:, 2]) + 0.5 * rng.normal(size=900)
+    est = NIMORegressorCV(
+        rule="1se",
+        batch_size=64,
+        n_members=3,
+        hidden=(8, 8),
+        max_iter=25,
+        random_state=0,
+    )
+    return est.fit(X, y)
+
+
+@pytest.mark.slow
+class TestFewerFeatures:
+    """`rule="1se"`, on columns of which the second half repeats the first, noisily."""
+
+    def test_what_acts_by_bending_alone_is_kept(self, sparse):
+        assert sparse.coef_[[0, 1]].all()
+        assert sparse.model_.input_norms[2] > 0
+
+    def test_what_repeats_others_is_left_out_exactly(self, sparse):
+        left_out = np.arange(8) >= 4
+        assert not sparse.coef_[left_out].any()
+        assert not sparse.model_.input_norms[left_out].any()
+
+    def test_trials_have_what_it_costs(self, sparse):
+        trials = sparse.trials_
+        tried = [at for at, stage in enumerate(trials["stage"]) if stage == "path"]
+        sizes = [trials["n_features"][at] for at in tried]
+        assert sizes == [8, 5, 3, 2, 1]
+        losses = [trials["loss"][at] for at in tried]
+        assert losses[sizes.index(3)] < losses[sizes.index(2)] < losses[-1]

@@ -333,7 +333,10 @@ default="auto"
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
-        of the successful restarts keep. A search on batches has no restarts to ask.
+        of the successful restarts keep. A search on batches has no restarts to ask. On
+        large tables "1se" is the fewest features as good as the best number of them,
+        within one standard error, in what the first members predict of rows held out;
+        `trials_` has the loss of every number that was tried.
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10
