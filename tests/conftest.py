@@ -30,6 +30,25 @@ from sknimo.network import init_params, make_spec, unpack
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Problem
 
+# Tests of many cases in these modules: of every so many one is quick, the others slow.
+ONE_QUICK_OF = {
+    "contract/test_sklearn.py": 3,
+    "estimators/test_faults.py": 2,
+    "estimators/test_frames.py": 2,
+    "estimators/test_models.py": 2,
+    "estimators/test_tables.py": 2,
+    "io/test_archive.py": 2,
+    "parity/test_forward.py": 2,
+    "report/test_page.py": 2,
+    "report/test_whatif.py": 2,
+    "solver/test_evidence.py": 2,
+    "solver/test_outer.py": 2,
+    "solver/test_profile.py": 3,
+    "solver/test_resume.py": 2,
+    "solver/test_stream.py": 2,
+}
+MANY_CASES = 4
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # No sandbox, because tests run as root in containers; nothing that would call home.
 BROWSER_OPTIONS = [
@@ -64,6 +83,22 @@ class FileColumns:
         self.n_read += len(terms)
         self.largest = max(self.largest, len(terms))
         return terms, inputs
+
+
+def pytest_collection_modifyitems(items):
+    """Mark most cases of tests with many cases as slow, always the same ones."""
+    cases = {}
+    for item in items:
+        path = "/".join(item.path.parts[-2:])
+        if path in ONE_QUICK_OF and hasattr(item, "callspec"):
+            if item.get_closest_marker("slow") is None:
+                test = (path, item.nodeid.split("[")[0])
+                cases.setdefault(test, []).append(item)
+    for (path, _), group in cases.items():
+        if len(group) >= MANY_CASES:
+            for place, item in enumerate(group):
+                if place % ONE_QUICK_OF[path]:
+                    item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -478,6 +478,7 @@ def draw_mixed(est, X):
     }
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_mixed_table_is_labelled_and_can_be_drawn(mixed):
     for name, draw in draw_mixed(*mixed).items():
         ax = draw()

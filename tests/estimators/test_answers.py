@@ -130,6 +130,7 @@ def test_a_weak_interaction_survives_the_removal_of_idle_features(seed):
         pytest.param("gamma", GammaRegressor, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_one_interaction_is_worth_a_fifth_of_the_glm_s_deviance(family, glm, seed):
     def draw(n_rows, seed):
         rng = np.random.default_rng(seed)

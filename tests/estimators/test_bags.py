@@ -317,6 +317,7 @@ class TestTime:
         assert not est.converged_
         assert est.score(X, y) > 0.3  # the additive model
 
+    @pytest.mark.slow
     def test_the_deadline_holds_within_a_member(self):
         """All passes of one member take longer than the time that is given."""
         rng = np.random.default_rng(0)

@@ -49,6 +49,7 @@ def test_a_table_of_lines_is_searched_once(rows):
     assert not any(s.startswith("straight") for s in est.trials_["stage"])
 
 
+@pytest.mark.slow
 def test_jobs_do_not_change_the_answer(fitted, rows):
     with parallel_config(backend="threading"):
         again = NIMORegressorCV(**QUICK, n_jobs=2).fit(*rows)

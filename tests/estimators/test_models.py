@@ -95,6 +95,7 @@ class TestUnits:
 
     @EVERY_FAMILY
     @pytest.mark.parametrize("move", MOVES)
+    @pytest.mark.slow
     def test_units_of_x_do_not_matter(self, family, move):
         self.check(family, move)
 

@@ -156,7 +156,6 @@ class TestKilled:
     @pytest.mark.parametrize(
         ("n_kills", "n_jobs"),
         [
-            (2, 1),
             pytest.param(20, 1, marks=pytest.mark.slow),
             pytest.param(20, 2, marks=pytest.mark.slow),
         ],

@@ -67,6 +67,7 @@ def load_table(name):
 
 
 @pytest.mark.parametrize("name", ["diabetes", "boston"])
+@pytest.mark.slow
 def test_shapley_values_of_real_tables_agree_with_shap(name):
     X, y = load_table(name)
     est = fit_quietly(X, y, network_alpha=0.5, max_iter=60)

@@ -94,6 +94,7 @@ def reference_row(est, X):
     return row
 
 
+@pytest.mark.slow
 def test_the_table_equals_contrasts_of_predict_at_the_reference(fit):
     X, est = fit
     row = reference_row(est, X)

@@ -204,6 +204,7 @@ def test_predictions_are_equal_to_the_last_bit(saved):
     assert again.score(table, y) == est.score(table, y)
 
 
+@pytest.mark.slow
 def test_explanations_are_equal_to_the_last_bit(saved):
     est, table, y, again, _ = saved
     for name in ("explain", "effects", "interactions"):

@@ -386,6 +386,7 @@ def test_a_regressor_is_the_same_in_onnxruntime(family, draw_response, tmp_path)
     assert_close(out["contributions"], explanation.values)
 
 
+@pytest.mark.slow
 def test_averaged_members_of_a_search_are_the_same_in_onnxruntime(
     draw_response, tmp_path
 ):

@@ -313,6 +313,7 @@ def run_killed(folder, n_iter, n_kills):
         pytest.param(N_KILLS_SLOW, 3000, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_process_killed_at_random_moments_ends_with_the_same_model(
     n_kills, n_iter, tmp_path
 ):

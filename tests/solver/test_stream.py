@@ -444,6 +444,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("batch_size", [0, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_memory_stays_within_the_budget_whatever_the_rows(batch_size):
     """Terms and inputs of 128 MB in a budget of 20 MB."""
     done = subprocess.run(
