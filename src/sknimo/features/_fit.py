@@ -36,7 +36,7 @@ from sknimo.features._shapes import (
 )
 
 BasisName = Literal["linear", "poly2", "spline", "ramps"]
-# "auto" is the mean here; a search may leave it (estimators/_reference.py).
+# "auto" is the mean here; a search may leave it (search/_runner.py).
 ReferenceName = Literal["auto", "mean", "median", "mode"]
 InputScaling = Literal["standard", "rank_gauss", "ramps"]
 
