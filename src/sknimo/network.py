@@ -156,6 +156,15 @@ def binary_code(n_features: int) -> tuple[tuple[float, ...], ...]:
     )
 
 
+def one_hot(n_features: int, active: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """A code of its own for every modulated feature, nothing for the others."""
+    place = {feature: bit for bit, feature in enumerate(active)}
+    return tuple(
+        tuple(float(place.get(j) == bit) for bit in range(len(active)))
+        for j in range(n_features)
+    )
+
+
 def make_spec(
     input_feature: Sequence[int],
     n_features: int,

@@ -213,7 +213,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
             self._check_n_samples,
             self._budget(),
             self.checkpoint is not None,
-            self._read_large,
+            self._read_bags,
         )
 
     def _feature_options(self) -> FeatureOptions:
@@ -223,9 +223,11 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         scaling = "standard" if scaling == "auto" else scaling
         return FeatureOptions(self.basis, self.reference, scaling, self.clip_inputs)
 
-    def _read_large(self, n_rows: int, levels: Sequence[Any]) -> FeatureOptions | None:
-        """How a large table is read; like any other unless a class says otherwise."""
-        return None
+    def _read_bags(
+        self, n_rows: int, levels: Sequence[Any]
+    ) -> tuple[FeatureOptions | None, bool]:
+        """How bags read a table, and whether they alone do; only a search has bags."""
+        return None, False
 
     def _learn_names(self, schema: TableSchema) -> None:
         """Number and names of the columns, as `validate_data` learns them."""

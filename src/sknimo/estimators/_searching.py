@@ -24,6 +24,7 @@ from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
 from sknimo.rows import RowBlocks
 from sknimo.search import (
+    Beside,
     MovableReference,
     Outcome,
     RuleName,
@@ -144,7 +145,8 @@ class Searching(BaseNIMO):
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
             store, random = self._open_store(data, problem)
             with torch_threads(data.n_total, data.n_total * problem.n_terms):
-                cv = self._n_folds(data, problem, settings)
+                large = is_large(problem, settings)
+                cv = self._n_folds(data, settings) if large else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
                 outcome = search(
@@ -155,9 +157,9 @@ class Searching(BaseNIMO):
                     random=random,
                     store=store,
                     reference=self._movable_reference(data, problem.family),
+                    beside=self._state_beside(data, settings, labels, random),
                 )
-                if outcome.features is not None:
-                    data = replace(data, features=outcome.features)
+                data = self._chosen_features(data, outcome)
                 model = assemble(data, outcome.problem, outcome.members)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
@@ -193,32 +195,61 @@ class Searching(BaseNIMO):
                 return None
         return rows
 
-    def _n_folds(
-        self, data: TrainingSet | StreamedSet, problem: Problem, settings: Settings
-    ) -> Any:
-        """Folds to make: on a large table a member each, unless a splitter is given."""
-        whole = isinstance(self.cv, Integral) and isinstance(data, TrainingSet)
-        if whole and is_large(problem, settings):
+    def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
+        """Folds of bags: one for each, unless a splitter is given."""
+        if isinstance(self.cv, Integral) and isinstance(data, TrainingSet):
             return max(int(self.cv), settings.n_members)
         return self.cv
 
-    def _read_large(self, n_rows: int, levels: Sequence[Any]) -> FeatureOptions | None:
+    def _state_beside(
+        self,
+        data: TrainingSet | StreamedSet,
+        settings: Settings,
+        labels: np.ndarray | None,
+        random: np.random.RandomState,
+    ) -> Beside | None:
+        """The rows with curves, for bags beside the evidence."""
+        if isinstance(data, StreamedSet) or data.curves is None:
+            return None
+        curved = replace(data, features=data.curves)
+        problem = self._state_problem(curved, settings.few_hidden)
+        # A copy: the seeds of the search are those of one without bags.
+        twin = np.random.RandomState()
+        twin.set_state(random.get_state())
+        folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
+        columns = [torch.as_tensor(at) for at in data.features.embed(data.curves)]
+        return Beside(problem, folds, *(at.to(problem.device) for at in columns))
+
+    def _chosen_features(
+        self, data: TrainingSet | StreamedSet, outcome: Outcome
+    ) -> TrainingSet | StreamedSet:
+        """The rows as the model that was found reads them."""
+        if outcome.features is not None:
+            return replace(data, features=outcome.features)
+        if outcome.by_bags and isinstance(data, TrainingSet) and data.curves:
+            return replace(data, features=data.curves)
+        return data
+
+    def _read_bags(
+        self, n_rows: int, levels: Sequence[Any]
+    ) -> tuple[FeatureOptions | None, bool]:
         settings, p = self._settings, len(levels)
         columns = [1 if own is None else len(own) - 1 for own in levels]
         if isinstance(self.batch_size, str):
             owner = np.repeat(np.arange(p), columns).tolist()
             spec = make_spec(owner, p, HIDDEN, self.position_code, True)
             large = takes_long(n_rows, sum(columns) + spec.n_params, settings)
+            beside = self.rule == "min" and n_rows >= settings.least_rows
         else:
-            large = self.batch_size > 0
-        if not large:
-            return None
+            large, beside = self.batch_size > 0, False
+        if not (large or beside):
+            return None, False
         n_numeric = max(sum(own is None for own in levels), 1)
         wanted = self._feature_options()
         if self.input_scaling == "auto":
             wanted = replace(wanted, input_scaling="ramps")
         room = self._budget()
-        return large_features(settings, wanted, n_rows, n_numeric, room)
+        return large_features(settings, wanted, n_rows, n_numeric, room), large
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:
@@ -254,6 +285,7 @@ class Searching(BaseNIMO):
             batch_size=None if size is None else int(size),
             batch_hidden=self._widths(self._settings.batch_hidden),
             bag_hidden=self._widths(self._settings.bag_hidden),
+            few_hidden=self._widths(self._settings.few_hidden),
             n_jobs=self.n_jobs,
             memory_budget=self._budget(),
             deadline=deadline,

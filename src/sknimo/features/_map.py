@@ -146,6 +146,16 @@ class FeatureMap:
         """Derivative of each network input in the column of its feature, (n, r)."""
         return _slopes(self.input_bases, table)
 
+    def embed(self, wide: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
+        """Terms and inputs of another map of the same columns that are those of this.
+
+        Features are the same there, or have curves beside what they have here.
+        """
+        return (
+            _embed(self.bases, wide.bases),
+            _embed(self.input_bases, wide.input_bases),
+        )
+
     def per_feature(self, per_term: np.ndarray) -> np.ndarray:
         """Sum term columns into their features, (..., q) to (..., p)."""
         total = np.zeros((*per_term.shape[:-1], self.n_features))
@@ -213,3 +223,13 @@ def _columns(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
 def _slopes(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
     columns = [basis.slopes(table[:, j]) for j, basis in enumerate(bases)]
     return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
+
+
+def _embed(bases: Sequence[Basis], wide: Sequence[Basis]) -> np.ndarray:
+    parts = [
+        np.full(there.n_terms, True)
+        if here.n_terms == there.n_terms
+        else there.group != 1
+        for here, there in zip(bases, wide, strict=True)
+    ]
+    return np.flatnonzero(np.concatenate(parts or [np.empty(0, dtype=bool)]))

@@ -4,6 +4,7 @@
 """
 
 from sknimo.search._bags import large_features
+from sknimo.search._blend import Beside
 from sknimo.search._engine import is_large, search, takes_long
 from sknimo.search._path import GlmPath
 from sknimo.search._runner import MovableReference, movable_reference
@@ -11,6 +12,7 @@ from sknimo.search._settings import RuleName, Settings
 from sknimo.search._verdict import Outcome, Verdict
 
 __all__ = [
+    "Beside",
     "GlmPath",
     "MovableReference",
     "Outcome",

@@ -31,9 +31,15 @@ from tqdm.auto import tqdm
 
 from sknimo.features import FeatureOptions
 from sknimo.machine import run_alone
-from sknimo.network import unpack
+from sknimo.network import one_hot, unpack
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
+from sknimo.search._verdict import (
+    HeldOut,
+    Outcome,
+    eta_losses,
+    judge,
+    mean_by_row,
+)
 from sknimo.solver import (
     AdditiveFit,
     JointOptions,
@@ -119,7 +125,9 @@ def search_bags(
         n_members=len(states) if dial > 0 else 0,
         out_of_time=time.monotonic() >= settings.deadline,
         dial=dial,
-        held_out_eta=_mean_by_row(held_out, mixed, problem.n_rows),
+        held_out_eta=mean_by_row(held_out, mixed, problem.n_rows),
+        straight_eta=mean_by_row(held_out, held_out.glm, problem.n_rows),
+        by_bags=True,
     )
 
 
@@ -135,8 +143,9 @@ def large_features(
     None where it carries none.
     """
     room = memory_budget / (2 * COLUMN_BYTES * n_rows)
-    each = int(min(settings.max_columns, room) / n_numeric)
-    if each < settings.least_edges:
+    each = int(min(settings.max_columns, room, n_rows) / n_numeric)
+    least = settings.least_edges
+    if each < least:
         return None
     basis = options.basis
     if isinstance(basis, Mapping):
@@ -146,8 +155,8 @@ def large_features(
     return replace(
         options,
         basis=basis,
-        n_edges=min(settings.term_edges, each),
-        n_input_edges=min(settings.input_edges, each),
+        n_edges=max(least, min(settings.term_edges, each, n_rows // 16)),
+        n_input_edges=max(least, min(settings.input_edges, each, n_rows // 8)),
     )
 
 
@@ -263,13 +272,18 @@ def state_bags(
         torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
         for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
     )
-    steps = settings.bag_steps
-    coef, intercept = solve_bags(problem, weight, weight - train, fit, steps)
+    few = problem.n_rows <= settings.few_rows
+    if few:
+        coef, intercept = _fit_bags(problem, train, fit, settings)
+    else:
+        steps = settings.bag_steps
+        coef, intercept = solve_bags(problem, weight, weight - train, fit, steps)
     active = strongest(problem, weight, fit.coef, settings.max_modulated)
     code = problem.spec.code
     if code and code[0]:
         code = one_hot(problem.spec.n_features, active.tolist())
-    spec = replace(problem.spec, code=code, hidden=settings.bag_hidden)
+    hidden = settings.few_hidden if few else settings.bag_hidden
+    spec = replace(problem.spec, code=code, hidden=hidden)
     problem = replace(problem, spec=spec)
     ridge = fit.ridge(problem.term_group) / weight.sum()
     return Bags(
@@ -283,6 +297,15 @@ def state_bags(
         seeds=tuple(seeds),
         table=JointTable.of(problem, active),
     )
+
+
+def _fit_bags(
+    problem: Problem, train: Tensor, fit: AdditiveFit, settings: Settings
+) -> tuple[Tensor, Tensor]:
+    """Every bag with precisions of its own: where rows are few, those of all know."""
+    fits = [fit_additive(problem, part, settings.additive, fit) for part in train]
+    coef = torch.stack([each.coef for each in fits])
+    return coef, torch.stack([each.intercept for each in fits])
 
 
 def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Tensor:
@@ -300,29 +323,15 @@ def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Ten
     return order[variance[order] >= 0].sort().values
 
 
-def one_hot(n_features: int, active: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    """A code of its own for every modulated feature, nothing for the others."""
-    place = {feature: bit for bit, feature in enumerate(active)}
-    return tuple(
-        tuple(float(place.get(j) == bit) for bit in range(len(active)))
-        for j in range(n_features)
-    )
-
-
 def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointState]:
     """Bent members of all bags; of the scouts alone where they bring nothing."""
     problem = bags.problem
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
-    n_rows = int((bags.train[0] > 0).sum())
-    n_passes = min(settings.max_iter, max(settings.max_visits // n_rows, 10))
-    options = replace(
-        settings.joint,
-        max_passes=n_passes,
-        batch_size=settings.batch_size or settings.joint.batch_size,
-        deadline=settings.deadline,
-    )
-    n_bags = len(bags.seeds)
+    n_rows, n_bags = int((bags.train[0] > 0).sum()), len(bags.seeds)
+    options = joint_options(n_rows, settings)
+    if options.common_stop:
+        return _train(bags, list(range(n_bags)), options, settings, store)
     scouts = list(range(min(settings.n_scouts, n_bags)))
     states = _train(bags, scouts, options, settings, store)
     if turn_dial(bags, states, _hold_out(bags, states), settings, n_bags) == 0:
@@ -333,6 +342,20 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     return states
 
 
+def joint_options(n_rows: int, settings: Settings) -> JointOptions:
+    """How members of so many rows are trained."""
+    joint = settings.joint
+    most, least = joint.batch_size, settings.least_batch
+    return replace(
+        joint,
+        max_passes=min(settings.max_iter, max(settings.max_visits // n_rows, 10)),
+        batch_size=settings.batch_size
+        or min(most, max(least, n_rows // settings.least_steps)),
+        common_stop=n_rows <= settings.few_rows,
+        deadline=settings.deadline,
+    )
+
+
 def _train(
     bags: Bags,
     which: list[int],
@@ -340,8 +363,8 @@ def _train(
     settings: Settings,
     store: TaskStore,
 ) -> list[JointState]:
-    """Members of some bags: one by one on threads, or together on a GPU."""
-    together = bags.problem.device.type != "cpu"
+    """Members of some bags: together, or one by one on threads of a CPU."""
+    together = options.common_stop or bags.problem.device.type != "cpu"
     groups = [which] if together else [[k] for k in which]
     done: dict[int, JointState] = {}
     bar = tqdm(
@@ -484,13 +507,6 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     modulated[:, bags.active] = True
     modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)
     return Ensemble(torch.cat(coef), torch.cat(intercept), torch.cat(params), modulated)
-
-
-def _mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
-    """Mean over the folds that hold a row out, (n,), NaN where none does."""
-    count = np.bincount(held_out.rows, minlength=n_rows)
-    total = np.bincount(held_out.rows, eta, n_rows)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _table(

@@ -13,8 +13,10 @@ all rows are used for fitting, and asks held-out rows at the end:
 4. *Average* the restarts that explain almost as much as the best.
 5. *Verdict.* Held-out rows must agree that the network is worth having.
 
-Tables too large for this go another way, see `_bags.py`, and so do rows that come in
-blocks, see `_batches.py`. All ways end with the same record.
+Evidence is exact where a table is smooth and nearly free of noise. Most are not, and
+an average of bags predicts them better (`_bags.py`): both are tried, and rows held out
+weigh them (`_blend.py`). Tables too large for evidence have bags alone; rows that come in blocks go
+another way, see `_batches.py`. All ways end with the same record.
 
 Shapes: n rows, p features.
 """
@@ -31,6 +33,7 @@ from torch import Tensor
 
 from sknimo.search._bags import search_bags
 from sknimo.search._batches import search_batches
+from sknimo.search._blend import Beside, blend_outcomes
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
     Selection,
@@ -48,6 +51,7 @@ from sknimo.search._verdict import (
     glm_member,
     hold_out,
     join_tables,
+    mean_by_row,
     straight_columns,
     without_curves,
 )
@@ -70,6 +74,7 @@ def search(
     random: np.random.RandomState,
     store: TaskStore | None = None,
     reference: MovableReference | None = None,
+    beside: Beside | None = None,
 ) -> Outcome:
     """Find the model that predicts new rows best.
 
@@ -88,6 +93,8 @@ def search(
         Keeps finished tasks, so that an interrupted search can be resumed.
     reference : MovableReference, optional
         How the reference may move; without it, it stays where it is.
+    beside : Beside, optional
+        The same rows with curves, for bags beside the evidence.
 
     Returns
     -------
@@ -106,7 +113,11 @@ def search(
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
     runner = Runner(weight, settings, options, store)
-    return _by_evidence(runner, View(problem, reference), path, own, random)
+    found = _by_evidence(runner, View(problem, reference), path, own, random)
+    if beside is None or found.held_out_eta is None or found.out_of_time:
+        return found
+    other = search_bags(beside.problem, beside.folds, settings, weight, random, store)
+    return blend_outcomes(found, other, beside, weight, settings)
 
 
 def is_large(problem: Problem, settings: Settings) -> bool:
@@ -151,7 +162,12 @@ def _by_evidence(
         line_path = _path(lines.problem, runner.weight, folds, settings, store)
         straight = explore(runner, lines, line_path, folds, random, compare=True)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
-    members, verdict = decide(curved, straight, runner.settings, most)
+    members, verdict, eta = decide(curved, straight, runner.settings, most)
+    held_out = straight_eta = None
+    if eta is not None and curved.held_out is not None:
+        where, n_rows = curved.held_out, view.problem.n_rows
+        held_out = mean_by_row(where, eta, n_rows)
+        straight_eta = mean_by_row(where, where.glm, n_rows)
     features = curved.view.features
     if members is None:
         features, glm = None, curved.glm
@@ -176,6 +192,9 @@ def _by_evidence(
         best_index=curved.selection.best_index,
         n_members=n_members,
         out_of_time=runner.out_of_time,
+        dial=float(n_members > 0),
+        held_out_eta=held_out,
+        straight_eta=straight_eta,
     )
 
 
@@ -190,7 +209,7 @@ def explore(
     """Restarts, members, and what they predict of rows held out.
 
     `compare` asks for all that `decide` can make use of: restarts within their own
-    supports, and held-out rows even where there is no network.
+    supports.
     """
     max_tries = runner.settings.max_tries
     found = select(runner, view, path.chosen, random)
@@ -199,7 +218,7 @@ def explore(
     # Without a network nothing speaks for another point than the mean.
     there = found.view if agreed or loose else view
     held_out = None
-    if (agreed or compare) and not runner.out_of_time:
+    if not runner.out_of_time:
         again = found.best_starts(max_tries) if agreed else []
         others = found.loose_starts(min(max_tries, len(loose)))
         held_out = hold_out(runner, there, found, path, folds, again, others)

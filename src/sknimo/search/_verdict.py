@@ -107,10 +107,12 @@ class Outcome:
     best_index: int  # row of the best one there, -1 when there is none
     n_members: int  # members with a network, 0 where the GLM was kept
     out_of_time: bool
-    # Weight of the bent members beside the additive model, after a search on bags.
+    # Weight of members with a network; NaN after a search on batches.
     dial: float = math.nan
     # Linear predictors by members that have not seen the row, NaN where all have.
     held_out_eta: np.ndarray | None = None  # (n,)
+    straight_eta: np.ndarray | None = None  # (n,), the same of the nested GLM
+    by_bags: bool = False  # whether the model has the curves of bags
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,13 @@ def judge(
     error = math.sqrt(spread / float(counts.sum()))
     r2, glm_r2 = (explained(problem, held_out, x) for x in (eta, rival))
     return Verdict(network_loss, glm_loss, gain, error, tiny_gain, r2, glm_r2)
+
+
+def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
+    """Mean over the folds that hold a row out, (n,), NaN where none does."""
+    count = np.bincount(held_out.rows, minlength=n_rows)
+    total = np.bincount(held_out.rows, eta, n_rows)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def explained(problem: Problem, held_out: HeldOut, eta: np.ndarray) -> float:
@@ -316,7 +325,7 @@ class Exploration:
     agreed: list[EvidenceState]
     loose: list[EvidenceState]
     glm: Coefficients  # returned where there are none
-    held_out: HeldOut | None  # None without time, or where nothing is to be decided
+    held_out: HeldOut | None  # None without time
 
     @property
     def has_network(self) -> bool:
@@ -351,8 +360,7 @@ def glm_member(problem: Problem, glm: Coefficients) -> Ensemble:
 
 def straight_columns(problem: Problem) -> Tensor:
     """Terms that are no curves, (q,), bool; see `FeatureMap.term_group`."""
-    part = problem.term_group // max(problem.spec.n_features, 1)
-    return part != 1
+    return ~problem.group_is_curve[problem.term_group]
 
 
 def without_curves(view: View) -> View:
@@ -373,21 +381,23 @@ def decide(
     straight: Exploration | None,
     settings: Settings,
     most: np.ndarray,
-) -> tuple[Ensemble | None, Verdict | None]:
-    """Members to return, None for the GLM, and what the held-out rows say of them.
+) -> tuple[Ensemble | None, Verdict | None, np.ndarray | None]:
+    """Members to return, None for the GLM, what the held-out rows say of them, and what
+    is predicted of these rows, (m,).
 
     `most` is the weight of every row. Without time the evidence has the last word.
     """
     if curved.held_out is None:
-        return (curved.choice("agreed").members if curved.agreed else None), None
+        members = curved.choice("agreed").members if curved.agreed else None
+        return members, None, None
     pools = [
         choices
         for pool in ("agreed", "loose")
         if (choices := make_choices(curved, straight, pool, settings.n_members))
     ]
-    if not pools:
-        return None, None
     problem, where = curved.view.problem, curved.held_out
+    if not pools:
+        return None, None, where.glm
 
     def loss(choice: Choice) -> float:
         losses = eta_losses(problem, where.rows, choice.eta)
@@ -400,7 +410,9 @@ def decide(
         if against.gain > against.error:
             best = other
     verdict = judge(problem, where, best.eta, most, tiny_gain=settings.tiny_gain)
-    return (best.members if verdict.keeps_network else None), verdict
+    if verdict.keeps_network:
+        return best.members, verdict, best.eta
+    return None, verdict, where.glm
 
 
 def make_choices(

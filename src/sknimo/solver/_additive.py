@@ -1,8 +1,9 @@
 """Additive models: smoothness of every curve learned, then exact fits of bags.
 
 A GLM of terms, without a network. Every group of terms (line, curve, levels, missing)
-has a precision that maximises the evidence, as in `_evidence.py`: a curve becomes its
-line where the rows want a line. All that is needed of the rows are means and Gram
+has a precision that maximises the evidence, as in `_evidence.py`, pooled with those of
+its kind: few rows do not tell every precision apart. A curve becomes its line where the
+rows want a line. All that is needed of the rows are means and Gram
 matrices of their terms, so that least squares reads them once, and other families once
 for every linearisation. A bag, which leaves some rows out, subtracts what they add; its
 coefficients then follow by Newton steps that keep this matrix.
@@ -45,9 +46,18 @@ class AdditiveOptions:
     updates_least_squares: int = 40
     # Largest change of a logarithm of a precision that counts as none.
     tol: float = 0.05
-    # Precisions are kept in this range, per observation above the first number: a group
-    # that ends at the upper end does nothing and is left out exactly.
+    # A precision counts as much as twice so many coefficients of its group beside what
+    # all curves, or all other groups, have in common. Loss of rows held out relative to
+    # that at 1, geometric mean over 33 splits of 18 real tables of fewer than 4,000
+    # rows: 1.05 without pooling, 1.01 at 0.25, 1.00 at 4, 1.01 with all precisions of a
+    # kind equal.
+    pooling: float = 1.0
+    # Precisions are kept in this range.
     precision_range: tuple[float, float] = (1e-6, 1e7)
+    # A group whose squared Wald statistics sum to less than this share of the
+    # coefficients that the data determine is idle: it is left out exactly. Loss relative
+    # to leaving none out, 17 small tables: 1.002; at 1: 1.004; at 2: 1.01.
+    least_wald: float = 0.5
     # Where targets can be separated coefficients run away; see `EvidenceOptions`.
     least_separable: float = 1e-2
 
@@ -99,10 +109,16 @@ class Look:
 
 
 def fit_additive(
-    problem: Problem, weight: Tensor, options: AdditiveOptions
+    problem: Problem,
+    weight: Tensor,
+    options: AdditiveOptions,
+    start: AdditiveFit | None = None,
 ) -> AdditiveFit:
-    """Coefficients of all rows, with precisions learned; `weight` (n,) counts rows."""
-    state = _start(problem, weight)
+    """Coefficients of all rows, with precisions learned; `weight` (n,) counts rows.
+
+    `start` is the fit of almost the same rows, if there is one.
+    """
+    state = _start(problem, weight) if start is None else start
     size = torch.bincount(problem.term_group, minlength=problem.n_groups).to(weight)
     n_looks = 1 if problem.family.least_squares else options.max_looks
     for number in range(n_looks):
@@ -117,11 +133,35 @@ def fit_additive(
             state = replace(state, dispersion=left)
         moved = (state.precision / before.precision).log().abs()[size > 0]
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
-        if number > 2 and whole and settled:
+        if number > (0 if start else 2) and whole and settled:
             break
-    idle = state.precision >= options.precision_range[1]
-    coef = torch.where(idle[problem.term_group], 0.0, state.coef)
-    return replace(state, coef=coef)
+    return _leave_out(problem, weight, state, size, options)
+
+
+def _leave_out(
+    problem: Problem,
+    weight: Tensor,
+    state: AdditiveFit,
+    size: Tensor,
+    options: AdditiveOptions,
+) -> AdditiveFit:
+    """Without the groups that do nothing, as far as the rows can tell."""
+    group = problem.term_group
+    look = _look(problem, weight, predict(problem, state.coef, state.intercept))
+    gram = look.moments.centred()[1]
+    factor = _factor(gram, state.ridge(group))
+    spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
+    gamma = size - state.precision * _by_group(spread, group, size)
+    wald = _by_group(state.coef.square() / spread, group, size)
+    idle = wald < options.least_wald * gamma
+    if not bool(idle.any()):
+        return state
+    high = options.precision_range[1]
+    fewer = replace(state, precision=torch.where(idle, high, state.precision))
+    still = replace(options, updates=0, updates_least_squares=0)
+    after = _learn(problem, weight, fewer, look, size, still)
+    after = _damp(problem, weight, fewer, after, look)[0]
+    return replace(after, coef=torch.where(idle[group], 0.0, after.coef))
 
 
 def _start(problem: Problem, weight: Tensor) -> AdditiveFit:
@@ -153,22 +193,25 @@ def _learn(
     pull = _pull(problem, look.score) - mean * look.score.sum()
     target = pull + gram @ state.coef
     n_rows, precision = float(weight.sum()), state.precision
-    dispersion = state.dispersion
+    dispersion, kind = state.dispersion, problem.group_is_curve.long()
     coef, gamma = state.coef, torch.zeros_like(precision)
     squares = float((look.score.square() / look.curvature).sum())
     squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
     n_updates = options.updates
     if family.least_squares:
         n_updates = options.updates_least_squares
-    for _ in range(n_updates):
+    for number in range(n_updates + 1):
         ridge = (precision * dispersion)[group]
         factor = _factor(gram, ridge)
         coef = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
+        if number == n_updates:
+            break
         spread = torch.cholesky_inverse(factor).diagonal() * dispersion
         gamma = size - precision * _by_group(spread, group, size)
         gamma = torch.minimum(gamma.clamp(min=1e-8), size)
         square = _by_group(coef.square(), group, size).clamp(min=1e-30)
-        new = torch.where(size > 0, (gamma / square).clamp(low, high), precision)
+        new = _pool(gamma, square, kind, options.pooling).clamp(low, high)
+        new = torch.where(size > 0, new, precision)
         change = (new / precision).log().abs()
         precision = new
         if family.least_squares:
@@ -182,6 +225,18 @@ def _learn(
     return AdditiveFit(
         coef, state.intercept + shift, precision, dispersion, float(gamma.sum())
     )
+
+
+def _pool(gamma: Tensor, square: Tensor, kind: Tensor, pooling: float) -> Tensor:
+    """Precisions of groups, (g,), each drawn towards that of its kind.
+
+    `gamma` counts the coefficients of a group that the data determine, `square` is the
+    sum of their squares: alone a group would have the ratio of both.
+    """
+    both = torch.zeros(2, 2, dtype=gamma.dtype, device=gamma.device)
+    both.index_add_(1, kind, torch.stack([gamma, square]))
+    common = (both[0] / both[1].clamp(min=1e-30))[kind].clamp(min=1e-30)
+    return (gamma + 2 * pooling) / (square + 2 * pooling / common)
 
 
 def _damp(

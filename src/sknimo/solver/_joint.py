@@ -51,6 +51,9 @@ class JointOptions:
     warm_up: float = 0.05  # share of the steps over which the rate rises; not ablated
     # Length of the running mean of the parameters. None: 1.00; 3: 1.00.
     average_passes: float = 1.0
+    # Whether members stop together, where all held-out rows are predicted best: few
+    # rows of its own flatter a member that they stop.
+    common_stop: bool = False
     deadline: float = math.inf  # on the monotonic clock
 
     @property
@@ -264,6 +267,11 @@ def train_jointly(
     mean = flat.clone()
     held_rows, held_weight = pad_rows(start.held_out)
     best, best_loss = mean.clone(), held_out_loss(table, flat, held_rows, held_weight)
+    share = held_weight.sum(1) / held_weight.sum()
+
+    def criterion(loss: Tensor) -> Tensor:
+        return (loss @ share).expand_as(loss) if options.common_stop else loss
+
     stale = torch.zeros_like(best_loss)
     n_passes = torch.zeros_like(best_loss)
     order = RowOrder.of(start, options.batch_size)
@@ -278,7 +286,7 @@ def train_jointly(
         loss = held_out_loss(table, mean, held_rows, held_weight)
         running = stale < options.patience
         n_passes += running
-        better = (loss < best_loss) & running
+        better = (criterion(loss) < criterion(best_loss)) & running
         best = torch.where(better.unsqueeze(1), mean, best)
         best_loss = torch.where(better, loss, best_loss)
         stale = torch.where(better, 0.0, stale + 1)

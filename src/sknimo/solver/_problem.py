@@ -167,6 +167,12 @@ class Problem:
         return max(self.spec.n_features, largest + 1)
 
     @property
+    def group_is_curve(self) -> Tensor:
+        """Groups that are curves, not lines, levels or indicators, (g,), bool."""
+        part = torch.arange(self.n_groups, device=self.device)
+        return part // max(self.spec.n_features, 1) == 1
+
+    @property
     def in_one_place(self) -> bool:
         """Whether the tables are in memory."""
         return isinstance(self.columns, MemoryColumns)

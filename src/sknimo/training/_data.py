@@ -17,6 +17,7 @@ from sknimo.features import (
     drop_unused_levels,
     fit_features,
     fit_linear,
+    spread_option,
 )
 from sknimo.rows import RowBlocks, WeightedRows
 from sknimo.training._checks import (
@@ -60,6 +61,8 @@ class TrainingSet(FitRows):
     # Where each row of the user went, -1 for rows of zero weight.
     place: np.ndarray  # (n_samples,)
     given_weight: np.ndarray  # (n_samples,), weights of those rows
+    # Curves for every numeric column, where a search tries them beside `features`.
+    curves: FeatureMap | None = None
 
     @property
     def n_samples(self) -> int:
@@ -85,8 +88,9 @@ class ReadingOptions:
     check_n_rows: Callable[[int, int], None]
     memory_budget: float
     wants_digest: bool
-    # How a table of so many rows with these levels is read if it is large, else None.
-    read_large: Callable[[int, Sequence[Any]], FeatureOptions | None]
+    # How bags read a table of so many rows with these levels, and whether they are the
+    # only way to search it. None where they are no way.
+    read_bags: Callable[[int, Sequence[Any]], tuple[FeatureOptions | None, bool]]
 
 
 def merge_rows(
@@ -208,10 +212,16 @@ def prepare_table(
     y, offset, units = to_fit_units(rows.y, rows.offset, spread)
     rows = replace(rows, y=y, offset=offset)
     levels = used.levels or (None,) * len(names)
-    how = options.read_large(len(rows.y), levels)
-    if how is None:
+    curved, alone = options.read_bags(len(rows.y), levels)
+    how, curves = curved, None
+    if how is None or not alone:
         how = choose_curves(
             rows, names, levels, options.features, family, options.curves
+        )
+    if curved is not None and not alone:
+        curved = _with_curves(how, curved, names, levels)
+        curves = fit_features(
+            rows.table, names, rows.weight, levels, curved, quiet=True
         )
     return TrainingSet(
         y=y,
@@ -222,5 +232,24 @@ def prepare_table(
         table=rows.table,
         place=place,
         given_weight=weight,
+        curves=curves,
         **units,
     )
+
+
+def _with_curves(
+    chosen: FeatureOptions,
+    curved: FeatureOptions,
+    names: Sequence[str],
+    levels: Sequence[Any],
+) -> FeatureOptions:
+    """Curves that were chosen stay as they are; other columns have those of bags."""
+    both = (
+        spread_option("basis", how.basis, names, "linear") for how in (chosen, curved)
+    )
+    basis = {
+        j: kind if kind != "linear" else other
+        for j, (kind, other) in enumerate(zip(*both, strict=True))
+        if levels[j] is None
+    }
+    return replace(curved, basis=basis)

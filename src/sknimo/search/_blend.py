@@ -1,0 +1,177 @@
+"""One model of two searches: what evidence has found, and what bags have beside it.
+
+Evidence selects exactly and is hard to beat where a table is smooth; bags are steadier
+where it is noisy. The linear predictor is linear in the coefficients, so that a
+weighted mean of both is again a model of the class: members of the one stand among the
+columns of the other, which has all of theirs and more. Rows that neither has seen
+choose the weight.
+
+Shapes: n rows, q terms, r inputs, p features, K members, P weights of a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.network import NetworkSpec, one_hot, unpack
+from sknimo.search._settings import Settings
+from sknimo.search._verdict import HeldOut, Outcome, judge
+from sknimo.solver import Problem
+from sknimo.training import AnyFold, Ensemble
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The rows of a table with curves, and folds of which every bag leaves one out."""
+
+    problem: Problem
+    folds: Sequence[AnyFold]
+    # Columns that are the terms and inputs of the evidence.
+    terms: Tensor  # (q,), integer
+    inputs: Tensor  # (r,), integer
+
+
+def blend_outcomes(
+    found: Outcome, other: Outcome, beside: Beside, weight: Tensor, settings: Settings
+) -> Outcome:
+    """Evidence, bags or a mean of both: what predicts rows held out best.
+
+    Bags must improve on evidence by more than a share of the standard error.
+    """
+    one, two = found.held_out_eta, other.held_out_eta
+    if one is None or two is None:
+        return found
+    rows = np.flatnonzero(np.isfinite(one) & np.isfinite(two))
+    share = weight.cpu().numpy()[rows]
+    # Members around another point, or of other widths, cannot stand beside each other.
+    same = found.features is None
+    same &= found.problem.spec.hidden == other.problem.spec.hidden
+    steps = np.linspace(0, 1, settings.blend_steps + 1) if same else np.arange(2.0)
+    losses = [
+        _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows]) for w in steps
+    ]
+    best = int(np.argmin([np.average(loss, weights=share) for loss in losses]))
+    saved = losses[0] - losses[best]
+    gain = float(np.average(saved, weights=share))
+    spread = float(np.average((saved - gain) ** 2, weights=share))
+    errors = settings.blend_errors * math.sqrt(spread / float(share.sum()))
+    if not gain > errors:
+        return found
+    w = float(steps[best])
+    return other if w == 1 else _blend(found, other, beside, w, weight)
+
+
+def _losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
+    y = problem.y.cpu()[torch.as_tensor(rows)]
+    loss = problem.family.loss(y, torch.as_tensor(eta))
+    return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
+
+
+def _blend(
+    found: Outcome, other: Outcome, beside: Beside, w: float, weight: Tensor
+) -> Outcome:
+    """The model whose linear predictor is `(1 - w) found + w other`."""
+    spec = _joint_spec(found, other)
+    problem = replace(other.problem, spec=spec)
+    first = _embed(found, problem, beside)
+    second = replace(
+        other.members,
+        params=_recode(other.problem.spec, spec, other.members.params),
+    )
+    counts = len(first.coef), len(second.coef)
+    shares = (1 - w) / counts[0], w / counts[1]
+    parts = [
+        replace(
+            each,
+            coef=sum(counts) * share * each.coef,
+            intercept=sum(counts) * share * each.intercept,
+        )
+        for each, share in zip((first, second), shares, strict=True)
+    ]
+    members = Ensemble(
+        *(
+            torch.cat([getattr(part, name) for part in parts])
+            for name in Ensemble.__slots__
+        )
+    )
+    eta, straight = (
+        (1 - w) * one + w * two
+        for one, two in (
+            (found.held_out_eta, other.held_out_eta),
+            (found.straight_eta, other.straight_eta),
+        )
+    )
+    rows = np.flatnonzero(np.isfinite(eta) & np.isfinite(straight))
+    most = weight.cpu().numpy()
+    held_out = HeldOut(
+        rows, np.zeros_like(rows), most[rows], straight[rows], eta[rows], eta[rows]
+    )
+    return replace(
+        found,
+        members=members,
+        problem=problem,
+        verdict=judge(problem, held_out, eta[rows], most, tiny_gain=0.0),
+        trials=_join(found.trials, other.trials),
+        n_members=int(members.modulated.any(-1).sum()),
+        dial=(1 - w) * found.dial + w * other.dial,
+        held_out_eta=eta,
+        straight_eta=straight,
+        by_bags=True,
+    )
+
+
+def _joint_spec(found: Outcome, other: Outcome) -> NetworkSpec:
+    """The network of the bags, with a code for every feature that either modulates."""
+    spec = other.problem.spec
+    if not spec.code or not spec.code[0]:
+        return spec
+    coded = spec.codes().any(-1) | found.members.modulated.any(0).cpu()
+    active = coded.nonzero().squeeze(-1).tolist()
+    return replace(spec, code=one_hot(spec.n_features, active))
+
+
+def _embed(found: Outcome, problem: Problem, beside: Beside) -> Ensemble:
+    """Members of the evidence among the columns of the bags."""
+    members, old, new = found.members, found.problem.spec, problem.spec
+    coef = members.coef.new_zeros(len(members.coef), problem.n_terms)
+    coef[:, beside.terms] = members.coef
+    params = _recode(old, new, members.params, beside.inputs)
+    return Ensemble(coef, members.intercept, params, members.modulated)
+
+
+def _recode(
+    old: NetworkSpec, new: NetworkSpec, params: Tensor, inputs: Tensor | None = None
+) -> Tensor:
+    """The same networks with other codes of features, and more inputs, (K, P).
+
+    What a code adds to the first layer of a feature is all that matters of it.
+    """
+    out = params.new_zeros(len(params), new.n_params)
+    before, after = unpack(old, params), unpack(new, out)
+    if inputs is None:
+        after.first[:] = before.first
+    else:
+        after.first[:, :, inputs] = before.first
+    shift = before.code_weight @ old.codes().to(params).T  # (K, h1, p)
+    codes = new.codes().to(params)
+    after.code_weight[:] = shift @ codes if codes.shape[1] else before.code_weight
+    for name in ("bias", "second", "second_bias", "out"):
+        getattr(after, name)[:] = getattr(before, name)
+    return out
+
+
+def _join(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> dict[str, Any]:
+    """Models that both searches have trained, NaN where one does not say."""
+    sizes = len(first["stage"]), len(second["stage"])
+    return {
+        name: first.get(name, [math.nan] * sizes[0])
+        + second.get(name, [math.nan] * sizes[1])
+        for name in {**first, **second}
+    }
