@@ -112,12 +112,28 @@ def search(
     path = _path(problem, weight, folds, settings, store)
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
+    other = None
+    if beside is not None:
+        # A copy: restarts have the seeds of a search without bags.
+        twin = np.random.RandomState()
+        twin.set_state(random.get_state())
+        other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
+        if bend_gain(other) < settings.least_gain:
+            settings = replace(settings, n_starts=0)
     runner = Runner(weight, settings, options, store)
     found = _by_evidence(runner, View(problem, reference), path, own, random)
-    if beside is None or found.held_out_eta is None or found.out_of_time:
+    if beside is None or other is None:
         return found
-    other = search_bags(beside.problem, beside.folds, settings, weight, random, store)
     return blend_outcomes(found, other, beside, weight, settings)
+
+
+def bend_gain(outcome: Outcome) -> float:
+    """Share of the additive model's loss that bends save on rows held out."""
+    verdict = outcome.verdict
+    if verdict is None:
+        return 0.0
+    network, glm = (float(np.mean(x)) for x in (verdict.network_loss, verdict.glm_loss))
+    return 1 - network / glm if glm > 0 else 0.0
 
 
 def is_large(problem: Problem, settings: Settings) -> bool:

@@ -100,6 +100,9 @@ class Settings:
     least_rows: int = 40
     blend_steps: int = 10
     blend_errors: float = 0.25
+    # Evidence tries no network where bends save less than this share of the additive
+    # model's loss: bags have what there is to gain.
+    least_gain: float = 0.1
     # Rows of a batch that nobody chose. Halved and doubled: 0.42 and 4.73 (rows4000),
     # in 0.6 and 0.5 of the seconds.
     batch_rows: int = 1024
