@@ -43,7 +43,8 @@ def blend_outcomes(
 ) -> Outcome:
     """Evidence, bags or a mean of both: what predicts rows held out best.
 
-    Bags must improve on evidence by more than a share of the standard error.
+    Bags must improve on evidence by more than a share of the standard error and of the
+    loss: where they do not, what evidence has selected is the simpler model.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -57,12 +58,13 @@ def blend_outcomes(
     losses = [
         _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows]) for w in steps
     ]
-    best = int(np.argmin([np.average(loss, weights=share) for loss in losses]))
+    means = [float(np.average(loss, weights=share)) for loss in losses]
+    best = int(np.argmin(means))
     saved = losses[0] - losses[best]
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
     errors = settings.blend_errors * math.sqrt(spread / float(share.sum()))
-    if not gain > errors:
+    if not gain > max(errors, settings.blend_gain * means[0]):
         return found
     w = float(steps[best])
     return other if w == 1 else _blend(found, other, beside, w, weight)

@@ -94,12 +94,13 @@ class Settings:
     max_work: float = 7e8
     # Bags stand beside evidence where it is affordable, on this many rows or more. A
     # mean of both, in steps of the weight, must beat evidence alone by this many
-    # standard errors. Loss relative to evidence alone, 45 splits of 15 small tables:
+    # standard errors and by this share of its loss. Loss relative to evidence alone, 45 splits of 15 small tables:
     # bags alone 1.06, equal weights 0.993, weights chosen 0.959, the better of both as
     # chosen 0.963.
     least_rows: int = 40
     blend_steps: int = 10
     blend_errors: float = 0.25
+    blend_gain: float = 0.01
     # Evidence tries no network where bends save less than this share of the additive
     # model's loss: bags have what there is to gain.
     least_gain: float = 0.1
