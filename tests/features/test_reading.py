@@ -294,6 +294,27 @@ class TestEncoding:
         assert values[:, 1].tolist() == [0.0, features.reference[1]]
         assert features.levels(1)[int(features.reference[1])] == "b"
 
+    WRAPPED = {
+        "pandas": pandas_frame,
+        "polars": polars_frame,
+        "arrow": arrow_frame,
+        "objects": lambda column: np.array([*enumerate(column)], dtype=object),
+        "lists": lambda column: [[*row] for row in enumerate(column)],
+    }
+
+    @pytest.mark.parametrize("kind", WRAPPED)
+    def test_flags_and_their_names_are_different_levels(self, kind):
+        wrap = self.WRAPPED[kind]
+        flags, words = [True, False, True], ["true", "false", "true"]
+        for seen, other in ((flags, words), (words, flags)):
+            table = read_table(wrap(seen), [1])
+            levels = (None, tuple(sorted(set(seen))))
+            assert table.levels == levels
+            features = fit_features(table.values, ["a", "b"], np.ones(3), levels)
+            assert np.array_equal(encode_table(wrap(seen), features), table.values)
+            with pytest.raises(ValueError, match=f"level {other[0]!r} at row 0"):
+                encode_table(wrap(other), features)
+
     def test_text_where_numbers_were_is_refused(self, features):
         frame = pd.DataFrame({"age": ["young"], "dose": ["a"]})
         with pytest.raises(ValueError, match="'age' holds text, .*numbers in training"):
