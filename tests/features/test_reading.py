@@ -241,6 +241,14 @@ class TestLevels:
         with pytest.raises(ValueError, match=r"'dose' .*missing values \(NaN\) only"):
             read_table(frame, ["dose"], admit_missing=True)
 
+    def test_levels_that_are_numbers_fit_64_bits_or_stay_floats(self):
+        table = read_table(pandas_frame([1e30, -1.0, 2.0**63]), ["dose"])
+        assert table.levels == (None, (-1, 2**63, 1e30))
+        assert [type(level) for level in table.levels[1]] == [int, int, float]
+        frame = pandas_frame(pd.Series([1, 10**30, 2], dtype=object))
+        with pytest.raises(ValueError, match="'dose' .*64 bits at row 1.* as text"):
+            read_table(frame, ["dose"])
+
     def test_levels_are_text_or_numbers(self):
         day = datetime.date(2020, 1, 1)
         frame = pandas_frame(pd.Series(["a", day, "b"], dtype=object))

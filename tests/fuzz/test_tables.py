@@ -333,8 +333,8 @@ def in_blocks(table, given):
 
     def blocks():
         for begin in range(0, len(table.frame), 7):
-            rows = list(range(begin, min(begin + 7, len(table.frame))))
-            X = take_rows(given, rows)
+            rows = slice(begin, begin + 7)
+            X = take_rows(given, list(range(len(table.frame))[rows]))
             known = (cut(v, rows) for v in (table.y, table.weight, table.offset))
             yield (X, *known)
 

@@ -20,7 +20,7 @@ class Reaching:
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _read_table(self, X: Any) -> np.ndarray: ...
+        def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray: ...
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.
@@ -37,7 +37,7 @@ class Reaching:
         -------
         ndarray of shape (n_samples,)
         """
-        excess = self.model_.features.excess(self._read_table(X))
+        excess = self.model_.features.excess(self._read_table(X, anywhere=True))
         return excess.max(axis=1, initial=0.0)
 
     def far_rows(self, X: Any) -> np.ndarray:
@@ -57,8 +57,7 @@ class Reaching:
         -------
         ndarray of shape (n_samples,), bool
         """
-        table = self._read_table(X)
-        return self._reach().find_far(table)
+        return self._reach().find_far(self._read_table(X, anywhere=True))
 
     def _reach(self) -> Reach:
         """What is known of the training rows; of some files the ranges alone."""
