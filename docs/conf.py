@@ -38,6 +38,7 @@ myst_heading_anchors = 4
 # The reference: methods stand on the page of their class.
 autosummary_generate = True
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 # Tutorials and gallery: scripts that run here, once per change of theirs.
@@ -69,6 +70,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": ReadingOrder,
     "subsection_order": ExplicitOrder(["*"]),
     "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"matplotlib|list",
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
     "download_all_examples": False,

@@ -4,6 +4,7 @@ One simulated trial is fitted once. A picture (light and dark) and a table go to
 `_generated/` before the pages are read, the report to `live/` once they are written.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -122,13 +123,20 @@ def prepare(app):
     (folder / "table.md").write_text(tabulate(fit_trial()))
 
 
+def what_if_first(html):
+    """The report with its what-if part at the top, where a small frame shows it."""
+    part = re.search(r'<section id="what-if".*?</section>', html, re.S).group()
+    rest = html.replace(part, "")
+    return re.sub(r'(<main id="main">)', lambda found: found.group() + part, rest)
+
+
 def finish(app, error):
     """Put the report beside the pages."""
     if error is None and app.builder.format == "html":
         trial = fit_trial()
         path = Path(app.outdir) / "live" / "report.html"
         path.parent.mkdir(exist_ok=True)
-        trial.est.report(
+        report = trial.est.report(
             path,
             trial.X,
             trial.y,
@@ -136,6 +144,7 @@ def finish(app, error):
             y_test=trial.y_test,
             title="A simulated trial",
         )
+        path.with_name("what-if.html").write_text(what_if_first(report.html))
 
 
 def setup(app):
