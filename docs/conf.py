@@ -79,7 +79,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "min_reported_time": 1e9,
+    "write_computation_times": False,
 }
 # A script that draws needs no window, and says so once.
 warnings.filterwarnings("ignore", message=".*non-interactive.*")

@@ -16,6 +16,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from sknimo import NIMORegressorCV, load
+from sknimo.plots import plot_waterfall
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 X["sex"] = X["sex"].map({1: "one", 2: "two"})  # a name, not an amount
@@ -50,6 +51,7 @@ est.effects(X_train).to_frame()[["feature", "coef", "average_effect", "bend", "r
 # Contributions and the base value add up to the prediction, exactly.
 explanation = est.explain(X_test)
 print(explanation[0])
+plot_waterfall(explanation, row=0)
 
 # %%
 # Share
