@@ -83,9 +83,18 @@ def write_oldest(path):
     return path
 
 
+def find_python(name):
+    """An interpreter that starts; a shim may stand for one that does not."""
+    path = shutil.which(f"python{name}")
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, check=False)
+    return path if done.returncode == 0 else None
+
+
 def cases():
-    found = [name for name in PYTHONS if shutil.which(f"python{name}")]
-    found = found or [f"{sys.version_info.major}.{sys.version_info.minor}"]
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = [name for name in PYTHONS if name == own or find_python(name)]
     return [(name, "newest") for name in found] + [(found[0], "oldest")]
 
 
@@ -94,7 +103,7 @@ def empty(request, dist, tmp_path_factory):
     """An environment with the wheel, its extras, and nothing else."""
     python, versions = request.param
     folder = tmp_path_factory.mktemp(f"env-{python}-{versions}")
-    interpreter = shutil.which(f"python{python}") or sys.executable
+    interpreter = find_python(python) or sys.executable
     run(interpreter, "-m", "venv", folder / "env", cwd=folder)
     home = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
     limits = ROOT / "constraints.txt"
