@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -44,8 +45,10 @@ lint: .venv/.installed-test
 	$(BIN)/codespell
 	$(BIN)/pymarkdown scan *.md docs/*.md docs/api/*.md
 	$(BIN)/python docs/check_links.py
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*
-	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(SCHEMA)github-workflows .github/workflows/*
+	$(SCHEMA)github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(SCHEMA)dependabot .github/dependabot.yml
+	$(SCHEMA)citation-file-format CITATION.cff
 	$(BIN)/zizmor --offline --quiet .github
 
 types: .venv/.installed-test
