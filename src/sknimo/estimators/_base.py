@@ -121,6 +121,15 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> est.coef_.shape
+        (5,)
         """
         with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, offset)
