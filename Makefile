@@ -2,16 +2,20 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all browser lint types format clean reproduce reproduce-full
+.PHONY: help demo test test-all browser lint types format docs dist clean reproduce \
+	reproduce-full
 
 help:
 	@echo "make demo      install the library and run the demonstration"
 	@echo "make test      install the test tools, check style and types, run the tests"
 	@echo "make test-all  the same, with the slow tests"
-	@echo "make lint      check style       make types   check types"
+	@echo "make lint      check style, spelling, links and workflows"
+	@echo "make types     check types       make docs    build the site"
+	@echo "make dist      build and check the wheel and the source distribution"
 	@echo "make format    mend style        make clean   remove caches and builds"
 	@echo "make reproduce       the paper's tables and figures, quickly"
 	@echo "make reproduce-full  the same with all seeds; takes hours"
@@ -38,6 +42,14 @@ browser:
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/pymarkdown scan *.md docs/*.md docs/api/*.md
+	$(BIN)/python docs/check_links.py
+	$(SCHEMA)github-workflows .github/workflows/*
+	$(SCHEMA)github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(SCHEMA)dependabot .github/dependabot.yml
+	$(SCHEMA)citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet .github
 
 types: .venv/.installed-test
 	$(BIN)/mypy
@@ -46,7 +58,19 @@ format: .venv/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site: pages, reference, tutorials and gallery, which run. Warnings are errors.
+docs: .venv/.installed-docs
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -b html \
+	  docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+dist: .venv/.installed-dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
 clean:
+	rm -rf docs/_build docs/_generated docs/auto_* docs/api/generated
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -80,6 +104,16 @@ reproduce-full: .venv/.installed-bench
 	@echo "Installing sknimo and its rivals into .venv"
 	@$(PIP) -e ".[bench]"
 	@touch .venv/.installed $@
+
+.venv/.installed-docs: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing sknimo and Sphinx into .venv"
+	@$(PIP) -e ".[docs]"
+	@touch .venv/.installed $@
+
+.venv/.installed-dist: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing the tools of a release into .venv"
+	@$(PIP) build twine
+	@touch $@
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

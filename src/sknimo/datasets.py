@@ -61,6 +61,14 @@ class SyntheticData:
         Indices of the features that enter the local coefficient of another one.
     names : tuple of str
         Feature names, "x1" to "xp", as the paper numbers them.
+
+    Examples
+    --------
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=50, random_state=0)
+    >>> total = data.intercept + data.contributions.sum(axis=1)
+    >>> bool(abs(total - data.signal).max() < 1e-12)
+    True
     """
 
     X: Floats

@@ -208,8 +208,15 @@ class Family:
 
 def _binomial_loss(y: Tensor, eta: Tensor) -> Tensor:
     entropy = torch.xlogy(y, y) + torch.xlogy(1 - y, 1 - y)
-    # logaddexp(0, eta) = log(1 + exp(eta)) without overflow on either side.
-    return torch.logaddexp(torch.zeros_like(eta), eta) - y * eta + entropy
+    # log(1 + exp(eta)) - y * eta, without overflow on either side, and without loss of
+    # digits where a class is nearly certain: steps are judged by what is left there.
+    certain = torch.maximum((1 - y) * eta, -y * eta)
+    return certain + torch.log1p((-eta.abs()).exp()) + entropy
+
+
+def _binomial_score(y: Tensor, eta: Tensor) -> Tensor:
+    # y - sigmoid(eta), with all digits where a class is nearly certain.
+    return y * torch.sigmoid(-eta) - (1 - y) * torch.sigmoid(eta)
 
 
 def _binomial_curvature(y: Tensor, eta: Tensor) -> Tensor:
@@ -221,7 +228,8 @@ def _poisson_loss(y: Tensor, eta: Tensor) -> Tensor:
 
 
 def _gamma_loss(y: Tensor, eta: Tensor) -> Tensor:
-    return y * (-eta).exp() + eta - 1 - y.log()
+    rest = y.log() - eta
+    return rest.expm1() - rest
 
 
 GAUSSIAN = Family(
@@ -240,7 +248,7 @@ BINOMIAL = Family(
     name="binomial",
     link="logit",
     loss=_binomial_loss,
-    score=lambda y, eta: y - torch.sigmoid(eta),
+    score=_binomial_score,
     curvature=_binomial_curvature,
     variance=lambda mu: mu * (1 - mu),
     in_domain=lambda y: (y >= 0) & (y <= 1),
@@ -274,7 +282,7 @@ GAMMA = Family(
     name="gamma",
     link="log",
     loss=_gamma_loss,
-    score=lambda y, eta: y * (-eta).exp() - 1,
+    score=lambda y, eta: (y.log() - eta).expm1(),
     # Observed, not expected, information: Newton's method on a convex cost.
     curvature=lambda y, eta: y * (-eta).exp(),
     variance=torch.square,

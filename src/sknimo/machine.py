@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -173,3 +174,15 @@ def _note_gpu() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_gpu, after_in_child=_begin_alone)
+
+
+def hide_progress(wanted: bool) -> bool | None:
+    """What tqdm takes for `disable`: bars are for terminals and notebooks.
+
+    A notebook is no terminal, and tqdm would say nothing there.
+    """
+    if not wanted:
+        return True
+    shell = sys.modules.get("IPython")
+    kernel = None if shell is None else getattr(shell.get_ipython(), "kernel", None)
+    return None if kernel is None else False

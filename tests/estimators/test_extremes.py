@@ -200,6 +200,17 @@ class TestWeights:
         with pytest.raises(ValueError, match="1 of 40 distinct rows carry all"):
             NIMORegressor(**PLAIN).fit(X[many], y[many], weight)
 
+    @pytest.mark.parametrize("rest", [1e-9, 1e-15])
+    def test_heavy_rows_of_one_class_are_fitted_soon(self, X, y, rest):
+        target, heavy = (y > 0).astype(int), y > np.sort(y)[-4]
+        weight = np.where(heavy, 1.0, rest)
+        begin = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            est = NIMOClassifierCV(**SEARCH).fit(X, target, weight)
+        assert time.process_time() - begin < SOON
+        assert np.isfinite(est.decision_function(X)).all()
+
     def test_blocks_whose_weight_one_row_carries_are_refused(self, X, y):
         weight = with_values(np.full(N_ROWS, 1e-10), {7: 1.0})
         with pytest.raises(ValueError, match="1 of 40 .*rows carry all the weight"):

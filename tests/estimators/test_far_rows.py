@@ -59,6 +59,41 @@ def mahalanobis(X, at):
     return np.sqrt(np.einsum("ij,jk,ik->i", gap, inverse, gap))
 
 
+class TestTooFar:
+    @pytest.mark.parametrize("value", [1e60, -1.7e308])
+    @pytest.mark.parametrize(
+        "method", ["predict", "explain", "effects", "interactions"]
+    )
+    def test_rows_too_far_to_compute_with_are_refused_by_name(
+        self, fitted, method, value
+    ):
+        new = frame([0, 0, 0, 0], [0, 0, 0, 0], [0, 0, value, 0])
+        message = r"'size' of X is .* at row 2, too far .*units.*clip_inputs=\"all\""
+        with pytest.raises(ValueError, match=message):
+            getattr(fitted, method)(new)
+
+    def test_gaps_elsewhere_do_not_hide_them(self, rows):
+        X, y = rows
+        gaps = X.copy()
+        gaps[::7, 0] = np.nan
+        est = NIMORegressor(missing="indicator", **QUICK).fit(gaps, y)
+        new = np.array([[np.nan, 0, 0, 0], [np.nan, 0, 1e60, 0]])
+        with pytest.raises(ValueError, match=r"'x2' of X is 1e\+60 at row 1"):
+            est.predict(new)
+        assert np.isfinite(est.predict(new[:1])).all()
+
+    def test_clipped_and_idle_columns_may_be_anywhere(self, rows):
+        X, y = rows
+        X = X.copy()
+        X[:, 3] = 7.0
+        with pytest.warns(UserWarning, match="Constant"):
+            est = NIMORegressor(clip_inputs="all", **QUICK).fit(X, y)
+        new = np.array([[0, 0, 1.7e308, -1.7e308], [0, 0, X[:, 2].max(), 7.0]])
+        one, other = est.predict(new)
+        assert one == other
+        assert not est.far_rows(new).any()
+
+
 class TestWarning:
     @pytest.mark.parametrize("distance", [10.0, -10.0, 100.0])
     def test_a_row_at_ten_deviations_is_warned_of_once(self, fitted, distance):
@@ -117,6 +152,7 @@ class TestWarning:
     def test_infinite_distances_are_far(self, fitted):
         new = frame([0, 0, 1.7e308, 0], [0, 0, 0, 0])
         assert fitted.far_rows(new).tolist() == [True, False]
+        assert (fitted.extrapolation_score(new) > 1e307).tolist() == [True, False]
 
 
 class TestTogether:

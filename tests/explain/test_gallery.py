@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("plot_*.py"))
+SCRIPTS += sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 MINUTE = 60.0
 
 pytestmark = pytest.mark.slow

@@ -241,6 +241,14 @@ class TestLevels:
         with pytest.raises(ValueError, match=r"'dose' .*missing values \(NaN\) only"):
             read_table(frame, ["dose"], admit_missing=True)
 
+    def test_levels_that_are_numbers_fit_64_bits_or_stay_floats(self):
+        table = read_table(pandas_frame([1e30, -1.0, 2.0**63]), ["dose"])
+        assert table.levels == (None, (-1, 2**63, 1e30))
+        assert [type(level) for level in table.levels[1]] == [int, int, float]
+        frame = pandas_frame(pd.Series([1, 10**30, 2], dtype=object))
+        with pytest.raises(ValueError, match="'dose' .*64 bits at row 1.* as text"):
+            read_table(frame, ["dose"])
+
     def test_levels_are_text_or_numbers(self):
         day = datetime.date(2020, 1, 1)
         frame = pandas_frame(pd.Series(["a", day, "b"], dtype=object))
@@ -293,6 +301,27 @@ class TestEncoding:
         values = encode_table(pandas_frame(["a", "z"]), features, "reference")
         assert values[:, 1].tolist() == [0.0, features.reference[1]]
         assert features.levels(1)[int(features.reference[1])] == "b"
+
+    WRAPPED = {
+        "pandas": pandas_frame,
+        "polars": polars_frame,
+        "arrow": arrow_frame,
+        "objects": lambda column: np.array([*enumerate(column)], dtype=object),
+        "lists": lambda column: [[*row] for row in enumerate(column)],
+    }
+
+    @pytest.mark.parametrize("kind", WRAPPED)
+    def test_flags_and_their_names_are_different_levels(self, kind):
+        wrap = self.WRAPPED[kind]
+        flags, words = [True, False, True], ["true", "false", "true"]
+        for seen, other in ((flags, words), (words, flags)):
+            table = read_table(wrap(seen), [1])
+            levels = (None, tuple(sorted(set(seen))))
+            assert table.levels == levels
+            features = fit_features(table.values, ["a", "b"], np.ones(3), levels)
+            assert np.array_equal(encode_table(wrap(seen), features), table.values)
+            with pytest.raises(ValueError, match=f"level {other[0]!r} at row 0"):
+                encode_table(wrap(other), features)
 
     def test_text_where_numbers_were_is_refused(self, features):
         frame = pd.DataFrame({"age": ["young"], "dose": ["a"]})

@@ -459,3 +459,17 @@ def test_the_quadratic_is_minimised_on_a_singular_gram_matrix(penalty, make_inne
         assert (gradient.abs() <= prices.slope(norm) * (1 + KKT_TOL)).all()
     if penalty != "ridge":
         assert 0 < on.sum() < on.numel()
+
+
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+@EVERY_FAMILY
+def test_light_rows_decide_what_heavy_ones_leave_open(family, penalty, make_inner):
+    # Three heavy rows of one target say nothing of slopes: all that is to be found is
+    # in digits that sums with the heavy rows must not lose.
+    design, rows, price = make_inner("tall", family)
+    heavy = torch.arange(60) < 3
+    weight = torch.where(heavy, 1.0, 1e-9).double().unsqueeze(0)
+    y = torch.where(heavy, 1.0, rows.y)
+    rows = Rows(y, rows.offset, weight / weight.sum(), rows.family)
+    solution = solve_coefficients(design, rows, price(penalty, (1e-11,)), tol=1e-6)
+    assert solution.converged.all()

@@ -30,6 +30,7 @@ from sknimo.features import (
     Table,
     TableSchema,
     check_finite,
+    check_new,
     encode_table,
     has_columns,
     read_table,
@@ -120,6 +121,15 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> est.coef_.shape
+        (5,)
         """
         with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, offset)
@@ -273,8 +283,11 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         check_finite(table, self._names(table.shape[1]), missing)
         return Table(table, read.levels)
 
-    def _read_table(self, X: Any) -> np.ndarray:
-        """Read new rows as the training rows were read."""
+    def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray:
+        """Read new rows as the training rows were read.
+
+        Those too far away to compute with are refused, unless they may be anywhere.
+        """
         check_is_fitted(self)
         X = self._apply_formula(X)
         features, values = self.model_.features, X
@@ -282,7 +295,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
             validate_data(self, X, reset=False, skip_check_array=True)
             values = encode_table(X, features, self.handle_unknown)
         table = self._as_array(values)
-        check_finite(table, features.names, features.admits_missing)
+        check_new(table, features, anywhere)
         return table
 
     def _as_array(self, values: Any) -> np.ndarray:

@@ -67,6 +67,17 @@ default="min_energy"
         Returns
         -------
         Explanation
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> explanation = est.explain(data.X)
+        >>> total = explanation.base_value + explanation.values.sum(axis=1)
+        >>> bool(abs(total - est.predict(data.X)).max() < 1e-9)
+        True
         """
         records.check_method(method)
         table = self._read_table(X)
@@ -76,7 +87,7 @@ default="min_energy"
             method=method,
             swap=None if method == "native" else self._swap(table),
             directed=self._directed(table),
-            offset=_read_column(offset, len(table), "offset"),
+            offset=read_column(offset, len(table), "offset"),
             origin=find_origin(X),
             max_exact=max_exact,
             n_permutations=n_permutations,
@@ -114,14 +125,24 @@ default="min_energy"
         Effects
             One row per feature, and one per level in `levels`; `to_frame()` makes
             either a data frame.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
+        >>> bool((table["coef"] == est.coef_).all())
+        True
         """
         table = self._read_table(X)
-        weight = _read_column(sample_weight, len(table), "sample_weight")
+        weight = read_column(sample_weight, len(table), "sample_weight")
         return records.effects(
             self._explained(),
             table,
             weight=weight,
-            offset=_read_column(offset, len(table), "offset"),
+            offset=read_column(offset, len(table), "offset"),
             swap=self._swap(table, weight),
             max_rows=max_rows,
             origin=find_origin(X),
@@ -144,9 +165,19 @@ default="min_energy"
         Interactions
             The directed matrix "k bends the coefficient of j" and the symmetric
             strength of every pair.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> found = est.interactions(data.X)
+        >>> bool((found.strength == found.strength.T).all())
+        True
         """
         table = self._read_table(X)
-        weight = _read_column(sample_weight, len(table), "sample_weight")
+        weight = read_column(sample_weight, len(table), "sample_weight")
         return records.interactions(
             self._explained(),
             table,
@@ -154,113 +185,6 @@ default="min_energy"
             swap=self._swap(table, weight),
             max_rows=max_rows,
             origin=find_origin(X),
-        )
-
-    def effect_curve(
-        self, feature: int | str, X: Any = None, *, n_grid: int = 101
-    ) -> records.EffectCurve:
-        """Follow the effect of one feature, all others at the reference.
-
-        Parameters
-        ----------
-        feature : int or str
-            Position or name.
-        X : array or data frame, optional
-            Rows whose range the grid covers; two standard deviations around the
-            reference without them. A category is shown at all of its levels.
-        n_grid : int, default=101
-
-        Returns
-        -------
-        EffectCurve
-            Effect and slope at each value; `to_frame()` makes it a data frame.
-        """
-        check_is_fitted(self)
-        return records.effect_curve(
-            self._explained(),
-            feature,
-            n_grid=n_grid,
-            table=None if X is None else self._read_table(X),
-            origin=find_origin(X),
-        )
-
-    def reference_sensitivity(
-        self, X: Any, *, sample_weight: Any = None
-    ) -> records.ReferenceSensitivity:
-        """Set the coefficients beside the effects at other points.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-            Rows whose mean, median and quartiles are the other points.
-        sample_weight : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        ReferenceSensitivity
-            One row per coefficient, with its largest relative change.
-        """
-        table = self._read_table(X)
-        return records.reference_sensitivity(
-            self._explained(),
-            table,
-            weight=_read_column(sample_weight, len(table), "sample_weight"),
-            origin=find_origin(X),
-        )
-
-    def pair_surface(
-        self, j: int | str, k: int | str, *, X: Any = None, n_grid: int = 25
-    ) -> records.PairSurface:
-        """Evaluate two features together, all else at the reference.
-
-        Parameters
-        ----------
-        j, k : int or str
-            Positions or names.
-        X : array or data frame, optional
-            Rows whose range the grid covers; two standard deviations around the
-            reference without them.
-        n_grid : int, default=25
-            Grid values per feature.
-
-        Returns
-        -------
-        PairSurface
-        """
-        check_is_fitted(self)
-        table = None if X is None else self._read_table(X)
-        return records.pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
-
-    def correction_curve(
-        self,
-        feature: int | str,
-        modifier: int | str,
-        *,
-        X: Any = None,
-        n_grid: int = 50,
-    ) -> records.CorrectionCurve:
-        """Follow the coefficient of a feature along another, all else at the reference.
-
-        Parameters
-        ----------
-        feature, modifier : int or str
-            Positions or names.
-        X : array or data frame, optional
-            Rows whose range the grid covers, and whose gauge is used where no training
-            rows were summed up.
-        n_grid : int, default=50
-
-        Returns
-        -------
-        CorrectionCurve
-        """
-        check_is_fitted(self)
-        table = None if X is None else self._read_table(X)
-        swap = None if self._facts is None else self._facts.swap
-        if swap is None and table is not None:
-            swap = self._swap(table)
-        return records.correction_curve(
-            self._explained(), feature, modifier, swap=swap, n_grid=n_grid, table=table
         )
 
     def price_of_nonlinearity(
@@ -281,19 +205,39 @@ default="min_energy"
         Price
             Deviance of the nested GLM, of the model, and of the model with the
             correction of each feature switched off.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> price = est.price_of_nonlinearity(data.X, data.y)
+        >>> price.deviance < price.glm_deviance
+        True
         """
         table = self._read_table(X)
         return records.price_of_nonlinearity(
             self._explained(),
             table,
             self._read_target(y).values,
-            weight=_read_column(sample_weight, len(table), "sample_weight"),
-            offset=_read_column(offset, len(table), "offset"),
+            weight=read_column(sample_weight, len(table), "sample_weight"),
+            offset=read_column(offset, len(table), "offset"),
             origin=find_origin(X),
         )
 
     def first_layer(self) -> records.FirstLayer:
-        """First-layer weights of the network, the paper's picture of its sparsity."""
+        """First-layer weights of the network, the paper's picture of its sparsity.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> est.first_layer().norms.shape
+        (5,)
+        """
         check_is_fitted(self)
         return records.first_layer(self.model_)
 
@@ -304,6 +248,16 @@ default="min_energy"
         -------
         Summary
             Prints itself in at most 80 columns; notebooks show it as HTML.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> table = est.summary()
+        >>> "coefficients at the reference" in str(table)
+        True
         """
         check_is_fitted(self)
         return records.summarise(
@@ -325,7 +279,7 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     return records.HeldOutScores(*(getattr(estimator, name) for name in names))
 
 
-def _read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:
+def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:
     """One finite number per row, or None."""
     if values is None:
         return None

@@ -20,7 +20,7 @@ class Reaching:
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _read_table(self, X: Any) -> np.ndarray: ...
+        def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray: ...
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.
@@ -36,8 +36,19 @@ class Reaching:
         Returns
         -------
         ndarray of shape (n_samples,)
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> float(est.extrapolation_score(data.X).max())
+        0.0
+        >>> bool(est.extrapolation_score(10 * data.X).max() > 5)
+        True
         """
-        excess = self.model_.features.excess(self._read_table(X))
+        excess = self.model_.features.excess(self._read_table(X, anywhere=True))
         return excess.max(axis=1, initial=0.0)
 
     def far_rows(self, X: Any) -> np.ndarray:
@@ -56,9 +67,19 @@ class Reaching:
         Returns
         -------
         ndarray of shape (n_samples,), bool
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> int(est.far_rows(data.X).sum())
+        0
+        >>> bool(est.far_rows(100 * data.X).any())
+        True
         """
-        table = self._read_table(X)
-        return self._reach().find_far(table)
+        return self._reach().find_far(self._read_table(X, anywhere=True))
 
     def _reach(self) -> Reach:
         """What is known of the training rows; of some files the ranges alone."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sknimo.estimators._explaining import Explainable, held_out_scores
+from sknimo.estimators._explaining import held_out_scores
+from sknimo.estimators._tracing import Traceable
 from sknimo.training import read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
 
 
-class Reportable(Explainable):
+class Reportable(Traceable):
     """An estimator that writes a report and shows its summary in notebooks."""
 
     if TYPE_CHECKING:  # the estimator brings its own
@@ -68,6 +69,16 @@ class Reportable(Explainable):
         -------
         Report
             Shows itself in notebooks; `save(path)` writes it.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> report = est.report(None, data.X, data.y, title="A first look")
+        >>> "A first look" in report.html
+        True
         """
         from sknimo.machine import torch_threads
         from sknimo.report import render_report

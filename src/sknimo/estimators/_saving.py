@@ -113,6 +113,20 @@ class Saveable:
         ----------
         path : str or path
             Where to write; `.sknimo` is the usual ending.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from sknimo import load
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> path = Path(tempfile.mkdtemp()) / "model.sknimo"
+        >>> est.save(path)
+        >>> bool((load(path).predict(data.X) == est.predict(data.X)).all())
+        True
         """
         check_is_fitted(self)
         write_archive(path, describe_estimator(self))
@@ -132,6 +146,19 @@ class Saveable:
             Where to write; the file is replaced as a whole or not at all.
         dtype : {"float64", "float32"}, default="float64"
             Type of the numeric inputs and outputs; computation is in float64.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> path = Path(tempfile.mkdtemp()) / "model.onnx"
+        >>> est.to_onnx(path)
+        >>> path.stat().st_size > 0
+        True
         """
         check_is_fitted(self)
         graph = build_onnx(

@@ -121,6 +121,17 @@ class Searching(BaseNIMO):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressorCV
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0).fit(
+        ...     data.X, data.y
+        ... )
+        >>> est.n_members_ >= 1
+        True
         """
         with unchanged_on_failure(self):
             return self._fit(X, y, sample_weight, offset, groups)
@@ -555,7 +566,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     >>> from sknimo import NIMOClassifierCV
     >>> from sknimo.datasets import make_nimo_classification
     >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
-    >>> est = NIMOClassifierCV(n_starts=3, random_state=0).fit(data.X, data.y)
+    >>> est = NIMOClassifierCV(n_starts=1, random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (200, 2)
     """

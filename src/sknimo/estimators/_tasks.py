@@ -64,12 +64,31 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         Returns
         -------
         ndarray of shape (n_samples,)
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> est.predict(data.X[:3]).shape
+        (3,)
         """
         eta = torch.as_tensor(self._eta(X, offset))
         return self.model_.family.mean(eta).numpy()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of deviance explained; for the Gaussian family this is R squared."""
+        """Share of deviance explained; for the Gaussian family this is R squared.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> 0.5 < est.score(data.X, data.y) < 1
+        True
+        """
         check_is_fitted(self)
         target = read_numeric_target(y)
         if self.model_.family.least_squares:
@@ -101,15 +120,52 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
         return LabelReader()
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Log-odds of the second class, shape (n_samples,)."""
+        """Log-odds of the second class, shape (n_samples,).
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
+        ...     data.X, data.y
+        ... )
+        >>> odds = est.decision_function(data.X)
+        >>> bool(((odds > 0) == (est.predict(data.X) == 1)).all())
+        True
+        """
         return self._eta(X, offset)
 
     def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Probability of each class, shape (n_samples, 2)."""
+        """Probability of each class, shape (n_samples, 2).
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
+        ...     data.X, data.y
+        ... )
+        >>> bool(abs(est.predict_proba(data.X).sum(axis=1) - 1).max() < 1e-12)
+        True
+        """
         eta = torch.as_tensor(self._eta(X, offset))
         return torch.stack([torch.sigmoid(-eta), torch.sigmoid(eta)], dim=1).numpy()
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Most probable class, shape (n_samples,)."""
+        """Most probable class, shape (n_samples,).
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
+        ...     data.X, data.y
+        ... )
+        >>> sorted(set(est.predict(data.X).tolist()))
+        [0, 1]
+        """
         positive = (self._eta(X, offset) > 0).astype(int)
         return self.classes_[positive]

@@ -80,6 +80,16 @@ class Explanation:
         How strongly feature k bends the coefficient of feature j, see `interactions`.
     origin : Origin
         The data frame library that `X` came from.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> explanation = est.explain(data.X)
+    >>> len(explanation[:10]), explanation.values.shape
+    (10, (80, 5))
     """
 
     values: np.ndarray

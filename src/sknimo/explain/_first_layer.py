@@ -27,6 +27,15 @@ class FirstLayer:
     modifies : ndarray of shape (p,), bool
         Whether the feature bends a coefficient at all.
     names : tuple of str
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> est.first_layer().names[:2]
+    ('x0', 'x1')
     """
 
     weights: np.ndarray

@@ -70,6 +70,16 @@ class Interactions:
     n_rows : int
         Rows averaged over.
     origin : Origin
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> found = est.interactions(data.X)
+    >>> found.directed.shape
+    (5, 5)
     """
 
     directed: np.ndarray

@@ -56,6 +56,18 @@ class LevelEffects:
     average_effect, effect_sd : ndarray
         Mean and standard deviation of the same change over all rows, whatever level
         they have, everything else as in the row.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from sknimo import NIMORegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
+    >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
+    >>> levels = est.effects(X).levels.to_frame()
+    >>> levels["level"].tolist()
+    ['a', 'b', 'c']
     """
 
     features: tuple[str, ...]

@@ -97,6 +97,16 @@ class Price(Deviances):
         The same with the correction of one feature switched off.
     n_rows : int
     origin : Origin
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> price = est.price_of_nonlinearity(data.X, data.y)
+    >>> len(price.names) == len(price.price)
+    True
     """
 
     names: tuple[str, ...]

@@ -44,6 +44,18 @@ class ReferenceSensitivity:
         The points themselves, codes for levels.
     n_rows : int
     origin : Origin
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> found = est.reference_sensitivity(data.X)
+    >>> bool(
+    ...     abs(found.effects[:, 0] - est.coef_).max() < 1e-9
+    ... )  # the mean is the reference
+    True
     """
 
     names: tuple[str, ...]

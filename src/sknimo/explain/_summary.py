@@ -146,6 +146,15 @@ class Summary:
     modifiers : tuple of (feature, text)
         What bends each coefficient most, with its strength.
     notes : tuple of str
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> max(len(line) for line in str(est.summary()).splitlines()) <= 80
+    True
     """
 
     title: str

@@ -50,6 +50,17 @@ class EffectCurve:
     reference : float
     family : Family
     origin : Origin
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from sknimo import NIMORegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
+    >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
+    >>> est.effect_curve("ward").effect.round()  # of the levels a, b and c
+    array([0., 1., 0.])
     """
 
     feature: str
@@ -116,6 +127,16 @@ class PairSurface:
     reference : tuple of two float
     levels_j, levels_k : tuple of labels or None
         Levels by code, None for a numeric feature.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> pair = est.pair_surface("x0", "x1", n_grid=7)
+    >>> pair.grid_j.shape, pair.surface.shape
+    ((7,), (7, 7))
     """
 
     names: tuple[str, str]
@@ -151,6 +172,16 @@ class CorrectionCurve:
         contrast, "missing".
     all_coef : ndarray of shape (m, c)
         All of them along the grid; `local_coef` is the first where it is a number.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> curve = est.correction_curve("x0", "x1", n_grid=7)
+    >>> curve.feature, curve.modifier, curve.grid.shape
+    ('x0', 'x1', (7,))
     """
 
     feature: str

@@ -39,6 +39,7 @@ from sknimo.features._map import FeatureMap
 from sknimo.features._read import (
     Table,
     check_finite,
+    check_new,
     column_names,
     drop_gradient,
     drop_unused_levels,
@@ -80,6 +81,7 @@ __all__ = [
     "TableSchema",
     "ValueSample",
     "check_finite",
+    "check_new",
     "column_names",
     "drop_gradient",
     "drop_unused_levels",

@@ -186,9 +186,10 @@ class FeatureMap:
         if not self.low:
             return np.zeros(table.shape)
         low, high = np.array(self.low), np.array(self.high)
-        beyond = np.maximum(np.maximum(low - table, table - high), 0.0)
         width = np.where(self.scale > 0, self.scale, np.inf)
-        return np.where(np.isnan(table), 0.0, beyond / width)
+        with np.errstate(over="ignore"):  # infinitely far beyond a clipped range
+            beyond = np.maximum(np.maximum(low - table, table - high), 0.0) / width
+        return np.where(np.isnan(table), 0.0, beyond)
 
 
 def _owners(bases: Sequence[Basis]) -> np.ndarray:

@@ -17,11 +17,15 @@ import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from sknimo.features._bases import MISSING_LABEL, Label
+from sknimo.features._bases import MISSING_LABEL, Clipped, Label, OrMissing
 from sknimo.features._fit import find_column, only_missing
 from sknimo.features._map import FeatureMap
 
 Column = nw.Series[Any] | np.ndarray
+# Levels that are whole numbers, as files hold them.
+LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
+# Standard deviations from the reference beyond which squares of curves may overflow.
+FURTHEST = 1e50
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,14 @@ def _label(value: Any, name: str, row: int) -> Label | None:
     if isinstance(value, float):
         if np.isinf(value):
             raise ValueError(_bad_value(name, row, "infinity (inf)"))
-        return int(value) if value.is_integer() else value  # 1 and 1.0 are one level
+        if not (value.is_integer() and LEAST_INTEGER <= value <= LARGEST_INTEGER):
+            return value
+        value = int(value)  # 1 and 1.0 are one level
+    if isinstance(value, int) and not LEAST_INTEGER <= value <= LARGEST_INTEGER:
+        raise ValueError(
+            f"Column {name!r} has a level of more than 64 bits at row {row}, which no "
+            "file can hold. Write the levels of this category as text."
+        )
     if isinstance(value, str | bool | int):
         return value
     raise TypeError(
@@ -481,6 +492,34 @@ def check_finite(
     row = int(bad[:, column].argmax())
     kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
     raise ValueError(_bad_value(names[column], first_row + row, kind))
+
+
+def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -> None:
+    """Refuse new rows that nothing can be computed from, naming column and row.
+
+    Beside infinity and gaps that training had not, these are values too far from the
+    training rows, unless the model ignores the column or holds it at its range's end,
+    or rows may be anywhere.
+    """
+    scale = features.scale
+    with np.errstate(over="ignore"):
+        room = np.where((scale > 0) & (not anywhere), FURTHEST * scale, np.inf)
+        low, high = features.reference - room, features.reference + room
+    if table.min() > low.max() and table.max() < high.min():  # quick; NaN is neither
+        return
+    check_finite(table, features.names, features.admits_missing)
+    far = (table < low) | (table > high)
+    for j in np.flatnonzero(far.any(axis=0)).tolist():
+        basis = features.bases[j]
+        basis = basis.basis if isinstance(basis, OrMissing) else basis
+        if not isinstance(basis, Clipped):
+            row = int(far[:, j].argmax())
+            raise ValueError(
+                f"Column {features.names[j]!r} of X is {table[row, j]:.3g} at row "
+                f"{row}, too far from the training rows (standard deviation "
+                f"{scale[j]:.3g}) to compute with. Check its units, or fit with "
+                'clip_inputs="all" to hold predictions at the training range.'
+            )
 
 
 def _not_numbers(found: str) -> str:

@@ -105,6 +105,17 @@ def plot_coefficients(
         values are contrasts either way.
     max_features : int, default=30
         Largest coefficients to show; those of one feature stand together.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_coefficients
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_coefficients(est.effects(data.X), against=data.coef)
+    >>> ax.get_legend() is not None
+    True
     """
     lines = _coefficient_lines(record)
     factor = lines.factor if standardised else np.ones_like(lines.factor)
@@ -153,6 +164,19 @@ def plot_levels(
         One feature; all that have levels by default.
     max_levels : int, default=40
         Levels to show.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.plots import plot_levels
+    >>> rng = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
+    >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
+    >>> ax = plot_levels(est.effects(X))
+    >>> [text.get_text() for text in ax.get_yticklabels()][:1] != []
+    True
     """
     levels = record.levels
     shown = np.arange(len(levels))
@@ -211,6 +235,17 @@ def plot_effect_curve(
     ax : Axes, optional
     rows : Explanation, optional
         Rows to scatter behind a curve: their contributions, which other features bend.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_effect_curve
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_effect_curve(est.effect_curve("x0", data.X))
+    >>> ax.get_xlabel()
+    'x0'
     """
     if record.labels is not None:
         return _plot_level_effects(record, ax)
@@ -285,6 +320,17 @@ def plot_nonlinearity(
         The share of the effect that varies with other features (invariant), or the
         paper's `mean |1 + g_j|`, which depends on how the network splits products.
     max_features : int, default=30
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_nonlinearity
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_nonlinearity(est.effects(data.X))
+    >>> len(ax.get_yticks()) > 0
+    True
     """
     check_option("measure", measure, ("bend", "nonlinearity"))
     values = getattr(record, measure)

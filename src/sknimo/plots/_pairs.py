@@ -38,6 +38,17 @@ def plot_correction(
     rows : Explanation, optional
         Rows to scatter behind the curve: their local coefficients, which other
         features bend as well.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_correction
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_correction(est.correction_curve("x0", "x1", X=data.X))
+    >>> ax.get_xlabel()
+    'x1'
     """
     ax = style.make_axes(ax, 6.0, 11)
     levels = record.modifier_levels
@@ -89,6 +100,17 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
     ----------
     record : PairSurface
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_pair_surface
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_pair_surface(est.pair_surface("x0", "x1", X=data.X))
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x0', 'x1')
     """
     numbers = (record.levels_j is None) + (record.levels_k is None)
     if numbers == 1:
@@ -183,6 +205,17 @@ def plot_interactions(
     kind : {"directed", "strength"}, default="directed"
     max_features : int, default=30
         Features with the strongest interactions to show.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_interactions
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_interactions(est.interactions(data.X))
+    >>> len(ax.get_xticks()) > 1
+    True
     """
     check_option("kind", kind, ("directed", "strength"))
     table = getattr(record, kind)
@@ -232,6 +265,17 @@ def plot_modification_graph(
     ax : Axes, optional
     max_edges : int, default=20
         Strongest arrows to draw.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_modification_graph
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_modification_graph(est.interactions(data.X))
+    >>> any(text.get_text() == "x0" for text in ax.texts)
+    True
     """
     table = record.directed
     order = np.argsort(-table, axis=None, kind="stable")[:max_edges]

@@ -28,6 +28,17 @@ def plot_beeswarm(
     Notes
     -----
     Levels have no order, and missing values no rank: their points are grey.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_beeswarm
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_beeswarm(est.explain(data.X))
+    >>> len(ax.get_yticks()) > 1
+    True
     """
     order = style.largest(record.importance, max_features)
     rest = np.setdiff1d(np.flatnonzero(record.importance > 0), order)
@@ -72,6 +83,17 @@ def plot_waterfall(
         Row of the explanation.
     max_features : int, default=12
         Largest contributions to show; the others are summed up in one bar.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_waterfall
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_waterfall(est.explain(data.X), row=3)
+    >>> ax.get_xlabel()
+    'prediction'
     """
     values = record.values[row]
     order = list(style.largest(np.abs(values), max_features))
@@ -125,6 +147,17 @@ def plot_effect(
         The most important one by default.
     modifier : int or str, optional
         The feature that colours the rows; the strongest modifier by default.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_effect
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_effect(est.explain(data.X), feature="x0", modifier="x1")
+    >>> ax.get_xlabel()
+    'x0'
     """
     j = int(record.importance.argmax()) if feature is None else record.column(feature)
     k = record.strongest_modifier(j) if modifier is None else record.column(modifier)
@@ -168,6 +201,17 @@ def plot_agreement(
         What they are.
     max_features : int, default=6
         Most important features to colour; the others are drawn in grey.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_agreement
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_agreement(est.explain(data.X), against=data.contributions)
+    >>> len(ax.collections) + len(ax.lines) > 0
+    True
     """
     other = np.asarray(getattr(against, "values", against), dtype=float)
     if other.shape != record.values.shape:

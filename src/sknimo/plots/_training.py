@@ -32,6 +32,18 @@ def plot_path(
         Labels of the columns.
     max_labels : int, default=10
         Largest coefficients to label; the others are drawn in grey.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressorCV
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_path
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
+    >>> est = est.fit(data.X, data.y)
+    >>> ax = plot_path(est.path_)
+    >>> ax.get_xlabel() != ""
+    True
     """
     alphas, coef = np.asarray(record.alphas), np.asarray(record.coef)
     names = [f"x{j}" for j in range(coef.shape[1])] if names is None else names
@@ -80,6 +92,17 @@ def plot_first_layer(
     ax : Axes, optional
     member : int, default=0
         Which member of an averaged model to draw.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_first_layer
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_first_layer(est.first_layer())
+    >>> len(ax.get_xticks()) > 0
+    True
     """
     size = record.size[member].T  # (p, h)
     p, n_units = size.shape
@@ -105,6 +128,17 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
     record : History
         `history_` of a fitted estimator. A second axis counts features.
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_history
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> ax = plot_history(est.history_)
+    >>> ax.get_xlabel() != ""
+    True
     """
     ax = style.make_axes(ax, 6.5, 11)
     lines = ax.plot(record.step, record.objective, color=style.BLUE, lw=1.8)[:1]

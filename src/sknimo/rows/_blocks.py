@@ -127,6 +127,15 @@ class RowBlocks:
         Returns
         -------
         RowBlocks
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sknimo import NIMORegressor, RowBlocks
+        >>> X = np.random.default_rng(0).normal(size=(60, 2))
+        >>> rows = RowBlocks.from_arrays(X, X[:, 0])
+        >>> NIMORegressor(tol=1.0, patience=3, random_state=0).fit(rows).n_features_in_
+        2
         """
         return cls._of(_Arrays(X, y, sample_weight, offset), sharded, folder)
 
@@ -163,6 +172,22 @@ class RowBlocks:
         Returns
         -------
         RowBlocks
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import pyarrow as pa
+        >>> import pyarrow.parquet
+        >>> from sknimo import NIMORegressor, RowBlocks
+        >>> table = pa.table(
+        ...     {"x": [0.0, 1.0, 2.0, 3.0] * 10, "y": [0.1, 0.9, 2.1, 2.9] * 10}
+        ... )
+        >>> path = Path(tempfile.mkdtemp()) / "rows.parquet"
+        >>> pa.parquet.write_table(table, path)
+        >>> rows = RowBlocks.from_parquet(path, target="y")
+        >>> NIMORegressor(tol=1.0, patience=3, random_state=0).fit(rows).n_features_in_
+        1
         """
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         source = _Parquet(list(map(Path, paths)), (target, weight, offset), columns)

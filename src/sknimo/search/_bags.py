@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from sknimo.features import FeatureOptions
-from sknimo.machine import run_alone
+from sknimo.machine import hide_progress, run_alone
 from sknimo.network import one_hot, unpack
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
@@ -370,7 +370,7 @@ def _train(
     bar = tqdm(
         total=len(which) * options.max_passes,
         desc="sknimo bags",
-        disable=None if settings.progress else True,
+        disable=hide_progress(settings.progress),
         delay=2,
         leave=False,
     )

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from sknimo.features import Clipped, FeatureMap, Linear
-from sknimo.machine import to_device, torch_threads
+from sknimo.machine import hide_progress, to_device, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.search._settings import Settings
 from sknimo.solver import (
@@ -203,7 +203,7 @@ class Runner:
             total=len(calls),
             initial=len(calls) - len(left),
             desc=f"sknimo {stage}",
-            disable=None if self.settings.progress else True,
+            disable=hide_progress(self.settings.progress),
             delay=2,
             leave=False,
         )

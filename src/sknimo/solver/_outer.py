@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from sknimo.checkpoint import (
     Checkpoint,
@@ -41,7 +41,7 @@ from sknimo.checkpoint import (
     put_below,
     unpack_record,
 )
-from sknimo.machine import ONE_THREAD_WORK, torch_threads
+from sknimo.machine import ONE_THREAD_WORK, hide_progress, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
@@ -84,7 +84,7 @@ def solve(
             desc="sknimo",
             initial=run.next_step,
             total=options.max_iter,
-            disable=None if options.progress and problem.ranks.first else True,
+            disable=hide_progress(options.progress and problem.ranks.first),
             delay=2,
             leave=False,
         )

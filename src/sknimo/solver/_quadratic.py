@@ -65,17 +65,18 @@ def minimise_quadratic(
 ) -> Tensor:
     """Minimise `b' gram b / 2 - moment' b + penalty(b)`, (K, q).
 
-    Rounds of accelerated proximal descent find the support; after each round Newton's
-    method on the support is tried, and a model is finished once its optimality
-    conditions hold.
+    Ties are broken towards `start`, so that breaking them moves no solution. Rounds of
+    accelerated proximal descent find the support; after each round Newton's method on
+    the support is tried, and a model is finished once its optimality conditions hold.
     """
     if gram.shape[-1] == 0:
         return start
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    tie_break = TIE_BREAK * diagonal.mean(-1, keepdim=True) + 1e-300
+    moment = moment + tie_break * start
     if penalty.power == 2:
         ridge = penalty.ridge(start, 0.0)
         return solve_ridge(gram, moment, ridge)
-    diagonal = gram.diagonal(dim1=-2, dim2=-1)
-    tie_break = TIE_BREAK * diagonal.mean(-1, keepdim=True) + 1e-300
     gram = gram + torch.diag_embed(tie_break.expand_as(moment))
     largest = torch.linalg.matrix_norm(gram, ord=2).clamp(min=1e-300)
     scale = torch.maximum(moment.abs().amax(-1), penalty.strength).clamp(min=1e-300)
