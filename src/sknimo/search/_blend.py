@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, one_hot, unpack
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import HeldOut, Outcome, judge
@@ -43,8 +44,9 @@ def blend_outcomes(
 ) -> Outcome:
     """Evidence, bags or a mean of both: what predicts rows held out best.
 
-    Bags must improve on evidence by more than a share of the standard error and of the
-    loss: where they do not, what evidence has selected is the simpler model.
+    Bags must improve on evidence by a share of the standard error, and of the loss that
+    there is without any feature: where they do not, what evidence has selected is the
+    simpler model.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -64,7 +66,8 @@ def blend_outcomes(
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
     errors = settings.blend_errors * math.sqrt(spread / float(share.sum()))
-    if not gain > max(errors, settings.blend_gain * means[0]):
+    least = settings.blend_gain * _empty_loss(found.problem, rows, share)
+    if not gain > max(errors, least):
         return found
     w = float(steps[best])
     return other if w == 1 else _blend(found, other, beside, w, weight)
@@ -74,6 +77,15 @@ def _losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
     y = problem.y.cpu()[torch.as_tensor(rows)]
     loss = problem.family.loss(y, torch.as_tensor(eta))
     return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
+
+
+def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
+    """Mean loss of a model without features."""
+    link = LINKS[problem.family.link]
+    mean = float(np.average(problem.y.cpu().numpy()[rows], weights=share))
+    constant = link.link_function(link.inside(torch.tensor(mean).double(), 1e-9))
+    eta = np.full(len(rows), float(constant))
+    return float(np.average(_losses(problem, rows, eta), weights=share))
 
 
 def _blend(

@@ -44,6 +44,7 @@ from sknimo.solver import (
     Problem,
     Solution,
     linear_predictor,
+    simplify,
 )
 from sknimo.training import Ensemble, Fold
 
@@ -146,13 +147,17 @@ def hold_out(
     options = replace(runner.options, max_iter=n_steps)
     gain = found.best.log_evidence - found.linear.log_evidence
     goal = settings.success_share * gain / float(runner.weight.sum())
+    # Where there is no network, the GLM that is returned is held to account.
+    gentle = None
+    if path.relaxation > 0 and not (agreed or loose):
+        gentle = replace(runner.options, feature_margin=settings.linear_margin)
     parts = runner.map(
         HeldOut,
         view,
         "held-out rows",
         _hold_out_fold,
         [
-            (view.problem, fold, k, agreed, loose, goal, path, options)
+            (view.problem, fold, k, agreed, loose, goal, path, options, gentle)
             for k, fold in enumerate(merge_folds(folds, settings.max_folds))
         ],
     )
@@ -234,6 +239,7 @@ def _hold_out_fold(
     goal: float,
     path: GlmPath,
     options: EvidenceOptions,
+    gentle: EvidenceOptions | None,
 ) -> HeldOut | None:
     device = problem.device
     inside, outside = (
@@ -245,6 +251,8 @@ def _hold_out_fold(
     trained, held_out = problem.take(inside), problem.take(outside)
     share = (train / train.sum()).unsqueeze(0)
     glm = fit_path(trained, share, alpha).blend(path.relaxation)
+    if gentle is not None:
+        glm = unshrunken(trained, train, glm, gentle)
     eta = {"glm": _glm_eta(held_out, glm)}
     eta["agreed"] = eta["loose"] = eta["glm"]
     if agreed:
@@ -266,6 +274,15 @@ def _hold_out_fold(
     weight = fold.held_out[fold.held_out > 0]
     numbers = {name: value.cpu().numpy() for name, value in eta.items()}
     return HeldOut(rows, np.full_like(rows, number), weight, **numbers)
+
+
+def unshrunken(
+    problem: Problem, weight: Tensor, at: Coefficients, gentle: EvidenceOptions
+) -> Coefficients:
+    """The linear evidence fit without features that bring nothing."""
+    linear = fit_linear_evidence(problem, weight, at, gentle)
+    state = simplify(problem, weight, linear, gentle)
+    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
 
 
 def _first_success(
