@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sknimo.cli import _options as opt
-from sknimo.cli._errors import guard, say
+from sknimo.cli._errors import UserError, guard, say
 from sknimo.version import VERSION
 
 if TYPE_CHECKING:
     from sknimo.cli._apply import FeatureColumns
     from sknimo.cli._fit import Fitted, Request
-    from sknimo.cli._tables import TableReader
+    from sknimo.cli._tables import TableReader, TextFormat
     from sknimo.ranks import Ranks
 
 app = typer.Typer(
@@ -30,8 +30,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Tables are CSV, TSV or Parquet, each also gzipped; - stands for standard "
-    "input or output.",
+    epilog="Tables are CSV, TSV, Parquet (each also gzipped) or Excel; - stands for "
+    "standard input or output.",
 )
 
 
@@ -63,16 +63,17 @@ def fit(
     target: opt.TargetOption,
     model: opt.ModelOption = None,
     report: opt.ReportOption = None,
-    test: opt.TestShare = None,
+    test: opt.TestRows = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
+    numeric: opt.NumericOption = None,
     family: opt.FamilyOption = opt.FamilyChoice.AUTO,
     basis: opt.BasisOption = None,
     missing: opt.MissingOption = opt.MissingChoice.ERROR,
     drop_missing: opt.DropMissingFlag = False,
-    unknown: opt.UnknownOption = opt.UnknownChoice.ERROR,
+    unknown: opt.UnknownOption = None,
     fixed: opt.FixedFlag = False,
     setting: opt.SettingOption = None,
     seed: opt.SeedOption = 0,
@@ -83,18 +84,23 @@ def fit(
     device: opt.DeviceOption = opt.DeviceChoice.AUTO,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
+    decimal: opt.DecimalOption = ".",
+    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Fit a model to a table and print what it found."""
     from sknimo.cli import _fit
-    from sknimo.cli._tables import TextFormat
+    from sknimo.cli._apply import judge_by
     from sknimo.ranks import join_ranks
 
     if fixed and (max_time is not None or jobs is not None):
         raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
     _check_outputs(model, report)
+    share, test_file = _fit.read_test(test)
+    text = _text_format(delimiter, encoding, decimal, thousands, numeric)
+    roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
     bar = not quiet and sys.stderr.isatty()
     options: dict[str, Any]
@@ -104,19 +110,21 @@ def fit(
     options |= {"checkpoint": checkpoint}
     request = _fit.Request(
         data,
-        TextFormat(delimiter, encoding),
-        _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ()),
+        text,
+        roles,
         family=family.value,
         fixed=fixed,
         settings=_fit.read_settings(options, setting or ()),
         skip_missing=drop_missing,
-        test=test,
+        test=share,
         seed=seed,
         wants_rows=report is not None,
     )
     with join_ranks(device.value) as ranks:
         fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
     if ranks.first:  # the first process speaks for all
+        if test_file is not None:
+            fitted = judge_by(fitted, test_file, text, roles, drop_missing)
         _conclude(fitted, model, report, checkpoint, json)
 
 
@@ -131,8 +139,11 @@ def predict(
     keep: opt.KeepOption = None,
     keep_all: opt.KeepAllFlag = False,
     offset: opt.OffsetOption = None,
+    unknown: opt.UnknownOption = None,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
+    decimal: opt.DecimalOption = ".",
+    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -144,7 +155,8 @@ def predict(
 
     far = FarRows()
     kind = _output_kind(output, output_format, json)
-    with _open(model, data, delimiter, encoding) as (est, reader, columns):
+    text = _text_format(delimiter, encoding, decimal, thousands)
+    with _open(model, data, text, unknown) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([] if offset is None else [offset])]
@@ -171,8 +183,11 @@ def explain(
     row: opt.RowOption = None,
     method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
     offset: opt.OffsetOption = None,
+    unknown: opt.UnknownOption = None,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
+    decimal: opt.DecimalOption = ".",
+    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -182,7 +197,8 @@ def explain(
     from sknimo.cli._show import show_rows
 
     kind = _output_kind(output, output_format, json)
-    with _open(model, data, delimiter, encoding) as (est, reader, columns):
+    text = _text_format(delimiter, encoding, decimal, thousands)
+    with _open(model, data, text, unknown) as (est, reader, columns):
         parts = _apply.read_parts(
             est, reader, columns, [] if offset is None else [offset]
         )
@@ -191,12 +207,12 @@ def explain(
             for part in parts
         )
         if row:
-            show_rows(explained, columns, row, as_json=json)
+            show_rows(est, explained, columns, row, as_json=json)
             return
         tables = (
             _apply.explain_long(explanation, part, columns, what.value)
             if long
-            else _apply.explain_wide(explanation, what.value)
+            else _apply.explain_wide(est, explanation, what.value)
             for part, explanation in explained
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
@@ -215,19 +231,26 @@ def report(
     offset: opt.OffsetOption = None,
     delimiter: opt.DelimiterOption = None,
     encoding: opt.EncodingOption = "utf-8",
+    decimal: opt.DecimalOption = ".",
+    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Write a report about a saved model as one HTML file."""
     from sknimo.cli import _apply
-    from sknimo.cli._fit import ColumnRoles, write_report
+    from sknimo.cli._fit import ColumnRoles, read_test, write_report
     from sknimo.cli._output import print_json
-    from sknimo.cli._tables import TextFormat
 
     _check_outputs(output)
+    if read_test(test)[0] is not None:
+        raise UserError(
+            "report --test needs a table: which rows the model has not seen is not "
+            "part of its file. `sknimo fit --test SHARE --report FILE` knows."
+        )
     est = _load(model)
-    text, roles = TextFormat(delimiter, encoding), ColumnRoles(target, weight, offset)
+    text = _text_format(delimiter, encoding, decimal, thousands)
+    roles = ColumnRoles(target, weight, offset)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
     write_report(est, output, rows, held_out)
@@ -299,16 +322,32 @@ def _check_outputs(*paths: str | None) -> None:
         check_output(path)
 
 
+def _text_format(
+    delimiter: str | None,
+    encoding: str,
+    decimal: str,
+    thousands: str | None,
+    numeric: list[str] | None = None,
+) -> TextFormat:
+    from sknimo.cli._numbers import Marks
+    from sknimo.cli._tables import TextFormat
+
+    marks = Marks(decimal, thousands or "")
+    return TextFormat(delimiter, encoding, marks, numeric or ())
+
+
 @contextmanager
 def _open(
-    model: str, data: str, delimiter: str | None, encoding: str
+    model: str, data: str, text: TextFormat, unknown: opt.UnknownChoice | None
 ) -> Iterator[tuple[Any, TableReader, FeatureColumns]]:
     """A saved model and the table that it is applied to."""
     from sknimo.cli._apply import find_columns
-    from sknimo.cli._tables import TableReader, TextFormat
+    from sknimo.cli._tables import TableReader
 
     est = _load(model)
-    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
+    if unknown is not None:
+        est.set_params(handle_unknown=unknown.value)
+    with TableReader(data, text) as reader:
         yield est, reader, find_columns(est, reader)
 
 
@@ -329,6 +368,8 @@ def _fit_request(
         return _stream.fit_stream(source, request, ranks, remark)
     with TableReader(request.data, request.text) as reader:
         table, name = reader.read(), reader.name
+        if codes := ", ".join(reader.codes):
+            remark(f"codes such as 01234, taken for categories (--numeric): {codes}")
     return _fit.fit_table(table, name, request, remark)
 
 

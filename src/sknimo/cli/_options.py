@@ -51,12 +51,13 @@ ReportOption = Annotated[
     str | None,
     typer.Option("--report", "-r", metavar="FILE", help="Write an HTML report here."),
 ]
-TestShare = Annotated[
-    float | None,
+TestRows = Annotated[
+    str | None,
     typer.Option(
         "--test",
-        metavar="SHARE",
-        help="Hold out this share of the rows, for example 0.2, to judge the model.",
+        metavar="SHARE|FILE",
+        help="Judge the model by rows that it has not seen: a share of the table, "
+        "such as 0.2, or another table.",
     ),
 ]
 TestFile = Annotated[
@@ -116,7 +117,13 @@ CategoricalOption = Annotated[
     for_columns(
         "--categorical",
         metavar="COLUMNS",
-        help="Numbers that stand for categories; text always does.",
+        help="Numbers that stand for categories; text and codes such as 01234 do.",
+    ),
+]
+NumericOption = Annotated[
+    list[str] | None,
+    for_columns(
+        "--numeric", metavar="COLUMNS", help="Codes such as 007 that are numbers."
     ),
 ]
 KeepOption = Annotated[
@@ -153,7 +160,7 @@ DropMissingFlag = Annotated[
     bool, for_model("--drop-missing", help="Leave out rows with missing cells.")
 ]
 UnknownOption = Annotated[
-    UnknownChoice,
+    UnknownChoice | None,
     for_model(
         "--unknown",
         help="In predictions, refuse new levels or take them for the baseline.",
@@ -221,6 +228,11 @@ RowOption = Annotated[
 MethodOption = Annotated[
     MethodChoice, typer.Option("--method", help="How contributions are shared out.")
 ]
+ExportChoice = StrEnum("ExportChoice", ["ONNX", "SQL", "SCORECARD"])
+ExportOption = Annotated[
+    ExportChoice | None,
+    typer.Option("--format", help="What to write, else by the ending of the file."),
+]
 Float32Flag = Annotated[
     bool, typer.Option("--float32", help="Single precision in and out.")
 ]
@@ -236,4 +248,16 @@ DelimiterOption = Annotated[
 ]
 EncodingOption = Annotated[
     str, for_text("--encoding", metavar="NAME", help="Encoding.")
+]
+DecimalOption = Annotated[
+    str,
+    for_text("--decimal", metavar="CHARACTER", help="Decimal point; a comma in 12,5."),
+]
+ThousandsOption = Annotated[
+    str | None,
+    for_text(
+        "--thousands",
+        metavar="CHARACTER",
+        help="Between thousands: a comma in 1,234, a point in 1.234,56.",
+    ),
 ]

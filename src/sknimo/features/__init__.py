@@ -20,6 +20,12 @@ from sknimo.features._bases import (
     RankGauss,
     Spline,
 )
+from sknimo.features._disguise import (
+    Disguise,
+    find_disguise,
+    is_code,
+    number_pattern,
+)
 from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,
@@ -65,6 +71,7 @@ __all__ = [
     "BlockReader",
     "Clipped",
     "ColumnSummary",
+    "Disguise",
     "FeatureMap",
     "FeatureOptions",
     "InputScaling",
@@ -86,13 +93,16 @@ __all__ = [
     "drop_gradient",
     "drop_unused_levels",
     "encode_table",
+    "find_disguise",
     "fit_features",
     "fit_linear",
     "fit_summaries",
     "has_columns",
+    "is_code",
     "is_missing",
     "make_linear",
     "merge_readings",
+    "number_pattern",
     "only_missing",
     "read_table",
     "read_vector",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sknimo.exceptions import DataWarning
 from sknimo.families import Family
 from sknimo.features import (
     FeatureMap,
@@ -202,6 +204,13 @@ def prepare_table(
     check_heavy(rows.weight, given)  # copies of one row are one
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
+    elif np.ptp(rows.y) == 0:
+        warnings.warn(
+            f"y is {rows.y[0]:g} in every row: there is nothing to explain. Check the "
+            "target.",
+            DataWarning,
+            stacklevel=7,
+        )
     spread = None
     if family.least_squares:
         spread = fit_linear(rows.y - rows.offset, rows.weight)
