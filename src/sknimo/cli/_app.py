@@ -8,7 +8,6 @@ output, remarks to standard error.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,6 +87,7 @@ def fit(
     thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
+    verbose: opt.VerboseFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Fit a model to a table and print what it found."""
@@ -102,11 +102,11 @@ def fit(
     text = _text_format(delimiter, encoding, decimal, thousands, numeric)
     roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
-    bar = not quiet and sys.stderr.isatty()
+    shown = False if quiet else verbose or "auto"
     options: dict[str, Any]
     options = {"missing": missing, "handle_unknown": unknown, "basis": basis}
     options |= {"random_state": seed, "max_time": max_time, "n_jobs": jobs}
-    options |= {"device": device, "memory_budget": budget, "verbose": bar}
+    options |= {"device": device, "memory_budget": budget, "verbose": shown}
     options |= {"checkpoint": checkpoint}
     request = _fit.Request(
         data,

@@ -32,6 +32,7 @@ OPTIONS = {
     "with categorical=, pass a data frame with text columns, or drop it.": "with "
     "--categorical, or leave it out with --drop.",
     "Use NIMOClassifier for labels.": "Leave out --family for labels.",
+    "Use NIMOClassifierCV for labels.": "Leave out --family for labels.",
     "Drop it, or merge": "Leave it out with --drop, or merge",
     "Drop such rows first.": "Drop such rows, or say --drop-missing.",
     "for example days since a start.": "for example days since a start, or leave it "

@@ -90,6 +90,12 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of te
 QuietFlag = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")
 ]
+VerboseFlag = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Progress as lines with times if there is no terminal."
+    ),
+]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 # What the columns are for.

@@ -37,6 +37,7 @@ from sknimo.features import (
 )
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
+from sknimo.progress import watch
 from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
 from sknimo.search import Settings
@@ -83,7 +84,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     batch_size: Any
     memory_budget: Any
     checkpoint: Any
-    verbose: bool
+    verbose: bool | str
     random_state: Any
     model_: FittedModel
     # Numbers that decide and that no parameter sets; an ablation replaces them.
@@ -131,7 +132,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         >>> est.coef_.shape
         (5,)
         """
-        with unchanged_on_failure(self):
+        with unchanged_on_failure(self), watch(self.verbose, has_tasks=False):
             return self._fit(X, y, sample_weight, offset)
 
     @abstractmethod
@@ -145,6 +146,10 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     @abstractmethod
     def _target_reader(self) -> TargetReader:
         """How targets become numbers, all at once or in blocks."""
+
+    def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
+        """Row weights; a class may have the target count in."""
+        return weight
 
     def _read_target(self, y: Any) -> Target:
         """Target of all rows as numbers."""
@@ -160,6 +165,11 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         if rows is None:
             yield self._read_training_set(X, y, sample_weight, offset, family, how)
             return
+        if getattr(self, "class_weight", None) is not None:
+            raise ValueError(
+                "class_weight needs the classes of all rows, but rows come in blocks. "
+                "Leave it out and give the blocks a sample_weight."
+            )
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
             yield data
@@ -204,7 +214,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
                 f"X has {n_rows} rows but y has {len(target.values)}: inconsistent "
                 "numbers of samples."
             )
-        weight = read_weight(sample_weight, n_rows)
+        weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
         check_domain(target.values, weight, family)
         names = self._names(n_features)
@@ -341,6 +351,10 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         self.coef_ = features.coefficients(model.term_coef)
         self.coef_names_ = np.array(features.coef_names, dtype=object)
         self.intercept_ = model.base_value
+        labels = [label for basis in features.bases for label in basis.labels]
+        slope = np.array([label == "" for label in labels], dtype=bool)
+        at = features.reference[features.coef_feature[slope]]
+        self.intercept_at_zero_ = float(model.base_value - at @ self.coef_[slope])
         self.reference_ = features.reference
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:

@@ -22,6 +22,7 @@ from sknimo.families import Family
 from sknimo.features import FeatureOptions
 from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
+from sknimo.progress import expect, watch
 from sknimo.rows import RowBlocks
 from sknimo.search import (
     MovableReference,
@@ -42,6 +43,7 @@ from sknimo.training import (
     check_folder,
     check_number,
     check_number_or_auto,
+    check_verbose,
     check_widths,
     count_folds,
     find_rows,
@@ -88,6 +90,7 @@ class Searching(BaseNIMO):
             check_number("max_time", self.max_time, Real, 0)
         check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
         check_folder(self.checkpoint)
+        check_verbose(self.verbose)
 
     def fit(
         self,
@@ -132,7 +135,7 @@ class Searching(BaseNIMO):
         >>> est.n_members_ >= 1
         True
         """
-        with unchanged_on_failure(self):
+        with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
             return self._fit(X, y, sample_weight, offset, groups)
 
     def _fit(
@@ -150,6 +153,7 @@ class Searching(BaseNIMO):
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
+            settings = self._foretell(settings, problem)
             batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
             blocks = Options(dtype=torch.float32, batch_size=batch_size)
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
@@ -175,6 +179,16 @@ class Searching(BaseNIMO):
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data)
         return self
+
+    def _foretell(self, settings: Settings, problem: Problem) -> Settings:
+        """Say how much there may be to do; only batches have bars of their own."""
+        group, p = problem.term_group, problem.spec.n_features
+        curved = bool(((group >= p) & (group < 2 * p)).any())
+        large = is_large(problem, settings)
+        stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
+        stages["bag"] = settings.n_members
+        expect(2 if curved and not large else 1, stages, self.max_time)
+        return replace(settings, progress=settings.progress and large)
 
     def _find_rows(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
@@ -383,8 +397,9 @@ default="auto"
         resumes there when it is run again, with the same result to the last bit; a
         folder of another fit is refused. What `max_time` cut short is not kept: its
         clock starts anew with every run. The folder stays until you remove it.
-    verbose : bool, default=False
-        Show a progress bar when the output is a terminal.
+    verbose : bool or "auto", default="auto"
+        Show how far a fit of more than two seconds is, and what is left at most: "auto"
+        as a bar in terminals and notebooks, True elsewhere too, as lines with times.
     random_state : int, RandomState instance or None, default=None
         Governs folds and restarts.
     <feature parameters>""",
@@ -462,6 +477,9 @@ class NIMORegressorCV(RegressionTask, Searching):
         of the linear predictor. Zeros are exact.
     intercept_ : float
         Linear predictor at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
+        of straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -473,6 +491,8 @@ class NIMORegressorCV(RegressionTask, Searching):
     >>> est.coef_.nonzero()[0].tolist()
     [0, 1, 2]
     """
+
+    _classifier = "NIMOClassifierCV"
 
     def __init__(
         self,
@@ -493,7 +513,7 @@ class NIMORegressorCV(RegressionTask, Searching):
         device: str = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "auto",
         categorical: Any = None,
@@ -518,6 +538,10 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     Parameters
     ----------
     <parameters>
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of each class: given by label, or such that
+        both classes weigh the same. Probabilities are then those of a population with
+        these weights. Not for rows in blocks.
 
     Attributes
     ----------
@@ -527,6 +551,9 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         Effect of each feature on the log-odds at the reference, per unit of its column.
     intercept_ : float
         Log-odds at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
+        straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -557,7 +584,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         device: str = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "auto",
         categorical: Any = None,
@@ -566,5 +593,6 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        class_weight: Any = None,
     ) -> None:
         self._take_params(locals())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from sknimo.families import BINOMIAL, FAMILIES, Family
 from sknimo.training import (
     LabelReader,
     NumberReader,
+    Target,
+    check_number,
     read_numeric_target,
     read_weight,
 )
@@ -29,6 +33,8 @@ class RegressionTask(RegressorMixin, BaseNIMO):
     """Numeric targets; `family` chooses the distribution."""
 
     family: str | Family
+    # The class for labels, which refusals name.
+    _classifier: ClassVar[str] = "NIMOClassifier"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -46,12 +52,12 @@ class RegressionTask(RegressorMixin, BaseNIMO):
             family = FAMILIES[family]
         if family.is_binary:
             raise ValueError(
-                f"{family!r} is for two classes; use NIMOClassifier for labels."
+                f"{family!r} is for two classes; use {self._classifier} for labels."
             )
         return family
 
     def _target_reader(self) -> NumberReader:
-        return NumberReader()
+        return NumberReader(self._classifier)
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Predict the mean response.
@@ -90,7 +96,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         True
         """
         check_is_fitted(self)
-        target = read_numeric_target(y)
+        target = read_numeric_target(y, classifier=self._classifier)
         if self.model_.family.least_squares:
             return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
@@ -106,6 +112,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 class ClassificationTask(ClassifierMixin, BaseNIMO):
     """Two classes; the model predicts the log-odds of the second."""
 
+    class_weight: Any
     classes_: np.ndarray
 
     def __sklearn_tags__(self) -> Any:
@@ -118,6 +125,20 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
 
     def _target_reader(self) -> LabelReader:
         return LabelReader()
+
+    def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
+        """Row weights times those of their classes."""
+        if self.class_weight is None:
+            return weight
+        second = target.values == 1
+        if isinstance(self.class_weight, str):
+            check_option("class_weight", self.class_weight, ("balanced",))
+            own = np.array([weight[~second].sum(), weight[second].sum()])
+            # A class without weight is refused later, with a remedy.
+            each = weight.sum() / (2 * np.where(own > 0, own, 1.0))
+        else:
+            each = _read_class_weight(self.class_weight, target.classes)
+        return weight * np.where(second, each[1], each[0])
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """Log-odds of the second class, shape (n_samples,).
@@ -169,3 +190,19 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
         """
         positive = (self._eta(X, offset) > 0).astype(int)
         return self.classes_[positive]
+
+
+def _read_class_weight(given: Any, classes: Any) -> np.ndarray:
+    """Weights of the two classes from a mapping; a class that it leaves out has one."""
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"class_weight must be 'balanced', None or a dict, got {given!r}."
+        )
+    labels = classes.tolist()
+    for label, value in given.items():
+        if label not in labels:
+            raise ValueError(
+                f"class_weight names the class {label!r}; the classes are {labels}."
+            )
+        check_number(f"class_weight[{label!r}]", value, Real, 0)
+    return np.array([float(given.get(label, 1.0)) for label in labels])
