@@ -72,6 +72,24 @@ def test_values_beyond_the_training_range_are_predicted_and_flagged(
         assert_page_agrees(view, made, row)
 
 
+def test_bars_recover_when_an_absurd_value_is_corrected(make_report, open_report):
+    made = make_report(("linear", "linear", "spline"), rows=[3])
+    view = open_report(made.report)
+    view.page.locator("#start").select_option("1")
+    row = made.sample.table[3]
+
+    def widths():
+        bars = view.page.locator("#controls .control-part rect.bar")
+        return [float(bar.get_attribute("width")) for bar in bars.all()]
+
+    before = widths()
+    assert max(before) > 10
+    view.set(0, 1e6)
+    assert min(widths()) < 0.1 * min(before)
+    view.set(0, row[0])
+    assert widths() == pytest.approx(before)
+
+
 def test_sliders_move_the_prediction(make_report, open_report):
     made = make_report(("linear", "levels", "spline"))
     view = open_report(made.report)

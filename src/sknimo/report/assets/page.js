@@ -288,7 +288,9 @@
     byId("sum").textContent = `base value ${showNumber(model.baseValue)}${known}, `
       + `contributions ${showNumber(total, 4, true)}; together ${showNumber(eta)}${tail}`;
     const largest = Math.max(...controls.map(({ feature }) => Math.abs(parts[feature])), 0);
-    partScale = Math.max(partScale, niceCeiling(largest));
+    // The scale holds still while values move, but not after an absurd one is mended.
+    const needed = niceCeiling(largest);
+    if (needed > partScale || needed < partScale / 4) partScale = needed;
     const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
     for (const control of controls) {
       const part = parts[control.feature];
