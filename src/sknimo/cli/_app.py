@@ -283,15 +283,22 @@ def info(
 def export(
     model: opt.ModelFile,
     output: opt.PageOutput,
+    export_format: opt.ExportOption = None,
+    table: opt.TableName = "data",
+    data: opt.NearOption = None,
     float32: opt.Float32Flag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
-    """Export a saved model as an ONNX graph that predicts and explains."""
+    """Export a saved model: an ONNX graph, an SQL query or a card of points."""
+    from sknimo.cli import _export
+
     _check_outputs(output)
-    _load(model).to_onnx(output, dtype="float32" if float32 else "float64")
+    given = None if export_format is None else export_format.value
+    kind = _export.choose_export(output, given)
+    said = _export.write_export(_load(model), output, kind, table, data, float32)
     if not quiet:
-        print(f"ONNX graph written to {output}.")
+        print(said)
 
 
 @app.command()

@@ -239,6 +239,18 @@ ExportOption = Annotated[
     ExportChoice | None,
     typer.Option("--format", help="What to write, else by the ending of the file."),
 ]
+TableName = Annotated[
+    str,
+    typer.Option("--table", metavar="NAME", help="The table that SQL is to score."),
+]
+NearOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Rows on which SQL approximates a network by curves, with the error.",
+    ),
+]
 Float32Flag = Annotated[
     bool, typer.Option("--float32", help="Single precision in and out.")
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -35,14 +36,20 @@ from sknimo.io import (
     Archive,
     Node,
     OnnxDtype,
+    Scorecard,
+    bent_features,
     build_onnx,
+    build_scorecard,
+    build_sql,
     pack_model,
     write_archive,
     write_onnx,
     write_real,
+    write_sql,
 )
 from sknimo.model import FittedModel
 from sknimo.penalties import Penalty
+from sknimo.training import check_number
 from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
@@ -100,6 +107,7 @@ class Saveable:
     model_: FittedModel
     _facts: TrainingFacts | None
     handle_unknown: str
+    _recipe: Any
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, for `sknimo.load`.
@@ -169,6 +177,94 @@ class Saveable:
             dtype=dtype,
         )
         write_onnx(path, graph)
+
+    def to_sql(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        table: str = "data",
+        X: Any = None,
+    ) -> str:
+        """Export the model as one SQL query that scores a table.
+
+        Where no network bends a coefficient the query is exact: lines, curves by their
+        pieces and levels by CASE. Unknown levels and missing values that the model
+        would refuse give NULL. An offset is not part of it.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            Where to write; the file is replaced as a whole or not at all.
+        table : str, default="data"
+            Name of the table to score.
+        X : array or data frame, optional
+            Rows on which a network is approximated by curves; the query says how well.
+            Without them a network is refused.
+
+        Returns
+        -------
+        str
+            The query.
+        """
+        check_is_fitted(self)
+        if self._recipe is not None:
+            raise ValueError(
+                "The columns of a formula have no SQL form. Fit a table that has them."
+            )
+        model, note = self.model_, f"sknimo {VERSION}"
+        if X is not None and bent_features(model):
+            model, told = approximate(self, X)
+            note = f"{note}\n{told}"
+        query = build_sql(
+            model,
+            table=table,
+            classes=getattr(self, "classes_", None),
+            unknown_is_baseline=self.handle_unknown == "reference",
+            note=note,
+        )
+        if path is not None:
+            write_sql(path, query)
+        return query
+
+    def scorecard(self, *, double: float = 20.0, max_ranges: int = 10) -> Scorecard:
+        """Points per level and range that add up to the prediction.
+
+        For additive models: a network is refused.
+
+        Parameters
+        ----------
+        double : float, default=20
+            Points that double the odds or the rate; for the identity link the widest
+            feature has 100 points instead.
+        max_ranges : int, default=10
+            Largest number of ranges of one number.
+
+        Returns
+        -------
+        Scorecard
+            With `to_csv`, `to_markdown`, `predict` and the largest `error`.
+        """
+        check_is_fitted(self)
+        check_number("double", double, Real, 1e-6)
+        check_number("max_ranges", max_ranges, Integral, 1)
+        return build_scorecard(self.model_, double=double, max_ranges=int(max_ranges))
+
+
+def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
+    """An additive model of what a network predicts for some rows; how near it is."""
+    from sknimo.estimators._plain import NIMORegressor
+
+    eta = est._eta(X)
+    how = {"missing": est.missing, "categorical": est.categorical, "max_iter": 0}
+    near = NIMORegressor(basis="spline", alpha=0.0, **how).fit(X, eta)
+    off = np.abs(near.predict(X) - eta)
+    explained = 1 - float((off**2).mean() / eta.var()) if eta.var() else 1.0
+    told = (
+        f"Approximates a network by curves: R2 of {explained:.4f} in the linear "
+        f"predictor of {len(eta)} rows, root mean squared error "
+        f"{np.sqrt((off**2).mean()):.3g}, largest error {off.max():.3g}."
+    )
+    return replace(near.model_, family=est.model_.family), told
 
 
 def describe_estimator(est: Any) -> Archive:
