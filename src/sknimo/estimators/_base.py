@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
@@ -68,7 +69,7 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
+class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any

@@ -13,6 +13,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
 from sknimo.families import BINOMIAL, FAMILIES, Family
 from sknimo.training import (
@@ -58,6 +59,9 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
     def _target_reader(self) -> NumberReader:
         return NumberReader(self._classifier)
+
+    def _known_target(self, y: Any) -> np.ndarray:
+        return read_numeric_target(y, classifier=self._classifier)
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Predict the mean response.
@@ -109,7 +113,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
 
 
-class ClassificationTask(ClassifierMixin, BaseNIMO):
+class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
     """Two classes; the model predicts the log-odds of the second."""
 
     class_weight: Any

@@ -218,6 +218,10 @@ def feature_grid(
     low, high = reference - 2 * scale, reference + 2 * scale
     if features.low and features.low[j] < high and low < features.high[j]:
         low, high = max(low, features.low[j]), min(high, features.high[j])
+        at_end = reference in (features.low[j], features.high[j])
+        if at_end and features.bases[j].n_terms == 1:
+            # A column of two values stands at one of them.
+            return np.array([features.low[j], features.high[j]])
     return np.linspace(low, high, n_grid)
 
 
