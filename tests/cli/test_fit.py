@@ -210,3 +210,10 @@ def test_warnings_are_lines_without_code(sknimo, tmp_path):
     done = sknimo("fit", data, "-t", "fall", *args)
     told = [line for line in done.stderr.splitlines() if "one" in line]
     assert len(told) == 1 and told[0].startswith("sknimo: warning: Constant column")
+
+
+def test_counts_are_pointed_out(sknimo):
+    drop = ["--drop", "days,fall,relapse,ward", *FIXED]
+    assert "--family poisson" in sknimo("fit", PATIENTS, "-t", "visits", *drop).stderr
+    quiet = sknimo("fit", PATIENTS, "-t", "visits", *drop, "--family", "gaussian")
+    assert "poisson" not in quiet.stderr

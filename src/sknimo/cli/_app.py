@@ -262,6 +262,57 @@ def report(
 
 @app.command()
 @guard
+def compare(
+    model: opt.ModelFile,
+    other: opt.OtherFile,
+    data: opt.DataFile,
+    target: opt.TargetOption,
+    output: opt.PageOption = None,
+    weight: opt.WeightOption = None,
+    offset: opt.OffsetOption = None,
+    delimiter: opt.DelimiterOption = None,
+    encoding: opt.EncodingOption = "utf-8",
+    decimal: opt.DecimalOption = ".",
+    thousands: opt.ThousandsOption = None,
+    json: opt.JsonFlag = False,
+    quiet: opt.QuietFlag = False,
+    debug: opt.DebugFlag = False,
+) -> None:
+    """Compare two saved models on rows with a known target; one page."""
+    from sknimo.cli import _compare
+    from sknimo.cli._fit import ColumnRoles
+    from sknimo.cli._output import open_output, print_json
+
+    _check_outputs(output)
+    if data == "-":
+        raise UserError("Both models read the table; name a file instead of -.")
+    text = _text_format(delimiter, encoding, decimal, thousands)
+    roles = ColumnRoles(target, weight, offset)
+    pair = _load(model), _load(other)
+    _compare.check_pair(*pair)
+    names = _compare.short_names(model, other)
+    one, two = (
+        _compare.assess(est, name, data, text, roles)
+        for est, name in zip(pair, names, strict=True)
+    )
+    verdict = _compare.give_verdict(one, two)
+    if output is not None:
+        page = _compare.build_page(one, two, data)
+        with open_output(output) as file:
+            file.write(page.encode())
+    if json:
+        measures = {each.name: each.judged.describe() for each in (one, two)}
+        print_json({**measures, "verdict": verdict, "page": output})
+        return
+    print(_compare.show_table(_compare.list_measures(one, two)), verdict, sep="\n\n")
+    if not quiet:
+        say("rows that one of the models was fitted to favour it.")
+    if output is not None and not quiet:
+        print(f"Page written to {output}.")
+
+
+@app.command()
+@guard
 def info(
     model: opt.ModelFile, json: opt.JsonFlag = False, debug: opt.DebugFlag = False
 ) -> None:

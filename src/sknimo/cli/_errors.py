@@ -38,6 +38,13 @@ OPTIONS = {
     "for example days since a start.": "for example days since a start, or leave it "
     "out with --drop.",
 }
+# The same of warnings.
+WARNED = {
+    "Choose another point with reference=.": "Choose another point with --set "
+    "reference=median.",
+    "Raise max_iter (now": "Raise it with --set max_iter=NUMBER (now",
+    "Increase alpha or network_alpha": "Increase --set alpha or network_alpha",
+}
 # The same where a model is only applied: `predict` cannot leave out rows.
 APPLIED = OPTIONS | {
     'use handle_unknown="reference"': "say --unknown reference",
@@ -171,4 +178,7 @@ def count_rows(
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    say(f"warning: {' '.join(str(message).split())}")
+    text = " ".join(str(message).split())
+    for words, option in WARNED.items():
+        text = text.replace(words, option)
+    say(f"warning: {text}")

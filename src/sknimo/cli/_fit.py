@@ -24,6 +24,8 @@ from sknimo.cli._numbers import leave_out_index, refuse_disguise, remark_on
 from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
 from sknimo.families import get_family
 
+# Counts come near to zero; whole numbers that do not may be any quantity.
+FEW_COUNTS = 5
 # Measures whose names are no words.
 NAMES = {"auc": "AUC"}
 
@@ -142,7 +144,10 @@ def fit_table(
         if len(complete.y) < len(rows.y):
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
-    family, est = choose_estimator(request, roles, find_family(rows.y), remark)
+    likely = find_family(rows.y)
+    if request.family == "auto" and likely == "gaussian" and holds_counts(rows.y):
+        remark(f"column {roles.target!r} holds counts? --family poisson fits them.")
+    family, est = choose_estimator(request, roles, likely, remark)
     if get_family(family).is_binary:
         rows = replace(rows, y=label_target(rows.y))
     held_out = None
@@ -264,6 +269,13 @@ def find_family(y: np.ndarray) -> str:
     if y.dtype.kind != "f" or len(np.unique(y[~np.isnan(y)])) == 2:
         return "binomial"
     return "gaussian"
+
+
+def holds_counts(y: np.ndarray) -> bool:
+    """Whether all numbers of a target are whole, none is negative and some are few."""
+    known = y[~np.isnan(y)]
+    whole = bool(len(known)) and bool((known == np.round(known)).all())
+    return whole and float(known.min()) >= 0 and float(known.min()) <= FEW_COUNTS
 
 
 def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:

@@ -35,6 +35,7 @@ MethodChoice = StrEnum(
 )
 
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="A saved model.")]
+OtherFile = Annotated[str, typer.Argument(metavar="OTHER", help="Another one.")]
 DataFile = Annotated[
     str, typer.Argument(metavar="DATA", help="A table; - reads standard input.")
 ]
@@ -74,6 +75,10 @@ TableOutput = Annotated[
 ]
 PageOutput = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")
+]
+PageOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page here."),
 ]
 FormatOption = Annotated[
     FormatChoice | None,

@@ -31,6 +31,7 @@ from sknimo.plots._pairs import (
     plot_pair_surface,
 )
 from sknimo.plots._quality import (
+    plot_beside,
     plot_calibration,
     plot_dependence,
     plot_residuals,
@@ -42,11 +43,13 @@ from sknimo.plots._rows import (
     plot_effect,
     plot_waterfall,
 )
+from sknimo.plots._style import to_svg
 from sknimo.plots._training import plot_first_layer, plot_history, plot_path
 
 __all__ = [
     "plot_agreement",
     "plot_beeswarm",
+    "plot_beside",
     "plot_calibration",
     "plot_coefficients",
     "plot_correction",
@@ -64,4 +67,5 @@ __all__ = [
     "plot_residuals",
     "plot_roc",
     "plot_waterfall",
+    "to_svg",
 ]

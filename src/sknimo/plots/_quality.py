@@ -158,3 +158,26 @@ def plot_dependence(
     ax.legend(frameon=False, fontsize=9)
     style.strip(ax)
     return ax
+
+
+def plot_beside(
+    one: np.ndarray, two: np.ndarray, names: tuple[str, str], ax: Axes | None = None
+) -> Axes:
+    """Predictions of one model against those of another, row by row.
+
+    Parameters
+    ----------
+    one, two : ndarray of shape (n,)
+    names : tuple of two str
+        What the models are called.
+    ax : Axes, optional
+    """
+    ax = style.make_axes(ax, 5.0, 12)
+    rows = style.thin(len(one))
+    low, high = min(one.min(), two.min()), max(one.max(), two.max())
+    ax.plot([low, high], [low, high], zorder=0, **style.DASHES)
+    ax.scatter(one[rows], two[rows], s=12, color=style.BLUE, **style.DOTS)
+    ax.set_xlabel(f"prediction of {style.plain(names[0])}")
+    ax.set_ylabel(f"prediction of {style.plain(names[1])}")
+    style.strip(ax)
+    return ax

@@ -6,6 +6,8 @@ shades of blue, purple to orange).
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +63,18 @@ def make_axes(
     height = float(np.clip(1.2 + row_height * n_rows, 2.2, 14))
     _, made = plt.subplots(figsize=(width, height), layout="constrained")
     return made
+
+
+def to_svg(ax: Axes) -> str:
+    """The figure of some axes as an element of a page; equal figures are equal text."""
+    file = io.StringIO()
+    figure: Any = ax.figure
+    with plt.rc_context({"svg.hashsalt": "sknimo"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    return text[text.index("<svg") :]
 
 
 def largest(size: np.ndarray, count: int) -> np.ndarray:
