@@ -184,7 +184,7 @@ def test_predict_and_explain_call_the_same_things_by_the_same_names(
         found = np.array(b.split(",")[1:3], dtype=float)
         np.testing.assert_allclose(found, np.array(chances, dtype=float), atol=1e-12)
     row = sknimo("explain", classifier_file, "-", "--row", 1, given=given).stdout
-    assert f"prediction {one[1].split(',')[0]}; probability of yes" in row
+    assert f"prediction {one[1].split(',')[0]}; probability of yes is" in row
 
 
 def test_rows_held_out_may_be_another_table(sknimo, tmp_path):

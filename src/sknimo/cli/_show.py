@@ -39,7 +39,7 @@ def _describe_feature(entry: dict[str, Any]) -> str:
         text = "number"
         if "range" in entry:
             low, high = entry["range"]
-            text += f" from {low:.4g} to {high:.4g}"
+            text += f" from {low:.6g} to {high:.6g}"
         text += f"; reference {entry['reference']:.4g}"
     return text + ("; may be missing" if entry["may_be_missing"] else "")
 
@@ -118,7 +118,7 @@ def _print_row(found: dict[str, Any]) -> None:
     title += f"{prediction:.5g}" if not chances else f"{prediction}"
     if chances:
         second, chance = list(chances.items())[1]
-        title += f"; probability of {second} {chance:.3g}, log-odds {eta:.4g}"
+        title += f"; probability of {second} is {chance:.3g}, log-odds {eta:.4g}"
     elif prediction != eta:
         title += f", linear predictor {eta:.5g}"
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
