@@ -7,10 +7,13 @@ output, remarks to standard error.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -23,6 +26,46 @@ if TYPE_CHECKING:
     from sknimo.cli._fit import Fitted, Request
     from sknimo.cli._tables import TableReader, TextFormat
     from sknimo.ranks import Ranks
+
+T = TypeVar("T")
+
+
+def reads_text(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command the options of how text is read; it takes them as `text`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        delimiter: str | None,
+        encoding: str,
+        decimal: str,
+        thousands: str | None,
+        **kwargs: Any,
+    ) -> T:
+        from sknimo.cli._numbers import Marks
+        from sknimo.cli._tables import TextFormat
+
+        text = TextFormat(delimiter, encoding, Marks(decimal, thousands or ""))
+        return command(*args, text=text, **kwargs)
+
+    own = inspect.signature(command)
+    # Annotations are names of this module's `opt`, which a new signature must resolve.
+    kept = [
+        each.replace(annotation=getattr(opt, each.annotation.removeprefix("opt.")))
+        for name, each in own.parameters.items()
+        if name != "text"
+    ]
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+        )
+        for name, (kind, default) in opt.TEXT_OPTIONS.items()
+    ]
+    every: Any = run
+    every.__signature__ = own.replace(parameters=kept + more)
+    every.__annotations__ = {each.name: each.annotation for each in kept + more}
+    return run
+
 
 app = typer.Typer(
     add_completion=False,
@@ -57,7 +100,9 @@ def root(
 
 @app.command()
 @guard
+@reads_text
 def fit(
+    text: TextFormat,
     data: opt.DataFile,
     target: opt.TargetOption,
     model: opt.ModelOption = None,
@@ -81,10 +126,6 @@ def fit(
     memory_budget: opt.BudgetOption = None,
     checkpoint: opt.CheckpointOption = None,
     device: opt.DeviceOption = opt.DeviceChoice.AUTO,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
-    decimal: opt.DecimalOption = ".",
-    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     verbose: opt.VerboseFlag = False,
@@ -99,7 +140,7 @@ def fit(
         raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
     _check_outputs(model, report)
     share, test_file = _fit.read_test(test)
-    text = _text_format(delimiter, encoding, decimal, thousands, numeric)
+    text = replace(text, numeric=numeric or ())
     roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
     shown = False if quiet else verbose or "auto"
@@ -130,20 +171,18 @@ def fit(
 
 @app.command()
 @guard
+@reads_text
 def predict(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
-    raw_text: opt.RawTextFlag = False,
     keep: opt.KeepOption = None,
     keep_all: opt.KeepAllFlag = False,
+    raw_text: opt.RawTextFlag = False,
     offset: opt.OffsetOption = None,
     unknown: opt.UnknownOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
-    decimal: opt.DecimalOption = ".",
-    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -155,7 +194,6 @@ def predict(
 
     far = FarRows()
     kind = _output_kind(output, output_format, json)
-    text = _text_format(delimiter, encoding, decimal, thousands)
     with _open(model, data, text, unknown) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
@@ -172,7 +210,9 @@ def predict(
 
 @app.command()
 @guard
+@reads_text
 def explain(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
     output: opt.TableOutput = "-",
@@ -184,10 +224,6 @@ def explain(
     method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
     offset: opt.OffsetOption = None,
     unknown: opt.UnknownOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
-    decimal: opt.DecimalOption = ".",
-    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -197,7 +233,6 @@ def explain(
     from sknimo.cli._show import show_rows
 
     kind = _output_kind(output, output_format, json)
-    text = _text_format(delimiter, encoding, decimal, thousands)
     with _open(model, data, text, unknown) as (est, reader, columns):
         parts = _apply.read_parts(
             est, reader, columns, [] if offset is None else [offset]
@@ -221,7 +256,9 @@ def explain(
 
 @app.command()
 @guard
+@reads_text
 def report(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
     target: opt.TargetOption,
@@ -229,10 +266,6 @@ def report(
     test: opt.TestFile = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
-    decimal: opt.DecimalOption = ".",
-    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -249,7 +282,6 @@ def report(
             "part of its file. `sknimo fit --test SHARE --report FILE` knows."
         )
     est = _load(model)
-    text = _text_format(delimiter, encoding, decimal, thousands)
     roles = ColumnRoles(target, weight, offset)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
@@ -262,7 +294,9 @@ def report(
 
 @app.command()
 @guard
+@reads_text
 def compare(
+    text: TextFormat,
     model: opt.ModelFile,
     other: opt.OtherFile,
     data: opt.DataFile,
@@ -270,10 +304,6 @@ def compare(
     output: opt.PageOption = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
-    decimal: opt.DecimalOption = ".",
-    thousands: opt.ThousandsOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -286,7 +316,6 @@ def compare(
     _check_outputs(output)
     if data == "-":
         raise UserError("Both models read the table; name a file instead of -.")
-    text = _text_format(delimiter, encoding, decimal, thousands)
     roles = ColumnRoles(target, weight, offset)
     pair = _load(model), _load(other)
     _compare.check_pair(*pair)
@@ -378,20 +407,6 @@ def _check_outputs(*paths: str | None) -> None:
 
     for path in filter(None, paths):
         check_output(path)
-
-
-def _text_format(
-    delimiter: str | None,
-    encoding: str,
-    decimal: str,
-    thousands: str | None,
-    numeric: list[str] | None = None,
-) -> TextFormat:
-    from sknimo.cli._numbers import Marks
-    from sknimo.cli._tables import TextFormat
-
-    marks = Marks(decimal, thousands or "")
-    return TextFormat(delimiter, encoding, marks, numeric or ())
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -284,3 +284,10 @@ ThousandsOption = Annotated[
         help="Between thousands: a comma in 1,234, a point in 1.234,56.",
     ),
 ]
+# The same by name, with their defaults: several commands have them.
+TEXT_OPTIONS: dict[str, tuple[Any, str | None]] = {
+    "delimiter": (DelimiterOption, None),
+    "encoding": (EncodingOption, "utf-8"),
+    "decimal": (DecimalOption, "."),
+    "thousands": (ThousandsOption, None),
+}
