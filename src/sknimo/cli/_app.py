@@ -143,24 +143,14 @@ def fit(
     text = replace(text, numeric=numeric or ())
     roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
-    shown = False if quiet else verbose or "auto"
-    options: dict[str, Any]
-    options = {"missing": missing, "handle_unknown": unknown, "basis": basis}
+    options: dict[str, Any] = {"verbose": False if quiet else verbose or "auto"}
+    options |= {"missing": missing, "handle_unknown": unknown, "basis": basis}
     options |= {"random_state": seed, "max_time": max_time, "n_jobs": jobs}
-    options |= {"device": device, "memory_budget": budget, "verbose": shown}
-    options |= {"checkpoint": checkpoint}
-    request = _fit.Request(
-        data,
-        text,
-        roles,
-        family=family.value,
-        fixed=fixed,
-        settings=_fit.read_settings(options, setting or ()),
-        skip_missing=drop_missing,
-        test=share,
-        seed=seed,
-        wants_rows=report is not None,
-    )
+    options |= {"device": device, "memory_budget": budget, "checkpoint": checkpoint}
+    settings = _fit.read_settings(options, setting or ())
+    how: dict[str, Any] = {"family": family.value, "fixed": fixed, "seed": seed}
+    how |= {"skip_missing": drop_missing, "test": share, "wants_rows": bool(report)}
+    request = _fit.Request(data, text, roles, settings=settings, **how)
     with join_ranks(device.value) as ranks:
         fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
     if ranks.first:  # the first process speaks for all
@@ -215,11 +205,11 @@ def explain(
     text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
+    what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
+    long: opt.LongFlag = False,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
     raw_text: opt.RawTextFlag = False,
-    what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
-    long: opt.LongFlag = False,
     row: opt.RowOption = None,
     method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
     offset: opt.OffsetOption = None,

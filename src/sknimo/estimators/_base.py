@@ -166,11 +166,6 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         if rows is None:
             yield self._read_training_set(X, y, sample_weight, offset, family, how)
             return
-        if getattr(self, "class_weight", None) is not None:
-            raise ValueError(
-                "class_weight needs the classes of all rows, but rows come in blocks. "
-                "Leave it out and give the blocks a sample_weight."
-            )
         with read_stream(rows, self._target_reader(), family, how) as (data, schema):
             self._learn_names(schema)
             yield data
@@ -352,10 +347,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         self.coef_ = features.coefficients(model.term_coef)
         self.coef_names_ = np.array(features.coef_names, dtype=object)
         self.intercept_ = model.base_value
-        labels = [label for basis in features.bases for label in basis.labels]
-        slope = np.array([label == "" for label in labels], dtype=bool)
-        at = features.reference[features.coef_feature[slope]]
-        self.intercept_at_zero_ = float(model.base_value - at @ self.coef_[slope])
+        self.intercept_at_zero_ = model.base_value - features.rise(self.coef_)
         self.reference_ = features.reference
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:

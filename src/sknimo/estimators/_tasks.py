@@ -16,6 +16,7 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
 from sknimo.families import BINOMIAL, FAMILIES, Family
+from sknimo.rows import RowBlocks
 from sknimo.training import (
     LabelReader,
     NumberReader,
@@ -129,6 +130,14 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
 
     def _target_reader(self) -> LabelReader:
         return LabelReader()
+
+    def _read_rows(self, rows: RowBlocks | None, *given: Any) -> Any:
+        if rows is not None and self.class_weight is not None:
+            raise ValueError(
+                "class_weight needs the classes of all rows, but rows come in blocks. "
+                "Leave it out and give the blocks a sample_weight."
+            )
+        return super()._read_rows(rows, *given)
 
     def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
         """Row weights times those of their classes."""
