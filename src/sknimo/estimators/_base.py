@@ -371,10 +371,6 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         free, _ = torch.cuda.mem_get_info(device)
         return max(MEMORY_BUDGET, GPU_SHARE * free)
 
-    def _apply_formula(self, X: Any) -> Any:
-        """Columns that the formula asks for; the table itself without a formula."""
-        return X if self._recipe is None else self._recipe.apply(X)
-
     if not TYPE_CHECKING:  # or every attribute would be known
 
         def __getattr__(self, name):
