@@ -208,3 +208,15 @@ def test_a_report_takes_no_share_of_rows_that_the_model_may_have_seen(
     args = ["report", model_file, PATIENTS, "-t", "fall", "-o", tmp_path / "r.html"]
     told = sknimo(*args, "--test", "0.2", code=1).stderr
     assert "report --test needs a table" in told
+
+
+def test_a_wrong_name_is_answered_with_the_right_one(sknimo, model_file):
+    told = sknimo("fit", PATIENTS, "-t", "Fall", code=1).stderr
+    assert "has no column 'Fall'. Did you mean 'fall'?" in told
+
+
+def test_predict_says_how_a_decimal_comma_is_read(sknimo, model_file):
+    given = "age;dose;sex;ward\n60;27,4;woman;north\n"
+    told = sknimo("predict", model_file, "-", given=given, code=1).stderr
+    assert "column 'dose' holds '27,4', not a number. Say --decimal ','." in told
+    sknimo("predict", model_file, "-", "--decimal", ",", given=given)

@@ -42,6 +42,7 @@ OPTIONS = {
 WARNED = {
     "Choose another point with reference=.": "Choose another point with --set "
     "reference=median.",
+    "Drop it to silence this warning.": "Leave it out with --drop.",
     "Raise max_iter (now": "Raise it with --set max_iter=NUMBER (now",
     "Increase alpha or network_alpha": "Increase --set alpha or network_alpha",
 }

@@ -21,7 +21,13 @@ from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import APPLIED, UserError, count_rows
 from sknimo.cli._far import FarRows
 from sknimo.cli._numbers import leave_out_index, refuse_disguise, remark_on
-from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
+from sknimo.cli._tables import (
+    TextFormat,
+    list_names,
+    no_column,
+    read_numbers,
+    split_names,
+)
 from sknimo.families import get_family
 
 # Counts come near to zero; whole numbers that do not may be any quantity.
@@ -193,9 +199,7 @@ def find_features(names: Sequence[str], source: str, roles: ColumnRoles) -> list
     used = [name for name in special if name is not None]
     for name in [*used, *roles.drop, *roles.categorical]:
         if name not in names:
-            raise UserError(
-                f"{source} has no column {name!r}. Its columns are {list_names(names)}."
-            )
+            raise no_column(source, name, names)
     if len(set(used)) < len(used):
         raise UserError("Target, weight and offset must be different columns.")
     left_out = {*used, *roles.drop}

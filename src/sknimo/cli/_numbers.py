@@ -130,6 +130,15 @@ def _advise(found: Disguise, name: str) -> str:
     return "Write all of its numbers in one way and one unit"
 
 
+def advise_reading(text: str) -> str:
+    """The options that read one cell as a number, empty where there are none."""
+    found = find_disguise([text])
+    usual = (
+        found is None or found.is_date or (found.decimal, found.thousands) == (".", "")
+    )
+    return "" if found is None or usual else _advise(found, "")
+
+
 def remark_on(
     X: pa.Table, categorical: Collection[str], remark: Callable[[str], None]
 ) -> None:

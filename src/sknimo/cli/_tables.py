@@ -12,6 +12,7 @@ stays text even if all of it looks like numbers.
 from __future__ import annotations
 
 import codecs
+import difflib
 import gzip
 import io
 import os
@@ -33,7 +34,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
-from sknimo.cli._numbers import Marks, holds_codes, is_text
+from sknimo.cli._numbers import Marks, advise_reading, holds_codes, is_text
 from sknimo.rows import refuse_damage
 
 STDIN = "-"
@@ -242,9 +243,10 @@ class TableReader:
         return table
 
     def _bad_cell(self, name: str, row: int, text: str) -> UserError:
+        advice = advise_reading(text) or "Mend or empty that cell"
         return _BadNumberError(
             f"{self.name}, line {self._line + row + 1}: column {name!r} holds "
-            f"{text!r}, not a number. Mend or empty that cell."
+            f"{text!r}, not a number. {advice}."
         )
 
     def _parquet_batches(
@@ -291,10 +293,7 @@ class TableReader:
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:
             if name not in self.schema.names:
-                raise UserError(
-                    f"{self.name} has no column {name!r}. Its columns are "
-                    f"{list_names(self.schema.names)}."
-                )
+                raise no_column(self.name, name, self.schema.names)
 
     def _explain(self, message: str) -> UserError:
         """What pyarrow says about a bad cell or line, with a remedy."""
@@ -485,6 +484,16 @@ def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
         known = text in columns
         out += [text] if known else [part.strip() for part in text.split(",")]
     return tuple(name for name in out if name)
+
+
+def no_column(source: str, name: str, names: Sequence[str]) -> UserError:
+    """The refusal of a name that is not there, with the one that may be meant."""
+    alike = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), alike, 1, 0.75)
+    hint = f" Did you mean {alike[near[0]]!r}?" if near else ""
+    return UserError(
+        f"{source} has no column {name!r}.{hint} Its columns are {list_names(names)}."
+    )
 
 
 def list_names(names: Collection[str], limit: int = 12) -> str:

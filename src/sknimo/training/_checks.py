@@ -205,7 +205,7 @@ def check_classes(classes: np.ndarray) -> None:
         kind = type_of_target(classes, input_name="y", raise_unknown=True)
         raise ValueError(
             "Only binary classification is supported. The type of the target is "
-            f"{kind} with {len(classes)} classes."
+            f"{kind} with {len(classes)} classes. Join classes until two are left."
         )
     if len(classes) < 2:
         raise ValueError(
