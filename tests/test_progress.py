@@ -101,6 +101,7 @@ def test_a_search_counts_its_tasks(monkeypatch):
     est.fit(X, y)
     assert seen.expected["wide"] == 2 and seen.limit == 60
     assert seen._done[1, "wide"] == 2 and seen.share > 0.4
+    assert seen.describe() == "summing up" and seen.remaining() == "nearly done"
 
 
 def test_verbose_knows_one_word():

@@ -39,6 +39,9 @@ STAGES: dict[str, tuple[float, str]] = {
     "bag": (0.95, "bags of rows"),
 }
 
+# What comes after the search: effects and facts of the training rows.
+LAST = "summing up"
+
 
 class Progress:
     """Counts tasks and says how far a fit is."""
@@ -93,6 +96,8 @@ class Progress:
     def remaining(self) -> str:
         """An upper estimate of the time left, in words; none where nothing is known."""
         share = self.share
+        if self.stage == LAST:
+            return "nearly done"
         if share <= 0:
             return ""
         spent = time.monotonic() - self.began

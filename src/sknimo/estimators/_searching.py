@@ -22,7 +22,7 @@ from sknimo.families import Family
 from sknimo.features import FeatureOptions
 from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
-from sknimo.progress import expect, watch
+from sknimo.progress import LAST, expect, plan, watch
 from sknimo.rows import RowBlocks
 from sknimo.search import (
     MovableReference,
@@ -171,6 +171,7 @@ class Searching(BaseNIMO):
                     store=store,
                     reference=self._movable_reference(data, problem.family),
                 )
+                plan(LAST)
                 if outcome.features is not None:
                     data = replace(data, features=outcome.features)
                 model = assemble(data, outcome.problem, outcome.members)
