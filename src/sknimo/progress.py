@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 Mode = Literal["bar", "lines"]
 

@@ -168,6 +168,15 @@ class DiagnosableClasses(Diagnosable):
         -------
         Roc
             `at([0.1, 0.5])` has chosen thresholds, `to_frame()` a table.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> est.roc(data.X, data.y).at(0.0).sensitivity
+        array([1.])
         """
         truth, _, mean = self._judge(X, y, offset)
         return judge_thresholds(truth, mean, read_weight(sample_weight, len(truth)))

@@ -205,6 +205,15 @@ class Saveable:
         -------
         str
             The query.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> print(est.to_sql(table="patients").splitlines()[-2])
+          FROM "patients" AS rows_in
         """
         check_is_fitted(self)
         if self._recipe is not None:
@@ -243,6 +252,15 @@ class Saveable:
         -------
         Scorecard
             With `to_csv`, `to_markdown`, `predict` and the largest `error`.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> est.scorecard().to_csv().splitlines()[0]
+        'feature,value,from,below,points'
         """
         check_is_fitted(self)
         check_number("double", double, Real, 1e-6)

@@ -28,6 +28,14 @@ def plot_roc(record: Roc | Mapping[str, Roc], ax: Axes | None = None) -> Axes:
     record : Roc, or mapping of name to Roc
         Several models are drawn into one figure.
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> from sknimo.diagnostics import judge_thresholds
+    >>> from sknimo.plots import plot_roc
+    >>> ax = plot_roc(judge_thresholds([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
+    >>> ax.get_legend().get_texts()[0].get_text()
+    'AUC 0.750'
     """
     ax = style.make_axes(ax, 5.0, 12)
     ax.plot([0, 1], [0, 1], **style.DASHES)
@@ -67,6 +75,14 @@ def plot_calibration(
     ----------
     record : Calibration, or mapping of name to Calibration
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> from sknimo.diagnostics import calibrate
+    >>> from sknimo.plots import plot_calibration
+    >>> bins = calibrate([0, 0, 1, 1], [0.1, 0.4, 0.6, 0.8], is_probability=True)
+    >>> plot_calibration(bins).get_ylabel()
+    'observed share'
     """
     ax = style.make_axes(ax, 5.0, 12)
     series = _series(record)
@@ -102,6 +118,16 @@ def plot_residuals(record: Residuals, ax: Axes | None = None) -> Axes:
     ----------
     record : Residuals
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_residuals
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> plot_residuals(est.residuals(data.X, data.y)).get_xlabel()
+    'prediction'
     """
     ax = style.make_axes(ax, 6.0, 11)
     rows = style.thin(len(record.predicted))
@@ -139,6 +165,16 @@ def plot_dependence(
     ax : Axes, optional
     max_rows : int, default=60
         Rows to draw, evenly spaced.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> from sknimo.plots import plot_dependence
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> plot_dependence(est.dependence(data.X, "x0")).get_xlabel()
+    'x0'
     """
     ax = style.make_axes(ax, 6.0, 11)
     some = np.linspace(0, len(record.rows) - 1, min(max_rows, len(record.rows)))
@@ -171,6 +207,13 @@ def plot_beside(
     names : tuple of two str
         What the models are called.
     ax : Axes, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sknimo.plots import plot_beside
+    >>> plot_beside(np.arange(3.0), np.arange(3.0), ("old", "new")).get_ylabel()
+    'prediction of new'
     """
     ax = style.make_axes(ax, 5.0, 12)
     rows = style.thin(len(one))

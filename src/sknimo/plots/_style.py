@@ -66,7 +66,15 @@ def make_axes(
 
 
 def to_svg(ax: Axes) -> str:
-    """The figure of some axes as an element of a page; equal figures are equal text."""
+    """The figure of some axes as an element of a page; equal figures are equal text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sknimo.plots import plot_beside, to_svg
+    >>> to_svg(plot_beside(np.arange(3.0), np.arange(3.0), ("old", "new")))[:4]
+    '<svg'
+    """
     file = io.StringIO()
     figure: Any = ax.figure
     with plt.rc_context({"svg.hashsalt": "sknimo"}):
