@@ -26,6 +26,7 @@ from sknimo.explain import (
     TrainingFacts,
     feature_kinds,
     find_roles,
+    restore_comparisons,
     restore_levels,
     restore_reach,
 )
@@ -63,9 +64,17 @@ SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "bend_": Node.real,
     "held_out_score_": Node.real,
     "glm_held_out_score_": Node.real,
+    "held_out_gain_": Node.real,
+    "held_out_gain_error_": Node.real,
 }
 # Of these, what files of the first schemas do not have; it comes back as NaN.
-LATER_ATTRIBUTES = ("bend_", "held_out_score_", "glm_held_out_score_")
+LATER_ATTRIBUTES = (
+    "bend_",
+    "held_out_score_",
+    "glm_held_out_score_",
+    "held_out_gain_",
+    "held_out_gain_error_",
+)
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
@@ -82,7 +91,12 @@ EFFECTS = (
     "response_effect",
 )
 RATIOS = ("ratio", "average_ratio")
-FACT_TENSORS = ("swap", "directed", "contrast", "levels", "reach", *EFFECTS, *RATIOS)
+# Not in files of earlier versions.
+COMPARED = ("comparisons", "importance")
+FACT_TENSORS = (
+    *("swap", "directed", "contrast", "levels", "reach"),
+    *(*COMPARED, *EFFECTS, *RATIOS),
+)
 TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -328,6 +342,9 @@ def write_facts(
         tensors["levels"] = effects.levels.measured
     if facts.reach.shape is not None:
         tensors["reach"] = facts.reach.shape
+    if facts.comparisons is not None:
+        found = facts.comparisons.measured, facts.comparisons.importance
+        tensors |= dict(zip(COMPARED, found, strict=True))
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
@@ -381,6 +398,11 @@ def read_facts(
     if "facts.reach" in tensors:  # not in files of schema 1
         n_columns = len(reach.columns)
         reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
+    comparisons = None
+    if "facts.comparisons" in tensors:
+        shape = 8, len(features.coef_feature)
+        measured = fact("comparisons").array(shape, finite=False)
+        comparisons = restore_comparisons(measured, column("importance"))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
@@ -405,5 +427,6 @@ def read_facts(
         swap=square(found["swap"], "swap", q),
         effects=effects,
         reach=reach,
+        comparisons=comparisons,
         **{name: found[name].real() for name in DEVIANCES},
     )

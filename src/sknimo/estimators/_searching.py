@@ -285,6 +285,11 @@ class Searching(BaseNIMO):
         kept = outcome.n_members > 0
         self.held_out_score_ = scores[0] if kept else scores[1]
         self.glm_held_out_score_ = scores[1]
+        self.held_out_gain_ = self.held_out_gain_error_ = math.nan
+        if found is not None:
+            loss = float(np.mean(found.glm_loss)) or math.nan
+            self.held_out_gain_ = found.gain / loss
+            self.held_out_gain_error_ = found.error / loss
         self.trials_ = outcome.trials
         self.best_index_ = outcome.best_index
         self.log_evidence_ = outcome.log_evidence
@@ -423,6 +428,11 @@ default="auto"
         Held-out rows have also chosen, so that it is a little too good.
     glm_held_out_score_ : float
         The same for the nested GLM.
+    held_out_gain_ : float
+        Share of the nested GLM's loss on held-out rows that the network saves, or, when
+        the GLM was kept, would have saved; NaN where it was not judged.
+    held_out_gain_error_ : float
+        Its standard error.
     path_ : GlmPath or None
         Its lasso path, held-out loss and chosen point; None on large tables.
     trials_ : dict of list

@@ -15,6 +15,16 @@ import numpy as np
 
 from sknimo.features import Label
 
+# Of tables in notebooks: numbers to the right, no colours of their own.
+HTML_STYLE = (
+    "<style>.sknimo table{border-collapse:collapse;margin:.6em 0;"
+    "font-variant-numeric:tabular-nums}.sknimo td,.sknimo th{text-align:right;"
+    "padding:.15em .7em;border:0;white-space:nowrap}.sknimo thead th,"
+    ".sknimo tbody tr:last-child>*{border-bottom:1px solid currentColor}"
+    ".sknimo th.name,.sknimo .facts th{text-align:left;font-weight:normal}"
+    ".sknimo p{max-width:46em}</style>"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:

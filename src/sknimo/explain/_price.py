@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sknimo.explain._bends import is_large
+from sknimo.explain._comparisons import Comparisons, compare
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
@@ -169,12 +170,15 @@ class TrainingFacts(Deviances):
         Over the training rows.
     reach : Reach
         How far the training rows reach.
+    comparisons : Comparisons or None
+        Over the training rows; not in files of earlier versions.
     """
 
     n_samples: int
     swap: np.ndarray
     effects: Effects
     reach: Reach
+    comparisons: Comparisons | None = None
 
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
@@ -319,6 +323,7 @@ def describe_sample(
             max_rows=ranking_rows(model),
         ),
         reach=restore_reach(model, measure_shape(model, table, weight)),
+        comparisons=compare(model, table, weight=weight, offset=offset),
         **deviances,
     )
 
