@@ -350,6 +350,7 @@ def write_facts(
     values = {
         "n_samples": int(facts.n_samples),
         "n_rows": int(effects.n_rows),
+        "near": write_real(facts.near),
         **{name: write_real(getattr(facts, name)) for name in DEVIANCES},
         **kept,
     }
@@ -371,7 +372,9 @@ def read_facts(
     """Undo `write_facts`."""
     if node.value is None:
         return None
-    found = node.mapping("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    names = ("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    has_near = isinstance(node.value, dict) and "near" in node.value
+    found = node.mapping(*names, *(("near",) if has_near else ()))
     features = model.features
     p, q = features.n_features, len(features.term_feature)
     if max(p, q) > MAX_TERMS:
@@ -428,5 +431,6 @@ def read_facts(
         effects=effects,
         reach=reach,
         comparisons=comparisons,
+        near=found["near"].real() if has_near else math.nan,
         **{name: found[name].real() for name in DEVIANCES},
     )

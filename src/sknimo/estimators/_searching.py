@@ -335,9 +335,11 @@ default="auto"
         are averaged if held-out rows have nothing against it.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
-        The point that coefficients refer to. "auto" is the mean; where the rows are
-        explained much better around another point it is that point, at most three
-        standard errors of the mean away. Columns of two values and categories stand at
+        The point that coefficients refer to. "auto" is the mean, but in columns whose
+        mean lies where hardly any row is (a gap, a combination that does not occur)
+        the place where rows lie closest together; and where the rows are explained much
+        better around another point it is that point, at most three standard errors
+        away. Columns of two values and categories stand at
         their most frequent value, unless a dictionary says otherwise.""",
     "parameters": """alphas : array of float, optional
         Penalties of the nested GLM's lasso path; by default from the smallest one that

@@ -85,6 +85,7 @@ from sknimo.explain._local import (
     local_values,
     mean_of,
     spread_rows,
+    weighted_quantiles,
 )
 from sknimo.explain._nested import best_constant, nested_glm, streamed_losses
 from sknimo.explain._plain import PlainModel, plain_by_folds, plain_model
@@ -194,5 +195,6 @@ __all__ = [
     "summary_rows",
     "warn_of_reference",
     "warn_of_support",
+    "weighted_quantiles",
     "without_bends_name",
 ]

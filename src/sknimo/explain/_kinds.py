@@ -85,6 +85,19 @@ def usual_scale(features: FeatureMap, table: np.ndarray) -> np.ndarray:
     return scale
 
 
+def near_reference(
+    features: FeatureMap, table: np.ndarray, relevant: np.ndarray
+) -> np.ndarray:
+    """Rows within a standard deviation of the reference in every number, (n,) bool.
+
+    Numbers with a role count, `relevant` (p,); missing values do not.
+    """
+    numeric = relevant & ~is_category(features)
+    scale = usual_scale(features, table)[numeric]
+    apart = np.abs(table[:, numeric] - features.reference[numeric])
+    return np.asarray(~(apart > scale).any(axis=1))
+
+
 def switch(table: np.ndarray, j: int, value: float | np.ndarray) -> np.ndarray:
     """The same rows with one feature at a given value, or one for each row."""
     switched = table.copy()

@@ -9,6 +9,7 @@ Shapes: M members, n rows, p features, q terms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +23,13 @@ from sknimo.explain._effects import Effects, effects
 from sknimo.explain._frames import Origin, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
+from sknimo.explain._kinds import near_reference
 from sknimo.explain._levels import affordable_rows, contrast_rows, count_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     as_array,
     check_weight,
+    find_roles,
     local_term_coef,
     split_members,
     spread_rows,
@@ -172,6 +175,9 @@ class TrainingFacts(Deviances):
         How far the training rows reach.
     comparisons : Comparisons or None
         Over the training rows; not in files of earlier versions.
+    near : float
+        Share of them within a standard deviation of the reference in every number with
+        a role; NaN where it is not known.
     """
 
     n_samples: int
@@ -179,6 +185,7 @@ class TrainingFacts(Deviances):
     effects: Effects
     reach: Reach
     comparisons: Comparisons | None = None
+    near: float = math.nan
 
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
@@ -311,6 +318,7 @@ def describe_sample(
     table, weight = table[kept], check_weight(weight, len(table))[kept]
     offset = None if offset is None else offset[kept]
     swap = fit_gauge(model, table, weight)
+    near = near_reference(model.features, table, find_roles(model).relevant)
     return TrainingFacts(
         n_samples=n_samples,
         swap=swap,
@@ -324,6 +332,7 @@ def describe_sample(
         ),
         reach=restore_reach(model, measure_shape(model, table, weight)),
         comparisons=compare(model, table, weight=weight, offset=offset),
+        near=float(weight[near].sum() / weight.sum()),
         **deviances,
     )
 

@@ -78,7 +78,7 @@ def summarise(
             *warn_of_support(model, compared),
         ),
         facts=head,
-        reference=_describe_reference(model, roles.relevant, reference),
+        reference=_describe_reference(model, roles.relevant, reference, facts),
         ratio_label=family.ratio_name,
         percent=family.is_binary,
         base_value=model.base_value,
@@ -225,7 +225,10 @@ def _curves(model: FittedModel, acts: np.ndarray) -> Iterator[tuple[str, str]]:
 
 
 def _describe_reference(
-    model: FittedModel, relevant: np.ndarray, parameter: Any
+    model: FittedModel,
+    relevant: np.ndarray,
+    parameter: Any,
+    facts: TrainingFacts | None,
 ) -> tuple[str, ...]:
     """Kind of the reference, then the features with a role and their values."""
     features = model.features
@@ -243,6 +246,11 @@ def _describe_reference(
         for j, name in enumerate(features.names)
         if relevant[j]
     ]
+    near = math.nan if facts is None else facts.near
+    if not math.isnan(near) and set(feature_kinds(features)) != {"category"}:
+        values.append(
+            f"like which, within 1 sd in every number, {near:.0%} of rows are"
+        )
     return (kind, *values) if values else ()
 
 

@@ -58,6 +58,7 @@ from sknimo.features._shapes import (
     make_linear,
     weigh_values,
 )
+from sknimo.features._typical import typical_reference
 
 __all__ = [
     "MISSING_LABEL",
@@ -101,4 +102,5 @@ __all__ = [
     "take_columns",
     "take_rows",
     "weigh_values",
+    "typical_reference",
 ]
