@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import eta_at, feature_kinds, is_category, n_levels
 from sknimo.explain._levels import LevelEffects, affordable_rows, level_effects
@@ -39,7 +39,7 @@ MAX_MODIFIERS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Effects:
+class Effects(Shown):
     """What each feature does, all arrays of shape (p,).
 
     Attributes

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import States, find_states, switch, usual_scale
 from sknimo.explain._levels import affordable_rows
 from sknimo.explain._local import (
@@ -51,7 +51,7 @@ MIN_LARGE_PAIR_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Interactions:
+class Interactions(Shown):
     """How strongly features act on each other's effects, in standard deviations.
 
     Attributes

@@ -20,7 +20,7 @@ from torch import Tensor
 from sknimo.explain._bends import is_large
 from sknimo.explain._comparisons import Comparisons, compare
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import near_reference
@@ -84,7 +84,7 @@ class Deviances:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price(Deviances):
+class Price(Shown, Deviances):
     """Deviances with and without the network's corrections.
 
     Coefficients are solved again, all but unpenalised, on the rows given: pass the

@@ -78,7 +78,7 @@ def summarise(
             *warn_of_support(model, compared),
         ),
         facts=head,
-        reference=_describe_reference(model, roles.relevant, reference, facts),
+        reference=_describe_reference(model, roles.relevant, reference),
         ratio_label=family.ratio_name,
         percent=family.is_binary,
         base_value=model.base_value,
@@ -225,10 +225,7 @@ def _curves(model: FittedModel, acts: np.ndarray) -> Iterator[tuple[str, str]]:
 
 
 def _describe_reference(
-    model: FittedModel,
-    relevant: np.ndarray,
-    parameter: Any,
-    facts: TrainingFacts | None,
+    model: FittedModel, relevant: np.ndarray, parameter: Any
 ) -> tuple[str, ...]:
     """Kind of the reference, then the features with a role and their values."""
     features = model.features
@@ -246,11 +243,6 @@ def _describe_reference(
         for j, name in enumerate(features.names)
         if relevant[j]
     ]
-    near = math.nan if facts is None else facts.near
-    if not math.isnan(near) and set(feature_kinds(features)) != {"category"}:
-        values.append(
-            f"like which, within 1 sd in every number, {near:.0%} of rows are"
-        )
     return (kind, *values) if values else ()
 
 
@@ -275,6 +267,8 @@ def _facts(
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),
             ("... share explained:", f"{facts.explained:.4f}"),
         ]
+        if not math.isnan(facts.near):
+            head.append(("Rows like the reference:", f"{100 * facts.near:.0f} %"))
     if converged is not None:
         head.append(("Converged:", "yes" if converged else "no"))
     elif certificate is not None:
@@ -332,6 +326,10 @@ def _notes(
         f"coef: the same on {unit}, with everything else at the reference. per sd: "
         "coef for one standard deviation."
     )
+    if facts is not None and not math.isnan(facts.near):
+        notes.append(
+            "Rows like the reference: within one standard deviation in every number."
+        )
     if any(row.bend for row in rows):
         notes.append(
             "varies: share of the effect that differs between rows because of other "
