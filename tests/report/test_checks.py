@@ -181,7 +181,7 @@ def missing():
 
 weights = np.r_[np.full(20, 100.0), np.ones(380)]
 TROUBLES = [
-    ("Convergence", lambda: good(converged=False), "warn", "may still move"),
+    ("Convergence", lambda: good(converged=False), "warn", "it may move"),
     ("Worth of the dependence", lambda: good(bent=2.0), "warn", "Prefer the plain"),
     ("Coefficients at the reference", lambda: good(wrong=True), "warn", "dose"),
     ("Leakage", leaked, "warn", "lab (AUC"),

@@ -348,7 +348,10 @@ def test_objects_among_the_settings_leave_no_address():
     html = est.report(None, X, y).html
     assert "random_state=&lt;RandomState&gt;" in html
     assert "0x" not in re.sub(
-        r"<script.*?</script>|<style.*?</style>", "", html, flags=re.S
+        r"<script.*?</script>|<style.*?</style>|<meta http-equiv.*?>",
+        "",
+        html,
+        flags=re.S,
     )
 
 

@@ -281,6 +281,7 @@ default="min_energy"
             title=f"{type(self).__name__}: summary",
             order=order,
             certificate=getattr(self, "certificate_", None),
+            status=getattr(self, "status_", ""),
             converged=getattr(self, "converged_", None),
             reference=getattr(self, "reference", None),
             scores=held_out_scores(self),

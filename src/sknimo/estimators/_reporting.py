@@ -167,6 +167,7 @@ class Reportable(Traceable):
             classes=None if classes is None else (str(classes[0]), str(classes[1])),
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
+            status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
             left_out=getattr(self, "oob_prediction_", None),
         )

@@ -66,6 +66,7 @@ SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "glm_held_out_score_": Node.real,
     "held_out_gain_": Node.real,
     "held_out_gain_error_": Node.real,
+    "status_": Node.text,
 }
 # Of these, what files of the first schemas do not have; it comes back as NaN.
 LATER_ATTRIBUTES = (
@@ -74,6 +75,7 @@ LATER_ATTRIBUTES = (
     "glm_held_out_score_",
     "held_out_gain_",
     "held_out_gain_error_",
+    "status_",
 )
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
@@ -216,6 +218,8 @@ def describe_estimator(est: Any) -> Archive:
 def _write_attribute(est: Any, name: str) -> Any:
     """A small number; the first layer's figure is the one that the search has."""
     value = getattr(est, name)
+    if isinstance(value, str):
+        return value
     if name == "network_alpha_" and math.isnan(value):
         value = est.input_precision_
     if isinstance(value, bool | np.bool_):

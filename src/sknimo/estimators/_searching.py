@@ -308,20 +308,28 @@ class Searching(BaseNIMO):
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
+        self.status_ = ""
         if separated:
-            warnings.warn(
+            self.status_ = (
                 "The classes are separated perfectly: the fit is finite only because "
-                "of its priors, and the size of its coefficients is arbitrary.",
-                SeparationWarning,
-                stacklevel=5,
+                "of its priors, and the size of its coefficients is arbitrary."
             )
+            warnings.warn(self.status_, SeparationWarning, stacklevel=5)
         if out_of_time:
-            warnings.warn(
+            late = (
                 f"max_time={self.max_time} s was reached after "
-                f"{len(self.trials_['seed'])} restarts; the best so far was kept.",
-                ConvergenceWarning,
-                stacklevel=5,
+                f"{len(self.trials_['seed'])} restarts; {self._kept_stage()}."
             )
+            self.status_ = f"{self.status_} {late}".strip()
+            warnings.warn(late, ConvergenceWarning, stacklevel=5)
+
+    def _kept_stage(self) -> str:
+        """What a search that was cut short has kept."""
+        if self.verdict_ is not None:
+            return "what held-out rows preferred until then was kept"
+        if self.n_members_ == 0:
+            return "the model without a network, which was finished, was kept"
+        return "the best so far was kept, which no held-out rows have judged"
 
 
 _SHARED = {
@@ -446,6 +454,8 @@ default="auto"
         Gauss-Newton steps of all restarts.
     converged_ : bool
         False when time ran out or the classes are separated.
+    status_ : str
+        Why the search did not converge, and what was kept; empty when it did.
     n_features_in_ : int
         Number of columns seen in `fit`.
     feature_names_in_ : ndarray of str

@@ -63,6 +63,7 @@ from sknimo.explain._interactions import Interactions, interactions
 from sknimo.explain._kept import (
     NOT_HELD_OUT,
     HeldOutScores,
+    describe_gain,
     describe_kept,
     describe_stop,
     has_curves,
@@ -153,6 +154,7 @@ __all__ = [
     "clean",
     "compare",
     "correction_curve",
+    "describe_gain",
     "describe_kept",
     "describe_sample",
     "describe_stop",

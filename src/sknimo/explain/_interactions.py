@@ -337,18 +337,22 @@ def interactions(
     *,
     weight: np.ndarray | None = None,
     swap: np.ndarray | None = None,
+    directed: np.ndarray | None = None,
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
     """Average directed and symmetric interactions over at most `max_rows` rows.
 
     Over fewer where a large model has many levels, unless all are asked for (None).
+    `directed` is computed unless given.
     """
     kept = spread_rows(len(table), affordable_rows(model, max_rows))
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
+    if directed is None:
+        directed = bending(model, table, weight, swap)
     return Interactions(
-        directed=bending(model, table, weight, swap),
+        directed=directed,
         strength=interaction_strength(model, table, weight),
         names=model.features.names,
         roles=find_roles(model),

@@ -126,8 +126,18 @@ def _worth(
             )
         parts.append(f"{text}.")
     if bent and not math.isnan(scores.gain):
-        parts.append(f"The dependence saves {_share(scores)} of the remaining error.")
+        parts.append(describe_gain(scores))
     return " ".join(parts)
+
+
+def describe_gain(scores: HeldOutScores) -> str:
+    """What the dependence saves of the error that would remain, on held-out rows."""
+    if scores.gain > scores.gain_error:
+        return f"The dependence saves {_share(scores)} of the remaining error."
+    return (
+        "The dependence makes no difference that held-out rows could show: it saves "
+        f"{_share(scores)} of the remaining error."
+    )
 
 
 def _percent(share: float) -> str:
@@ -142,10 +152,8 @@ def describe_stop(converged: bool | None, status: str = "") -> tuple[str, ...]:
     """What must be said first of a fit that was cut short."""
     if converged is not False:
         return ()
-    return (
-        f"Not converged{f' ({status.rstrip(chr(46))})' if status else ''}: the numbers "
-        "below may still move; fit longer before you use them.",
-    )
+    why = f"{status.rstrip()} " if status else ""
+    return (f"Not converged. {why}Read every number below with care: it may move.",)
 
 
 def warn_of_reference(

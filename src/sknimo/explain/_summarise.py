@@ -53,11 +53,13 @@ def summarise(
     converged: bool | None = None,
     reference: Any = None,
     scores: HeldOutScores | None = None,
+    status: str = "",
     order: SummaryOrder = "importance",
 ) -> Summary:
     """Put a fitted model and what is known of its training into one record.
 
-    `reference` is the estimator's parameter of this name, for the words alone.
+    `reference` is the estimator's parameter of this name, for the words alone; `status`
+    says why a fit without a certificate did not converge.
     """
     names, roles = model.features.names, find_roles(model)
     known = None if facts is None else facts.effects
@@ -67,7 +69,8 @@ def summarise(
     if scores is not None:
         head += tuple((f"{name}:", text) for name, text in scores.lines())
     family = model.family
-    status = "" if certificate is None else certificate.status
+    if certificate is not None:
+        status = certificate.status
     counts = None if known is None else level_counts(model, known.levels)
     return Summary(
         title=title,

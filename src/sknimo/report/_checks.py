@@ -125,7 +125,7 @@ def run_checks(facts: Facts) -> tuple[Check, ...]:
 
 
 def _convergence(card: ModelCard) -> Iterator[Check]:
-    status = "" if card.certificate is None else card.certificate.status
+    status = card.status if card.certificate is None else card.certificate.status
     stopped = describe_stop(card.converged, status)
     if card.converged is None:
         yield Check("note", "Convergence", "Not recorded for this fit.")

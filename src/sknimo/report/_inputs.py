@@ -38,6 +38,8 @@ class ModelCard:
         Labels of a classifier; the model predicts the second.
     certificate : CertificateLike or None
     converged : bool or None
+    status : str
+        Why a fit without a certificate did not converge.
     scores : HeldOutScores or None
         What a search knows of rows held out.
     left_out : ndarray of shape (n,) or None
@@ -52,6 +54,7 @@ class ModelCard:
     classes: tuple[str, str] | None = None
     certificate: CertificateLike | None = None
     converged: bool | None = None
+    status: str = ""
     scores: HeldOutScores | None = None
     left_out: np.ndarray | None = None
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from sknimo.explain import (
     NOT_HELD_OUT,
+    describe_gain,
     describe_kept,
     is_bent,
     mean_of,
@@ -221,9 +222,8 @@ def _gain_text(story: Story) -> Iterator[str]:
     if is_bent(story.model):
         if np.isnan(scores.gain) or story.judged.rows != "left out":
             return
-        size = f"{100 * scores.gain:.1f} ± {100 * scores.gain_error:.1f}"
-        yield f"The dependence removes {size} % of the error that would remain."
-    else:
+        yield describe_gain(scores)
+    elif story.card.converged is not False:
         yield "Effects that depend on other features were tried and predict no better."
 
 

@@ -62,7 +62,8 @@ class Measure:
         sign = 1 if self.larger_is_better else -1
         first, second = sorted(known, key=lambda name: -sign * known[name])[:2]
         gap = abs(known[first] - known[second])
-        tie = gap <= 5e-4 * max(abs(known[first]), abs(known[second]))
+        size = 1.0 if self.percent else max(abs(known[first]), abs(known[second]))
+        tie = gap <= (1e-3 if self.percent else 5e-4) * size
         return "" if tie else first
 
 

@@ -138,11 +138,14 @@ def tell(
     # As many rows as a fit sums up of its training.
     some, few = sample.take(spread_rows(len(sample), MAX_ROWS)), ranking_rows(model)
     table, weight = some.table, some.weight
-    pairs = interactions(model, table, weight=weight, swap=swap, max_rows=few)
-    compared = None
+    compared, found, directed = None, None, None
     if facts is not None and quality.rows == "training":
         found, compared = facts.effects, facts.comparisons
-    else:
+        directed = found.directed  # one answer to who bends whom
+    pairs = interactions(
+        model, table, weight=weight, swap=swap, directed=directed, max_rows=few
+    )
+    if found is None:
         found = effects(
             model,
             table,
