@@ -36,7 +36,7 @@ from sknimo.model import FittedModel
 EVALUATIONS = 60_000
 LARGE_EVALUATIONS = 12_000
 MIN_ROWS = 50
-# Signs differ in a way worth telling from this share of the effect's size.
+# A coefficient is unlike the average from this share of the effect's size on.
 WORTH = 0.25
 # Levels and missing values of fewer rows than this are rare.
 RARE = 10
@@ -85,7 +85,7 @@ class Comparisons:
         low, high = self.eta_ends
         size = np.maximum(np.abs(self.eta), (high - low) / 2)
         apart = np.abs(at - self.eta) > WORTH * size
-        beyond = (at < low - WORTH * size) | (at > high + WORTH * size)
+        beyond = (at < low) | (at > high)
         return np.asarray(apart & ((at * self.eta < 0) | beyond))
 
 

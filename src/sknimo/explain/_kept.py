@@ -110,13 +110,8 @@ def _worth(
     """What a search measured on rows held out."""
     parts = []
     if not bent:
-        known = not math.isnan(scores.gain) and scores.gain_error > 0
-        size = f" ({_share(scores)} of its error)" if known else ""
         if converged is not False:
-            parts.append(
-                "Effects that depend on other features were searched for and predict "
-                f"held-out rows no better{size}."
-            )
+            parts.append(describe_trial(scores))
     if not math.isnan(scores.r2):
         text = f"On held-out rows it explains {_percent(scores.r2)} of the variance"
         if bent and not math.isnan(scores.glm_r2):
@@ -138,6 +133,15 @@ def describe_gain(scores: HeldOutScores) -> str:
         "The dependence makes no difference that held-out rows could show: it saves "
         f"{_share(scores)} of the remaining error."
     )
+
+
+def describe_trial(scores: HeldOutScores) -> str:
+    """What became of the dependence that a search has looked for."""
+    text = "Effects that depend on other features were searched for and"
+    if math.isnan(scores.gain):
+        return f"{text} found no support."
+    size = f" ({_share(scores)} of its error)" if scores.gain_error > 0 else ""
+    return f"{text} predict held-out rows no better{size}."
 
 
 def _percent(share: float) -> str:

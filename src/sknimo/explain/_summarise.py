@@ -26,7 +26,13 @@ from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import exp_or_inf, find_roles, mean_of
 from sknimo.explain._price import TrainingFacts
-from sknimo.explain._summary import RowKind, Summary, SummaryOrder, SummaryRow
+from sknimo.explain._summary import (
+    FAINT,
+    RowKind,
+    Summary,
+    SummaryOrder,
+    SummaryRow,
+)
 from sknimo.explain._surfaces import effect_curve
 from sknimo.explain._text import NOT_KNOWN, cut, show_number, show_value
 from sknimo.model import FittedModel
@@ -333,7 +339,7 @@ def _notes(
         notes.append(
             "Rows like the reference: within one standard deviation in every number."
         )
-    if any(row.bend for row in rows):
+    if any((row.bend or 0.0) > FAINT for row in rows):
         notes.append(
             "varies: share of the effect that differs between rows because of other "
             "features."

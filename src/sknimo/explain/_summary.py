@@ -45,6 +45,7 @@ COLUMN_WIDTHS = {
     "varies": 8,
 }
 RATIO_WIDTH = 12
+FAINT = 0.005  # a share that is shown as nothing
 
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 SummaryOrder = Literal["importance", "columns"]
@@ -200,7 +201,7 @@ class Summary:
             yield self.ratio_label, _ratio
         if not with_errors:  # there is no room for both
             yield "per sd", lambda row: _known(row.coef_std)
-        if any(row.bend for row in self.rows):
+        if any((row.bend or 0.0) > FAINT for row in self.rows):
             yield "varies", _varies
 
     def cells(self) -> list[tuple[str, ...]]:

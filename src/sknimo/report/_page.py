@@ -18,6 +18,7 @@ from sknimo.explain import (
     NOT_HELD_OUT,
     describe_gain,
     describe_kept,
+    describe_trial,
     is_bent,
     mean_of,
     n_networks,
@@ -224,7 +225,7 @@ def _gain_text(story: Story) -> Iterator[str]:
             return
         yield describe_gain(scores)
     elif story.card.converged is not False:
-        yield "Effects that depend on other features were tried and predict no better."
+        yield describe_trial(scores)
 
 
 def _response_name(story: Story) -> str:
