@@ -54,6 +54,8 @@ MAX_SENTENCES = 4
 MAX_SETTING = 120
 # An effect that varies by less than this share of itself is called the same.
 STEADY = 0.1
+# One that goes so many times its average either way has no direction.
+UP_AND_DOWN = 2.0
 
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 
@@ -340,19 +342,24 @@ def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
 def _sentence(story: Story, line: Line) -> str:
     """One comparison in words: on average, over rows, and what it depends on."""
     low, high = line.response_ends
-    text = (
-        f": {_comparison(story, line)} goes with {story.show_change(line.response)} in "
-        f"the {_response_name(story)} on average"
-    )
+    what, where = _comparison(story, line), _response_name(story)
+    average, ends = story.show_change(line.response), story.show_changes(low, high)
     modifiers = story.effects.modifiers_of(line.feature)
+    depends = ""
+    if modifiers:
+        depends = f", depending on {join_words(story.name(k) for k in modifiers)}"
+    if line.support < POSSIBLE:
+        depends += "; few rows could change so, all else equal"
+    size = UP_AND_DOWN * abs(line.response)
+    if low < -size and high > size:  # its average says little
+        return (
+            f": up and down. {what[0].upper()}{what[1:]} goes with {ends} in the "
+            f"{where} in 90 % of the rows, {average} on average{depends}."
+        )
+    text = f": {what} goes with {average} in the {where} on average"
     if high - low <= STEADY * abs(line.response):
         return f"{text}, much the same in all rows."
-    text += f", {story.show_changes(low, high)} in 90 % of the rows"
-    if modifiers:
-        text += f", depending on {join_words(story.name(k) for k in modifiers)}"
-    if line.support < POSSIBLE:
-        text += "; few rows could change so, all else equal"
-    return f"{text}."
+    return f"{text}, {ends} in 90 % of the rows{depends}."
 
 
 def _modifier_sentence(story: Story, feature: int) -> str:
