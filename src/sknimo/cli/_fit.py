@@ -435,6 +435,7 @@ def write_report(
             y,
             sample_weight=rows.weight,
             offset=rows.offset,
+            row_names=[f"row {at + 1}" for at in rows.place],  # as `explain --row`
             **test,
         )
 

@@ -236,9 +236,10 @@ default="linear"
         lines.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="mean"
-        The point that coefficients refer to; "auto" is the mean here. Columns of two
-        values and categories stand at their most frequent value, unless a dictionary
-        says otherwise.""",
+        The point that coefficients refer to; "auto" is the mean, but in columns whose
+        mean lies where hardly any row is the place where rows lie closest together.
+        Columns of two values and categories stand at their most frequent value, unless
+        a dictionary says otherwise.""",
     "parameters": """penalty : {"lasso", "ridge", "sub_l1"} or Penalty, default="lasso"
         Penalty on the coefficients of the standardised features, by name or as a
         `sknimo.penalties.Penalty`.

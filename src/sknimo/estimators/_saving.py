@@ -27,6 +27,7 @@ from sknimo.explain import (
     TrainingFacts,
     feature_kinds,
     find_roles,
+    restore_comparisons,
     restore_levels,
     restore_reach,
 )
@@ -70,9 +71,19 @@ SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "bend_": Node.real,
     "held_out_score_": Node.real,
     "glm_held_out_score_": Node.real,
+    "held_out_gain_": Node.real,
+    "held_out_gain_error_": Node.real,
+    "status_": Node.text,
 }
 # Of these, what files of the first schemas do not have; it comes back as NaN.
-LATER_ATTRIBUTES = ("bend_", "held_out_score_", "glm_held_out_score_")
+LATER_ATTRIBUTES = (
+    "bend_",
+    "held_out_score_",
+    "glm_held_out_score_",
+    "held_out_gain_",
+    "held_out_gain_error_",
+    "status_",
+)
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
@@ -89,7 +100,12 @@ EFFECTS = (
     "response_effect",
 )
 RATIOS = ("ratio", "average_ratio")
-FACT_TENSORS = ("swap", "directed", "contrast", "levels", "reach", *EFFECTS, *RATIOS)
+# Not in files of earlier versions.
+COMPARED = ("comparisons", "importance")
+FACT_TENSORS = (
+    *("swap", "directed", "contrast", "levels", "reach"),
+    *(*COMPARED, *EFFECTS, *RATIOS),
+)
 TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -316,6 +332,8 @@ def describe_estimator(est: Any) -> Archive:
 def _write_attribute(est: Any, name: str) -> Any:
     """A small number; the first layer's figure is the one that the search has."""
     value = getattr(est, name)
+    if isinstance(value, str):
+        return value
     if name == "network_alpha_" and math.isnan(value):
         value = est.input_precision_
     if isinstance(value, bool | np.bool_):
@@ -442,11 +460,15 @@ def write_facts(
         tensors["levels"] = effects.levels.measured
     if facts.reach.shape is not None:
         tensors["reach"] = facts.reach.shape
+    if facts.comparisons is not None:
+        found = facts.comparisons.measured, facts.comparisons.importance
+        tensors |= dict(zip(COMPARED, found, strict=True))
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
         "n_samples": int(facts.n_samples),
         "n_rows": int(effects.n_rows),
+        "near": write_real(facts.near),
         **{name: write_real(getattr(facts, name)) for name in DEVIANCES},
         **kept,
     }
@@ -468,7 +490,9 @@ def read_facts(
     """Undo `write_facts`."""
     if node.value is None:
         return None
-    found = node.mapping("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    names = ("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    has_near = isinstance(node.value, dict) and "near" in node.value
+    found = node.mapping(*names, *(("near",) if has_near else ()))
     features = model.features
     p, q = features.n_features, len(features.term_feature)
     if max(p, q) > MAX_TERMS:
@@ -495,6 +519,11 @@ def read_facts(
     if "facts.reach" in tensors:  # not in files of schema 1
         n_columns = len(reach.columns)
         reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
+    comparisons = None
+    if "facts.comparisons" in tensors:
+        shape = 8, len(features.coef_feature)
+        measured = fact("comparisons").array(shape, finite=False)
+        comparisons = restore_comparisons(measured, column("importance"))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
@@ -519,5 +548,7 @@ def read_facts(
         swap=square(found["swap"], "swap", q),
         effects=effects,
         reach=reach,
+        comparisons=comparisons,
+        near=found["near"].real() if has_near else math.nan,
         **{name: found[name].real() for name in DEVIANCES},
     )

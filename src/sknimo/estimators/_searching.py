@@ -300,6 +300,11 @@ class Searching(BaseNIMO):
         kept = outcome.n_members > 0
         self.held_out_score_ = scores[0] if kept else scores[1]
         self.glm_held_out_score_ = scores[1]
+        self.held_out_gain_ = self.held_out_gain_error_ = math.nan
+        if found is not None:
+            loss = float(np.mean(found.glm_loss)) or math.nan
+            self.held_out_gain_ = found.gain / loss
+            self.held_out_gain_error_ = found.error / loss
         self.trials_ = outcome.trials
         self.best_index_ = outcome.best_index
         self.log_evidence_ = outcome.log_evidence
@@ -318,20 +323,28 @@ class Searching(BaseNIMO):
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
+        self.status_ = ""
         if separated:
-            warnings.warn(
+            self.status_ = (
                 "The classes are separated perfectly: the fit is finite only because "
-                "of its priors, and the size of its coefficients is arbitrary.",
-                SeparationWarning,
-                stacklevel=5,
+                "of its priors, and the size of its coefficients is arbitrary."
             )
+            warnings.warn(self.status_, SeparationWarning, stacklevel=5)
         if out_of_time:
-            warnings.warn(
+            late = (
                 f"max_time={self.max_time} s was reached after "
-                f"{len(self.trials_['seed'])} restarts; the best so far was kept.",
-                ConvergenceWarning,
-                stacklevel=5,
+                f"{len(self.trials_['seed'])} restarts; {self._kept_stage()}."
             )
+            self.status_ = f"{self.status_} {late}".strip()
+            warnings.warn(late, ConvergenceWarning, stacklevel=5)
+
+    def _kept_stage(self) -> str:
+        """What a search that was cut short has kept."""
+        if self.verdict_ is not None:
+            return "what held-out rows preferred until then was kept"
+        if self.n_members_ == 0:
+            return "the model without a network, which was finished, was kept"
+        return "the best so far was kept, which no held-out rows have judged"
 
 
 _SHARED = {
@@ -345,9 +358,11 @@ default="auto"
         are averaged if held-out rows have nothing against it.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
-        The point that coefficients refer to. "auto" is the mean; where the rows are
-        explained much better around another point it is that point, at most three
-        standard errors of the mean away. Columns of two values and categories stand at
+        The point that coefficients refer to. "auto" is the mean, but in columns whose
+        mean lies where hardly any row is (a gap, a combination that does not occur)
+        the place where rows lie closest together; and where the rows are explained much
+        better around another point it is that point, at most three standard errors
+        away. Columns of two values and categories stand at
         their most frequent value, unless a dictionary says otherwise.""",
     "parameters": """alphas : array of float, optional
         Penalties of the nested GLM's lasso path; by default from the smallest one that
@@ -439,6 +454,11 @@ default="auto"
         Held-out rows have also chosen, so that it is a little too good.
     glm_held_out_score_ : float
         The same for the nested GLM.
+    held_out_gain_ : float
+        Share of the nested GLM's loss on held-out rows that the network saves, or, when
+        the GLM was kept, would have saved; NaN where it was not judged.
+    held_out_gain_error_ : float
+        Its standard error.
     path_ : GlmPath or None
         Its lasso path, held-out loss and chosen point; None on large tables.
     trials_ : dict of list
@@ -450,6 +470,8 @@ default="auto"
         Gauss-Newton steps of all restarts.
     converged_ : bool
         False when time ran out or the classes are separated.
+    status_ : str
+        Why the search did not converge, and what was kept; empty when it did.
     n_features_in_ : int
         Number of columns seen in `fit`.
     feature_names_in_ : ndarray of str

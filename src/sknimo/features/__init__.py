@@ -64,6 +64,7 @@ from sknimo.features._shapes import (
     make_linear,
     weigh_values,
 )
+from sknimo.features._typical import typical_reference
 
 __all__ = [
     "MISSING_LABEL",
@@ -111,4 +112,5 @@ __all__ = [
     "take_columns",
     "take_rows",
     "weigh_values",
+    "typical_reference",
 ]

@@ -19,6 +19,7 @@ from sknimo.features import (
     drop_unused_levels,
     fit_features,
     fit_linear,
+    typical_reference,
 )
 from sknimo.rows import RowBlocks, WeightedRows
 from sknimo.training._checks import (
@@ -222,6 +223,8 @@ def prepare_table(
         how = choose_curves(
             rows, names, levels, options.features, family, options.curves
         )
+    place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
+    how = replace(how, reference=place_of)
     return TrainingSet(
         y=y,
         weight=rows.weight,
