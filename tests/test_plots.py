@@ -13,7 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-from sknimo import NIMORegressor, plots  # noqa: E402
+from sknimo import (  # noqa: E402
+    NIMOClassifier,
+    NIMORegressor,
+    NIMORegressorCV,
+    plots,
+)
 from sknimo.explain import (  # noqa: E402
     correction_curve,
     effects,
@@ -256,7 +261,7 @@ def test_waterfall_goes_from_base_value_to_eta(case):
     assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(found.eta[0])
     assert sum(bar.get_width() for bar in bars) == pytest.approx(found.values.sum())
     labels = row_labels(ax)
-    assert labels[0] == "base value" and labels[-1] == "prediction (eta)"
+    assert labels[0] == "base value" and labels[-1] == "prediction"
     biggest = int(np.abs(found.values[0]).argmax())
     assert labels[1] == f"{found.names[biggest]} = {found.data[0, biggest]:.4g}"
     texts = [text.get_text() for text in ax.texts]
@@ -503,7 +508,7 @@ def test_names_are_drawn_as_they_are(mixed):
     legend = ax.get_legend()
     assert unescape(legend.get_title().get_text()) == REGION
     texts = [unescape(text.get_text()) for text in legend.get_texts()]
-    assert sorted(texts)[:2] == [" _south", "a level with a name tha…"]
+    assert sorted(texts)[:2] == [" _south", "a level with a name that is …"]
     for text in (ax.xaxis.label, legend.get_title(), *legend.get_texts()):
         _, is_math = text._preprocess_math(text.get_text())
         assert is_math is False
@@ -540,11 +545,11 @@ def test_levels_show_contrasts_at_the_reference_and_on_average(mixed):
     assert lines["at the reference"].get_xdata() == pytest.approx(
         record.levels.coef[own]
     )
-    assert lines["average and sd"].get_xdata() == pytest.approx(
+    assert lines["average"].get_xdata() == pytest.approx(
         record.levels.average_effect[own]
     )
     labels = [unescape(label) for label in row_labels(ax)]
-    assert labels[1] == "a level with a na…" and labels[-1] == "missing"
+    assert labels[1] == "a level with a name …" and labels[-1] == "missing"
     assert sum("(baseline)" in label for label in labels) == 1
     assert "missing: from the reference" in ax.get_xlabel()
     few = plots.plot_levels(record, max_levels=3)
@@ -643,3 +648,100 @@ def test_correction_of_many_levels_has_one_line_each(mixed):
     for line, values in zip(lines, record.all_coef.T, strict=True):
         assert line.get_ydata() == pytest.approx(values)
     assert "contrast with the baseline" in ax.get_ylabel()
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Months, a flag and a number, and a class that depends on them."""
+    rng = np.random.default_rng(0)
+    names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun"]
+    names += ["Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    X = pd.DataFrame({"month": np.tile(names, 20), "flag": rng.integers(0, 2, 240)})
+    X["personal_status_and_sex_of_the_applicant"] = rng.normal(size=240)
+    eta = X["flag"] - 0.5 + X.iloc[:, 2]
+    return X, np.where(eta + rng.logistic(size=240) > 0, "ill", "well")
+
+
+@pytest.fixture(scope="module")
+def glm(table):
+    return NIMOClassifier(max_iter=0, alpha=1e-3).fit(*table)
+
+
+def test_twelve_levels_have_twelve_colours_and_a_legend_beside_the_axes(glm, table):
+    ax = plots.plot_effect(glm.explain(table[0]), feature=2, modifier="month")
+    colours = {tuple(dots.get_facecolor()[0]) for dots in ax.collections[1:]}
+    assert len(colours) == 12
+    legend = ax.get_legend()
+    ax.figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= ax.get_window_extent().x1 - 1
+
+
+def test_a_column_of_two_values_is_two_points_even_without_rows(glm):
+    ax = plots.plot_effect_curve(glm.effect_curve("flag"))
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1"]
+    (line,) = [each for each in ax.get_lines() if each.get_marker() == "o"]
+    assert line.get_xdata().tolist() == [0, 1] and line.get_linestyle() == "None"
+
+
+def test_figures_of_a_glm_say_that_nothing_is_bent(glm, table):
+    X, _ = table
+    told = [
+        plots.plot_nonlinearity(glm.effects(X)),
+        plots.plot_interactions(glm.interactions(X)),
+        plots.plot_modification_graph(glm.interactions(X)),
+        plots.plot_first_layer(
+            SimpleNamespace(size=np.zeros((1, 4, 3)), names=("a", "b", "c"))
+        ),
+    ]
+    for ax in told:
+        assert len(ax.texts) == 1 and not ax.axison
+        assert ax.texts[0].get_text().startswith(("no ", "the network reads no"))
+
+
+def test_a_waterfall_tells_the_probability(glm, table):
+    found = glm.explain(table[0])
+    ax = plots.plot_waterfall(found, row=5)
+    assert ax.get_title(loc="left") == f"row 5: probability {found.mean[5]:.1%}"
+    (top,) = ax.child_axes
+    at = [float(tick.get_text().rstrip("%")) / 100 for tick in top.get_xticklabels()]
+    wanted = 1 / (1 + np.exp(-top.get_xticks()))
+    assert at == pytest.approx(wanted, abs=0.006)
+
+
+def test_names_are_cut_between_words(glm, table):
+    labels = row_labels(plots.plot_coefficients(glm.effects(table[0])))
+    assert "personal_status_and_sex_of …" in labels
+
+
+def test_the_path_of_a_table_with_levels_and_curves_has_their_names():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=90), "kind": np.tile(["a", "b", "c"], 30)})
+    y = X["x"] ** 2 + 2 * (X["kind"] == "b") + 0.1 * rng.normal(size=90)
+    est = NIMORegressorCV(
+        basis={"x": "poly2"}, n_starts=1, max_iter=3, random_state=0, max_time=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est.fit(X, y)
+    ax = plots.plot_path(est)
+    drawn = {text.get_text() for text in ax.texts}
+    assert {"x", "x (curve 1)", "kind: b", "kind: c"} <= drawn
+    with pytest.raises(ValueError, match="names has 2 entries for 4 columns"):
+        plots.plot_path(est.path_, names=["x", "kind"])
+
+
+def test_quality_is_drawn_within_its_range(glm, table):
+    roc = glm.roc(*table)
+    ax = plots.plot_roc({"one": roc, "two": roc})
+    assert f"one AUC {roc.auc:.3f}" in [
+        t.get_text() for t in ax.get_legend().get_texts()
+    ]
+    assert len(plots.plot_roc(roc).texts) == 5
+    ax = plots.plot_calibration(glm.calibration(*table))
+    assert ax.get_ylim() == pytest.approx((-0.02, 1.02))
+    ax = plots.plot_residuals(glm.residuals(*table))
+    assert "beyond 2" in ax.get_title(loc="left")
+    found = glm.dependence(table[0], "month")
+    ax = plots.plot_dependence(found, max_rows=10)
+    assert len(ax.get_lines()) == 12 and ax.get_ylabel() == "probability"
+    assert ax.get_lines()[-1].get_ydata() == pytest.approx(found.mean)

@@ -195,7 +195,8 @@ def test_contributions_and_base_value_sum_to_eta(sknimo, classifier_file):
         total += wide[f"contribution_{name}"].to_numpy()
     np.testing.assert_allclose(total, wide["eta"].to_numpy(), rtol=0, atol=1e-12)
     chance = 1 / (1 + np.exp(-total))
-    np.testing.assert_allclose(chance, wide["prediction"].to_numpy(), rtol=1e-12)
+    found = wide["probability_yes"].to_numpy()
+    np.testing.assert_allclose(chance, found, rtol=1e-12)
 
 
 def test_single_rows_are_shown_in_full(sknimo, model_file, regressor, patients):

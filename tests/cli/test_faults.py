@@ -279,7 +279,7 @@ APPLIED = {
     "an unknown level": (
         with_cell(8, 2, "other"),
         "Column 'sex' has level 'other' at row 7, which no training row had (known: "
-        "'man', 'woman'). Fit again with such rows, or fit with --unknown reference",
+        "'man', 'woman'). Fit again with such rows, or say --unknown reference",
     ),
     "an empty file": ("", "is empty"),
     "a header alone": (ROWS[0], "has a header but no rows"),

@@ -29,7 +29,7 @@ def test_the_saved_model_is_the_estimator_with_these_settings(
     assert type(est) is NIMORegressor
     assert est.coef_names_.tolist() == regressor.coef_names_.tolist()
     np.testing.assert_array_equal(est.coef_, regressor.coef_)
-    assert "coefficients at the reference" in done.stdout
+    assert "at the reference" in done.stdout
     assert f"Model saved to {path}" in done.stdout
     assert "gaussian family, as column 'fall' suggests" in done.stderr
 
@@ -210,3 +210,10 @@ def test_warnings_are_lines_without_code(sknimo, tmp_path):
     done = sknimo("fit", data, "-t", "fall", *args)
     told = [line for line in done.stderr.splitlines() if "one" in line]
     assert len(told) == 1 and told[0].startswith("sknimo: warning: Constant column")
+
+
+def test_counts_are_pointed_out(sknimo):
+    drop = ["--drop", "days,fall,relapse,ward", *FIXED]
+    assert "--family poisson" in sknimo("fit", PATIENTS, "-t", "visits", *drop).stderr
+    quiet = sknimo("fit", PATIENTS, "-t", "visits", *drop, "--family", "gaussian")
+    assert "poisson" not in quiet.stderr

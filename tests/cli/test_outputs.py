@@ -355,3 +355,26 @@ def test_formats_that_no_spreadsheet_runs_keep_the_text(
     else:
         notes = [json.loads(line)["=note"] for line in out.read_text().splitlines()]
     assert notes == ARMED + HARMLESS
+
+
+@pytest.mark.parametrize(("name", "begins"), [("m.sql", "-- "), ("m.md", "# Score")])
+def test_an_export_is_what_its_ending_says(sknimo, patients, tmp_path, name, begins):
+    est = NIMORegressor(max_iter=0).fit(
+        patients.select(["age", "sex"]), patients["fall"]
+    )
+    est.save(tmp_path / "m.sknimo")
+    sknimo("export", tmp_path / "m.sknimo", "-o", tmp_path / name)
+    assert (tmp_path / name).read_text().startswith(begins)
+
+
+def test_an_export_of_unknown_kind_or_a_network_is_refused(
+    sknimo, model_file, tmp_path
+):
+    told = sknimo("export", model_file, "-o", tmp_path / "m.pkl", code=1).stderr
+    assert "names no export. Use .onnx, .sql" in told
+    args = ["export", model_file, "-o", tmp_path / "m.sql"]
+    assert "(--data FILE)" in sknimo(*args, code=1).stderr
+    told = sknimo(*args, "--data", PATIENTS).stdout
+    assert "Approximates a network by curves: R2 of" in told
+    told = sknimo(*args, "--format", "onnx", code=1).stderr
+    assert "ending of another format" in told

@@ -383,11 +383,13 @@ class TestTargets:
 
     @pytest.mark.parametrize("value", [0.0, 0.1, -3.0, 1e8, 1e-300])
     def test_a_constant_target_is_predicted_exactly(self, X, value):
-        est = regressor().fit(X, np.full(N_ROWS, value))
+        with pytest.warns(DataWarning, match="in every row: there is nothing"):
+            est = regressor().fit(X, np.full(N_ROWS, value))
         assert not est.coef_.any()
         assert est.predict(X) == pytest.approx(np.full(N_ROWS, value), rel=1e-15)
         assert est.converged_
 
+    @pytest.mark.filterwarnings("ignore:y is .* in every row")
     @pytest.mark.parametrize("family", ["poisson", "gamma"])
     @pytest.mark.parametrize("value", [2.0, 1e-8])
     def test_a_constant_target_is_predicted_by_other_families(self, X, family, value):
@@ -397,6 +399,7 @@ class TestTargets:
         assert est.predict(X) == pytest.approx(target, rel=1e-9)
         assert est.score(X, target) == 1.0
 
+    @pytest.mark.filterwarnings("ignore:y is .* in every row")
     def test_counts_that_are_all_zero_stay_finite(self, X):
         target = np.zeros(N_ROWS)
         est = regressor("poisson").fit(X, target)

@@ -19,6 +19,10 @@ def test_out_of_time_says_so_and_gives_a_usable_model(data, make_search):
     assert est.best_index_ == -1
     assert np.isfinite(est.predict(X)).all()
     assert est.score(X, y) > 0.3  # the GLM
+    assert "without a network, which was finished, was kept" in est.status_
+    first, second, *_ = est.summary().headline
+    assert "searched for" not in first  # it was not
+    assert second.startswith("Not converged. max_time=1e-09 s")
 
 
 def test_the_warning_points_at_the_call_of_fit(data, make_search):

@@ -231,3 +231,31 @@ def test_arrays_with_declared_categories_are_explained_too():
     assert found.eta == pytest.approx(est.predict(array[:5]), abs=TOL)
     assert found.to_frame("data")["x2"].tolist() == X["sex"].tolist()[:5]
     assert est.effects(array).levels.levels == ("man", "woman")
+
+
+def test_every_record_has_a_table_for_notebooks(fitted_models):
+    fitted = fitted_models["gaussian"]
+    est, X, y = fitted.est, fitted.X, fitted.y
+    hostile = X.rename(columns={"age": "<b>age</b>"})
+    again = type(est)(max_iter=3, tol=1.0, patience=1).fit(hostile, y)
+    records = [
+        again.effects(hostile),
+        again.effects(hostile).levels,
+        again.interactions(hostile),
+        again.explain(hostile),
+        again.effect_curve("dose"),
+        again.pair_surface("dose", "weight"),
+        again.correction_curve("dose", "weight"),
+        again.reference_sensitivity(hostile),
+        again.price_of_nonlinearity(hostile, y),
+        again.first_layer(),
+        again.summary(),
+    ]
+    for record in records:
+        html = record._repr_html_()
+        assert html.startswith('<div class="sknimo"') and html.endswith("</div>")
+        assert "<b>age</b>" not in html
+    html = est.effects(X)._repr_html_()
+    coef = est.effects(X).coef[0]
+    assert f"<td>{coef:.4g}</td>" in html
+    assert "more rows: to_frame() has them" in est.explain(X)._repr_html_()

@@ -7,7 +7,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from sknimo.explain import describe_training, effect_curve, summarise
+from sknimo.explain import (
+    HeldOutScores,
+    compare,
+    describe_training,
+    effect_curve,
+    summarise,
+)
 from sknimo.explain._text import clean, cut, pad, width_of, wrap
 from sknimo.features import FeatureMap
 
@@ -62,7 +68,8 @@ def test_page_states_family_rows_and_deviances(fitted):
     assert re.search(rf"Family: +{fitted.model.family.name}", text)
     assert re.search(r"Rows: +160", text)
     assert f"{facts.deviance:.5g}" in text
-    assert f"{facts.glm_deviance:.5g}" in text
+    # A GLM without a penalty looks better than it is on the rows it was fitted to.
+    assert f"{facts.glm_deviance:.5g}" not in text
     assert re.search(rf"Converged: +{'yes' if fitted.est.converged_ else 'no'}", text)
     assert fitted.est.certificate_.status[:20] in text
 
@@ -80,24 +87,39 @@ def test_page_lists_every_coefficient_with_its_role(fitted):
         line = next(
             line for line in str(summary).splitlines() if line.startswith(f"{name} ")
         )
-        assert f"{row.coef:.4g}" in line and line.endswith(row.role)
+        assert f"{row.coef * row.step:.4g}" in line
+        points = f"{100 * row.response:+.1f} pp"
+        assert (points if summary.percent else f"{row.response:+.3g}") in line
 
 
 def test_standard_errors_have_a_place_and_no_number(fitted):
     summary = fitted.est.summary()
     assert all(row.std_error is None for row in summary.rows)
-    assert "std err" in str(summary)
+    assert "std err" not in str(summary)
+    assert "No standard errors" in str(summary)
     known = replace(summary.rows[0], std_error=0.125)
     filled = replace(summary, rows=(known, *summary.rows[1:]))
     assert "0.125" in str(filled)
 
 
-def test_ratios_take_the_third_column_where_they_exist(fitted_models):
-    page = str(fitted_models["binomial"].est.summary())
-    assert "odds ratio" in page and "per sd:" not in page
-    row = fitted_models["binomial"].est.summary().rows[0]
-    assert row.scaled == pytest.approx(np.exp(row.coef))
-    assert "per sd" in str(fitted_models["gaussian"].est.summary())
+def test_ratios_have_a_column_where_they_exist(fitted_models):
+    summary = fitted_models["binomial"].est.summary()
+    assert "odds ratio" in str(summary)
+    row = summary.rows[0]
+    assert row.ratio == pytest.approx(np.exp(row.coef))
+    assert f"{np.exp(row.coef * row.step):.4g}" in str(summary)
+    gaussian = fitted_models["gaussian"].est.summary()
+    assert not any("ratio" in heading for heading in gaussian.headings)
+
+
+def test_every_family_has_a_column_per_standard_deviation(fitted):
+    summary = fitted.est.summary()
+    scale = dict(
+        zip(fitted.X.columns, fitted.model.features.scale.tolist(), strict=True)
+    )
+    assert "per sd" in summary.headings
+    for row in summary.rows:
+        assert row.coef_std == pytest.approx(row.coef * scale[row.name])
 
 
 @pytest.mark.parametrize("n_members", [2, 5])
@@ -145,7 +167,7 @@ def test_html_holds_the_same_numbers_and_escapes_names(fitted):
     cells = read_html(summary._repr_html_())
     for row in summary.rows:
         assert row.name in cells
-        assert f"{row.coef:.4g}" in cells
+        assert f"{row.coef * row.step:.4g}" in cells
     evil = replace(summary, rows=(replace(summary.rows[0], name="<b>x & y</b>"),))
     assert "&lt;b&gt;x &amp; y&lt;/b&gt;" in evil._repr_html_()
     read_html(evil._repr_html_())
@@ -180,7 +202,8 @@ def mixed_page(make_mixed, draw_mixed):
     model = make_mixed(deaf=("blood",))
     table = draw_mixed(80)
     facts = describe_training(model, table, model.eta(table))
-    return model, facts, summarise(model, facts, title="Mixed", reference="median")
+    options = dict(title="Mixed", reference="median", order="columns")
+    return model, facts, summarise(model, facts, **options)
 
 
 def test_there_is_one_row_per_feature_level_and_missing_value(mixed_page):
@@ -250,7 +273,7 @@ def test_the_page_marks_baselines_levels_and_curves(mixed_page):
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.split()[:2] == ["dose", "(curve)"] for line in lines)
-    assert any(line.split() == ["north", "baseline"] for line in lines)
+    assert any(line.split()[::2] == ["north", "baseline"] for line in lines)
     assert any(line.startswith("region ") and "4 levels" in line for line in lines)
     assert any(line.startswith("  two\\nlines ") for line in lines)
     assert "levels: change from the baseline" in text
@@ -311,16 +334,124 @@ def test_hostile_names_and_levels_break_neither_text_nor_html(make_mixed, draw_m
     assert ": east <&> $x$" in cells  # a level of the feature without a name
 
 
-def test_ratios_of_levels_stand_in_the_third_column(make_mixed, draw_mixed):
+def test_ratios_of_levels_have_their_column(make_mixed, draw_mixed):
     model = make_mixed(family="poisson")
     summary = summarise(model, None, title="Counts")
     for row in summary.rows:
         if row.kind == "category":
-            assert np.isnan(row.scaled)
+            assert np.isnan(row.ratio)
         else:
-            assert row.scaled == pytest.approx(np.exp(row.coef))
+            assert row.ratio == pytest.approx(np.exp(row.coef))
     assert all(row.average_effect is None and row.bend is None for row in summary.rows)
     assert max(map(len, str(summary).splitlines())) <= 80
+
+
+# What leads
+
+
+def test_the_first_sentence_says_which_model_this_is(make_model, draw_table):
+    plain, bent = make_model(size=0.0), make_model(n_members=3)
+    plain = replace(plain, modulated=plain.modulated & False)
+    tried = HeldOutScores(0.4, 0.4, gain=-0.01, gain_error=0.02)
+    worth = HeldOutScores(0.5, 0.4, gain=0.16, gain_error=0.02)
+    for model, scores, words, count in (
+        (plain, None, "This is a plain linear model: no effect depends", 0),
+        (plain, tried, "held-out rows no better (-1.0 % (standard error 2.0)", 0),
+        (bent, None, "No rows were held out to tell", 3),
+        (bent, worth, "50.0 % of the variance, 40.0 % without", 3),
+        (bent, worth, "saves 16.0 % (standard error 2.0)", 3),
+    ):
+        summary = summarise(model, None, title="x", scores=scores)
+        assert words in summary.headline[0]
+        assert dict(summary.facts)["Networks averaged:"] == str(count)
+        shown = " ".join(str(summary).split())
+        assert shown.index(" ".join(words.split())) < shown.index("Family:")
+
+
+def test_curves_are_not_called_plain(make_model):
+    model = make_model(curved=(1,), size=0.0)
+    model = replace(model, modulated=model.modulated & False)
+    (sentence,) = summarise(model, None, title="x").headline
+    assert "with curves" in sentence and "plain" not in sentence
+
+
+def test_a_fit_that_was_cut_short_says_so_before_any_number(fitted):
+    summary = summarise(fitted.model, fitted.est._facts, title="x", converged=False)
+    assert summary.headline[1].startswith("Not converged")
+    calm = summarise(fitted.model, fitted.est._facts, title="x", converged=True)
+    assert "onverged:" in str(calm) and "Not converged" not in str(calm)
+
+
+def hollow(make_model):
+    """A model in which x0 acts upwards in all rows and downwards at the reference."""
+    model = make_model(n_features=2, size=0.0)
+    rng = np.random.default_rng(0)
+    side = np.sign(rng.normal(size=200))
+    features = model.features
+    z = np.column_stack([rng.normal(size=200), side * 1.0])
+    return model, features.reference + features.scale * z
+
+
+def test_a_coefficient_of_the_other_sign_is_warned_of(make_model):
+    model, table = hollow(make_model)
+    coef = model.features.coefficients(model.term_coef)
+    found = compare(model, table)
+    assert not found.contradicts(coef).any()  # nothing is bent
+    flipped = found.contradicts(-coef)
+    assert flipped.all()
+    far = found.contradicts(coef * 3)
+    assert far.all()
+
+
+def test_the_warning_names_the_feature_and_both_numbers(make_model):
+    model, table = hollow(make_model)
+    facts = describe_training(model, table, model.eta(table))
+    wrong = replace(facts.comparisons, eta=-facts.comparisons.eta)
+    ends = -facts.comparisons.eta_ends[::-1]
+    facts = replace(facts, comparisons=replace(wrong, eta_ends=ends))
+    summary = summarise(model, facts, title="x")
+    (warning,) = [text for text in summary.headline if "Quote the average" in text]
+    assert "x0 (" in warning and "there" in warning and "on average" in warning
+
+
+def test_features_come_by_importance_or_as_given(fitted):
+    by_importance = [row for row in fitted.est.summary().rows if row.is_feature]
+    sizes = [row.importance for row in by_importance]
+    assert sizes == sorted(sizes, reverse=True)
+    given = [row.name for row in fitted.est.summary(order="columns").rows]
+    assert given == [name for name in fitted.X.columns if name in given]
+    with pytest.raises(ValueError, match="order must be one of"):
+        fitted.est.summary(order="size")
+
+
+# Other shapes
+
+
+def test_a_frame_has_the_numbers_of_the_rows(mixed_page):
+    _, _, summary = mixed_page
+    frame = summary.to_frame()
+    assert frame["feature"].tolist() == [row.name for row in summary.rows]
+    np.testing.assert_array_equal(frame["coef"], [row.coef for row in summary.rows])
+    known = [row.n_rows for row in summary.rows if row.n_rows is not None]
+    assert frame["n_rows"].dropna().tolist() == known
+
+
+def test_markdown_has_one_line_per_row_and_equal_columns(mixed_page):
+    _, _, summary = mixed_page
+    lines = [li for li in summary.to_markdown().splitlines() if li.startswith("|")]
+    assert len(lines) == len(summary.rows) + 3
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+
+
+def test_latex_escapes_names_and_closes_what_it_opens(mixed_page):
+    _, _, summary = mixed_page
+    text = summary.to_latex()
+    for name in ("table", "tabular"):
+        assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+    assert r"east <\&> \$x\$" in text
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == len(summary.rows) + 2
+    assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
 
 
 # Text

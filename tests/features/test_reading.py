@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from sknimo import DataWarning
 from sknimo.features import (
     Table,
     check_finite,
@@ -538,3 +539,40 @@ class TestReadingVectors:
         missing = (None, pd.NA, pd.NaT, float("nan"), np.float32("nan"))
         assert all(is_missing(value) for value in missing)
         assert not any(is_missing(value) for value in (0, "", "nan", np.inf, False))
+
+
+class TestDisguise:
+    """Text that is a number or a date is told from names."""
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ["12,5", "3,25"],
+            ["45 %", "3 %"],
+            ["1.234,56", "12,00"],
+            ["1", "2", "3"],
+            ["31.12.2024", "1.1.2025"],
+        ],
+    )
+    def test_numbers_and_dates_as_text_are_a_warning(self, labels):
+        frame = pd.DataFrame({"x": labels * 4})
+        with pytest.warns(
+            DataWarning, match=r"Column 'x' holds .* categorical=\['x'\]"
+        ):
+            read = read_table(frame)
+        assert len(read.levels[0]) == len(labels)
+        read_table(frame, ["x"])  # declared, so that nothing is said
+        read_table(frame.astype("category"))
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ["01234", "30001"],
+            ["18-25", "26-30"],
+            ["a", "b", "1"],
+            ["10.0.0.1"],
+            ["1st"],
+        ],
+    )
+    def test_names_and_codes_are_levels_without_a_word(self, labels):
+        read_table(pd.DataFrame({"x": labels * 4}))

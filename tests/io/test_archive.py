@@ -380,7 +380,8 @@ def test_files_keep_every_field_of_the_training_facts():
     stored = {*EFFECTS, *RATIOS, "contrast", "directed", "levels", "n_rows"}
     assert {field.name for field in fields(Effects)} == stored | derived
     facts = {field.name for field in fields(TrainingFacts)}
-    assert facts == {"n_samples", "swap", "effects", "reach", *DEVIANCES}
+    compared = {"comparisons", "near"}
+    assert facts == {"n_samples", "swap", "effects", "reach", *compared, *DEVIANCES}
     reach = {field.name for field in fields(Reach)}
     made = {"columns", "low", "high", "end", "reference", "scale"}  # by the model
     assert reach == made | {"shape"}

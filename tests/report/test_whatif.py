@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
-from sknimo.explain import explain
+from sknimo.explain import explain, measure_support
 from sknimo.report import ModelCard, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
@@ -70,6 +70,24 @@ def test_values_beyond_the_training_range_are_predicted_and_flagged(
         view.set(feature, row[feature])
         assert "outside" in view.control(feature).get_attribute("class")
         assert_page_agrees(view, made, row)
+
+
+def test_bars_recover_when_an_absurd_value_is_corrected(make_report, open_report):
+    made = make_report(("linear", "linear", "spline"), rows=[3])
+    view = open_report(made.report)
+    view.page.locator("#start").select_option("1")
+    row = made.sample.table[3]
+
+    def widths():
+        bars = view.page.locator("#controls .control-part rect.bar")
+        return [float(bar.get_attribute("width")) for bar in bars.all()]
+
+    before = widths()
+    assert max(before) > 10
+    view.set(0, 1e6)
+    assert min(widths()) < 0.1 * min(before)
+    view.set(0, row[0])
+    assert widths() == pytest.approx(before)
 
 
 def test_sliders_move_the_prediction(make_report, open_report):
@@ -130,6 +148,9 @@ def test_moves_list_the_best_value_of_every_feature(make_report, open_report):
     view.settle()
     features, row = made.model.features, made.sample.table[5]
     before = made.model.mean(row[None])[0]
+    support = measure_support(made.model, made.sample.table)
+    square = support.square(support.columns(row[None]))[0]
+    most = max(support.limit(), square) * (1 + 1e-4)
     gains = {}
     for j in range(features.n_features):
         levels = features.levels(j)
@@ -141,6 +162,7 @@ def test_moves_list_the_best_value_of_every_feature(make_report, open_report):
         trial = np.tile(row, (len(grid), 1))
         trial[:, j] = grid
         change = made.model.mean(trial) - before
+        change[support.square(support.columns(trial)) > most] = 0.0
         best = np.abs(change).argmax()
         if change[best]:
             gains[j] = (grid[best], change[best])
@@ -156,6 +178,45 @@ def test_moves_list_the_best_value_of_every_feature(make_report, open_report):
     assert [int(item["feature"]) for item in shown] == order
     for item, j in zip(shown, order, strict=True):
         assert (item["value"], item["change"]) == close(gains[j])
+
+
+def test_combinations_that_no_row_has_are_told_and_not_proposed(
+    make_report, open_report, make_model, draw_sample
+):
+    model = make_model(("linear", "levels", "linear"))
+    sample = draw_sample(model, n_rows=300)
+    table = sample.table.copy()
+    features = model.features
+    table[:, 2] = features.reference[2] + features.scale[2] * (
+        (table[:, 0] - features.reference[0]) / features.scale[0]
+    )
+    table[:, 2] += 0.05 * features.scale[2] * np.sin(np.arange(300))
+    sample = replace(sample, table=table)
+    made = make_report(("linear", "levels", "linear"), sample=sample, rows=[3])
+    view = open_report(made.report)
+    told = view.page.locator("#unusual")
+    support = measure_support(made.model, table)
+    assert "No row is as unusual" not in told.inner_text()
+    view.set(0, features.reference[0] + 1.5 * features.scale[0])
+    view.set(2, features.reference[2] - 1.5 * features.scale[2])
+    odd = features.reference.copy()
+    odd[[0, 2]] += np.array([1.5, -1.5]) * features.scale[[0, 2]]
+    square = support.square(support.columns(odd[None]))[0]
+    assert view.number("#unusual") == pytest.approx(square, rel=1e-3)
+    assert square > support.distance.max()
+    assert "No row is as unusual" in told.inner_text()
+    view.page.locator("#reset").click()
+    view.settle()
+    moves = view.page.eval_on_selector_all(
+        "#moves li[data-change]",
+        "items => items.map(i => [+i.dataset.feature, +i.dataset.value])",
+    )
+    for feature, value in moves:
+        trial = features.reference.copy()
+        trial[feature] = value
+        near = support.square(support.columns(trial[None]))[0]
+        assert near <= support.limit() * 1.001
+    assert any(feature == 0 for feature, _ in moves)
 
 
 def test_a_move_can_be_taken_and_undone(make_report, open_report):

@@ -7,31 +7,73 @@ output, remarks to standard error.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from sknimo.cli import _options as opt
-from sknimo.cli._errors import guard, say
+from sknimo.cli._errors import UserError, guard, say
 from sknimo.version import VERSION
 
 if TYPE_CHECKING:
     from sknimo.cli._apply import FeatureColumns
     from sknimo.cli._fit import Fitted, Request
-    from sknimo.cli._tables import TableReader
+    from sknimo.cli._tables import TableReader, TextFormat
     from sknimo.ranks import Ranks
+
+T = TypeVar("T")
+
+
+def reads_text(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command the options of how text is read; it takes them as `text`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        delimiter: str | None,
+        encoding: str,
+        decimal: str,
+        thousands: str | None,
+        **kwargs: Any,
+    ) -> T:
+        from sknimo.cli._numbers import Marks
+        from sknimo.cli._tables import TextFormat
+
+        text = TextFormat(delimiter, encoding, Marks(decimal, thousands or ""))
+        return command(*args, text=text, **kwargs)
+
+    own = inspect.signature(command)
+    # Annotations are names of this module's `opt`, which a new signature must resolve.
+    kept = [
+        each.replace(annotation=getattr(opt, each.annotation.removeprefix("opt.")))
+        for name, each in own.parameters.items()
+        if name != "text"
+    ]
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+        )
+        for name, (kind, default) in opt.TEXT_OPTIONS.items()
+    ]
+    every: Any = run
+    every.__signature__ = own.replace(parameters=kept + more)
+    every.__annotations__ = {each.name: each.annotation for each in kept + more}
+    return run
+
 
 app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Tables are CSV, TSV or Parquet, each also gzipped; - stands for standard "
-    "input or output.",
+    epilog="Tables are CSV, TSV, Parquet (each also gzipped) or Excel; - stands for "
+    "standard input or output.",
 )
 
 
@@ -58,21 +100,24 @@ def root(
 
 @app.command()
 @guard
+@reads_text
 def fit(
+    text: TextFormat,
     data: opt.DataFile,
     target: opt.TargetOption,
     model: opt.ModelOption = None,
     report: opt.ReportOption = None,
-    test: opt.TestShare = None,
+    test: opt.TestRows = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
+    numeric: opt.NumericOption = None,
     family: opt.FamilyOption = opt.FamilyChoice.AUTO,
     basis: opt.BasisOption = None,
     missing: opt.MissingOption = opt.MissingChoice.ERROR,
     drop_missing: opt.DropMissingFlag = False,
-    unknown: opt.UnknownOption = opt.UnknownChoice.ERROR,
+    unknown: opt.UnknownOption = None,
     fixed: opt.FixedFlag = False,
     setting: opt.SettingOption = None,
     seed: opt.SeedOption = 0,
@@ -81,58 +126,53 @@ def fit(
     memory_budget: opt.BudgetOption = None,
     checkpoint: opt.CheckpointOption = None,
     device: opt.DeviceOption = opt.DeviceChoice.AUTO,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
+    verbose: opt.VerboseFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Fit a model to a table and print what it found."""
     from sknimo.cli import _fit
-    from sknimo.cli._tables import TextFormat
+    from sknimo.cli._apply import judge_by
     from sknimo.ranks import join_ranks
 
     if fixed and (max_time is not None or jobs is not None):
         raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
     _check_outputs(model, report)
+    share, test_file = _fit.read_test(test)
+    text = replace(text, numeric=numeric or ())
+    roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
-    bar = not quiet and sys.stderr.isatty()
-    options: dict[str, Any]
-    options = {"missing": missing, "handle_unknown": unknown, "basis": basis}
+    options: dict[str, Any] = {"verbose": False if quiet else verbose or "auto"}
+    options |= {"missing": missing, "handle_unknown": unknown, "basis": basis}
     options |= {"random_state": seed, "max_time": max_time, "n_jobs": jobs}
-    options |= {"device": device, "memory_budget": budget, "verbose": bar}
-    options |= {"checkpoint": checkpoint}
-    request = _fit.Request(
-        data,
-        TextFormat(delimiter, encoding),
-        _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ()),
-        family=family.value,
-        fixed=fixed,
-        settings=_fit.read_settings(options, setting or ()),
-        skip_missing=drop_missing,
-        test=test,
-        seed=seed,
-        wants_rows=report is not None,
-    )
+    options |= {"device": device, "memory_budget": budget, "checkpoint": checkpoint}
+    settings = _fit.read_settings(options, setting or ())
+    how: dict[str, Any] = {"family": family.value, "fixed": fixed, "seed": seed}
+    how |= {"skip_missing": drop_missing, "test": share, "wants_rows": bool(report)}
+    request = _fit.Request(data, text, roles, settings=settings, **how)
     with join_ranks(device.value) as ranks:
         fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
     if ranks.first:  # the first process speaks for all
+        if test_file is not None:
+            fitted = judge_by(fitted, test_file, text, roles, drop_missing)
         _conclude(fitted, model, report, checkpoint, json)
 
 
 @app.command()
 @guard
+@reads_text
 def predict(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
-    raw_text: opt.RawTextFlag = False,
     keep: opt.KeepOption = None,
     keep_all: opt.KeepAllFlag = False,
+    raw_text: opt.RawTextFlag = False,
     offset: opt.OffsetOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
+    unknown: opt.UnknownOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -144,7 +184,7 @@ def predict(
 
     far = FarRows()
     kind = _output_kind(output, output_format, json)
-    with _open(model, data, delimiter, encoding) as (est, reader, columns):
+    with _open(model, data, text, unknown) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([] if offset is None else [offset])]
@@ -160,19 +200,20 @@ def predict(
 
 @app.command()
 @guard
+@reads_text
 def explain(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
+    what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
+    long: opt.LongFlag = False,
     output: opt.TableOutput = "-",
     output_format: opt.FormatOption = None,
     raw_text: opt.RawTextFlag = False,
-    what: opt.WhatOption = opt.WhatChoice.CONTRIBUTIONS,
-    long: opt.LongFlag = False,
     row: opt.RowOption = None,
     method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
     offset: opt.OffsetOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
+    unknown: opt.UnknownOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
@@ -182,7 +223,7 @@ def explain(
     from sknimo.cli._show import show_rows
 
     kind = _output_kind(output, output_format, json)
-    with _open(model, data, delimiter, encoding) as (est, reader, columns):
+    with _open(model, data, text, unknown) as (est, reader, columns):
         parts = _apply.read_parts(
             est, reader, columns, [] if offset is None else [offset]
         )
@@ -191,12 +232,12 @@ def explain(
             for part in parts
         )
         if row:
-            show_rows(explained, columns, row, as_json=json)
+            show_rows(est, explained, columns, row, as_json=json)
             return
         tables = (
             _apply.explain_long(explanation, part, columns, what.value)
             if long
-            else _apply.explain_wide(explanation, what.value)
+            else _apply.explain_wide(est, explanation, what.value)
             for part, explanation in explained
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
@@ -205,7 +246,9 @@ def explain(
 
 @app.command()
 @guard
+@reads_text
 def report(
+    text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
     target: opt.TargetOption,
@@ -213,21 +256,23 @@ def report(
     test: opt.TestFile = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
-    delimiter: opt.DelimiterOption = None,
-    encoding: opt.EncodingOption = "utf-8",
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Write a report about a saved model as one HTML file."""
     from sknimo.cli import _apply
-    from sknimo.cli._fit import ColumnRoles, write_report
+    from sknimo.cli._fit import ColumnRoles, read_test, write_report
     from sknimo.cli._output import print_json
-    from sknimo.cli._tables import TextFormat
 
     _check_outputs(output)
+    if read_test(test)[0] is not None:
+        raise UserError(
+            "report --test needs a table: which rows the model has not seen is not "
+            "part of its file. `sknimo fit --test SHARE --report FILE` knows."
+        )
     est = _load(model)
-    text, roles = TextFormat(delimiter, encoding), ColumnRoles(target, weight, offset)
+    roles = ColumnRoles(target, weight, offset)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
     write_report(est, output, rows, held_out)
@@ -235,6 +280,54 @@ def report(
         print_json({"report_file": output, "rows": len(rows.y)})
     elif not quiet:
         print(f"Report written to {output}.")
+
+
+@app.command()
+@guard
+@reads_text
+def compare(
+    text: TextFormat,
+    model: opt.ModelFile,
+    other: opt.OtherFile,
+    data: opt.DataFile,
+    target: opt.TargetOption,
+    output: opt.PageOption = None,
+    weight: opt.WeightOption = None,
+    offset: opt.OffsetOption = None,
+    json: opt.JsonFlag = False,
+    quiet: opt.QuietFlag = False,
+    debug: opt.DebugFlag = False,
+) -> None:
+    """Compare two saved models on rows with a known target; one page."""
+    from sknimo.cli import _compare
+    from sknimo.cli._fit import ColumnRoles
+    from sknimo.cli._output import open_output, print_json
+
+    _check_outputs(output)
+    if data == "-":
+        raise UserError("Both models read the table; name a file instead of -.")
+    roles = ColumnRoles(target, weight, offset)
+    pair = _load(model), _load(other)
+    _compare.check_pair(*pair)
+    names = _compare.short_names(model, other)
+    one, two = (
+        _compare.assess(est, name, data, text, roles)
+        for est, name in zip(pair, names, strict=True)
+    )
+    verdict = _compare.give_verdict(one, two)
+    if output is not None:
+        page = _compare.build_page(one, two, data)
+        with open_output(output) as file:
+            file.write(page.encode())
+    if json:
+        measures = {each.name: each.judged.describe() for each in (one, two)}
+        print_json({**measures, "verdict": verdict, "page": output})
+        return
+    print(_compare.show_table(_compare.list_measures(one, two)), verdict, sep="\n\n")
+    if not quiet:
+        say("rows that one of the models was fitted to favour it.")
+    if output is not None and not quiet:
+        print(f"Page written to {output}.")
 
 
 @app.command()
@@ -260,15 +353,22 @@ def info(
 def export(
     model: opt.ModelFile,
     output: opt.PageOutput,
+    export_format: opt.ExportOption = None,
+    table: opt.TableName = "data",
+    data: opt.NearOption = None,
     float32: opt.Float32Flag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
-    """Export a saved model as an ONNX graph that predicts and explains."""
+    """Export a saved model: an ONNX graph, an SQL query or a card of points."""
+    from sknimo.cli import _export
+
     _check_outputs(output)
-    _load(model).to_onnx(output, dtype="float32" if float32 else "float64")
+    given = None if export_format is None else export_format.value
+    kind = _export.choose_export(output, given)
+    said = _export.write_export(_load(model), output, kind, table, data, float32)
     if not quiet:
-        print(f"ONNX graph written to {output}.")
+        print(said)
 
 
 @app.command()
@@ -301,14 +401,16 @@ def _check_outputs(*paths: str | None) -> None:
 
 @contextmanager
 def _open(
-    model: str, data: str, delimiter: str | None, encoding: str
+    model: str, data: str, text: TextFormat, unknown: opt.UnknownChoice | None
 ) -> Iterator[tuple[Any, TableReader, FeatureColumns]]:
     """A saved model and the table that it is applied to."""
     from sknimo.cli._apply import find_columns
-    from sknimo.cli._tables import TableReader, TextFormat
+    from sknimo.cli._tables import TableReader
 
     est = _load(model)
-    with TableReader(data, TextFormat(delimiter, encoding)) as reader:
+    if unknown is not None:
+        est.set_params(handle_unknown=unknown.value)
+    with TableReader(data, text) as reader:
         yield est, reader, find_columns(est, reader)
 
 
@@ -329,6 +431,8 @@ def _fit_request(
         return _stream.fit_stream(source, request, ranks, remark)
     with TableReader(request.data, request.text) as reader:
         table, name = reader.read(), reader.name
+        if codes := ", ".join(reader.codes):
+            remark(f"codes such as 01234, taken for categories (--numeric): {codes}")
     return _fit.fit_table(table, name, request, remark)
 
 

@@ -7,15 +7,23 @@ not depend on how a table was cut, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._errors import APPLIED, UserError, count_rows
 from sknimo.cli._far import FarRows
-from sknimo.cli._fit import ColumnRoles, FileRows, label_target, read_target
+from sknimo.cli._fit import (
+    ColumnRoles,
+    FileRows,
+    Fitted,
+    drop_missing,
+    judge,
+    label_target,
+    read_target,
+)
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
@@ -128,7 +136,7 @@ def predict_part(
     """Kept columns of a part, then its predictions; far rows are counted."""
     X, known = columns.select(part.table), read_numbers(part.table, offset)
     made: dict[str, Any] = {}
-    with count_rows(part.first), far.count(est, X, part.first):
+    with count_rows(part.first, APPLIED), far.count(est, X, part.first):
         made["prediction"] = est.predict(X, known)
         if hasattr(est, "classes_"):
             chances = est.predict_proba(X, known).T
@@ -149,14 +157,26 @@ def explain_part(
 ) -> Any:
     """Explanation of a part."""
     X, known = columns.select(part.table), read_numbers(part.table, offset)
-    with count_rows(part.first):
+    with count_rows(part.first, APPLIED):
         return est.explain(X, method=method, offset=known)
 
 
-def explain_wide(explanation: Any, quantity: Quantity) -> pa.Table:
+def name_prediction(est: Any, explanation: Any) -> dict[str, np.ndarray]:
+    """Predictions of explained rows under the names that `predict` gives them."""
+    if not hasattr(est, "classes_"):
+        return {"prediction": explanation.mean}
+    first, second = est.classes_
+    return {
+        "prediction": est.classes_[(explanation.eta > 0).astype(int)],
+        f"probability_{first}": 1 - explanation.mean,
+        f"probability_{second}": explanation.mean,
+    }
+
+
+def explain_wide(est: Any, explanation: Any, quantity: Quantity) -> pa.Table:
     """One line per row, one column per feature and quantity."""
     out = {
-        "prediction": explanation.mean,
+        **name_prediction(est, explanation),
         "eta": explanation.eta,
         "base_value": np.full(len(explanation), explanation.base_value),
     }
@@ -184,6 +204,15 @@ def explain_long(
     for attribute, prefix in _asked(quantity):
         out[prefix] = getattr(explanation, attribute).ravel()
     return pa.table(out)
+
+
+def judge_by(
+    fitted: Fitted, path: str, text: TextFormat, roles: ColumnRoles, complete: bool
+) -> Fitted:
+    """The same with the rows of another table to judge by, complete ones if asked."""
+    rows = read_known(fitted.est, path, text, roles)
+    rows = drop_missing(rows) if complete else rows
+    return replace(fitted, held_out=rows, judged=judge(fitted.est, rows))
 
 
 def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> FileRows:

@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -32,8 +32,24 @@ OPTIONS = {
     "with categorical=, pass a data frame with text columns, or drop it.": "with "
     "--categorical, or leave it out with --drop.",
     "Use NIMOClassifier for labels.": "Leave out --family for labels.",
+    "Use NIMOClassifierCV for labels.": "Leave out --family for labels.",
     "Drop it, or merge": "Leave it out with --drop, or merge",
     "Drop such rows first.": "Drop such rows, or say --drop-missing.",
+    "for example days since a start.": "for example days since a start, or leave it "
+    "out with --drop.",
+}
+# The same of warnings.
+WARNED = {
+    "Choose another point with reference=.": "Choose another point with --set "
+    "reference=median.",
+    "Drop it to silence this warning.": "Leave it out with --drop.",
+    "Raise max_iter (now": "Raise it with --set max_iter=NUMBER (now",
+    "Increase alpha or network_alpha": "Increase --set alpha or network_alpha",
+}
+# The same where a model is only applied: `predict` cannot leave out rows.
+APPLIED = OPTIONS | {
+    'use handle_unknown="reference"': "say --unknown reference",
+    ", for example with sklearn.impute.SimpleImputer": "",
 }
 
 
@@ -138,10 +154,13 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def count_rows(place: np.ndarray | int) -> Iterator[None]:
+def count_rows(
+    place: np.ndarray | int, options: Mapping[str, str] = OPTIONS
+) -> Iterator[None]:
     """Let faults name rows as the user counts them, from one and in the whole file.
 
-    `place` holds where each row stands in its file, or where the first one does.
+    `place` holds where each row stands in its file, or where the first one does, and
+    `options` remedies in words of the library and of the command.
     """
 
     def count(found: re.Match[str]) -> str:
@@ -154,10 +173,13 @@ def count_rows(place: np.ndarray | int) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         text = re.sub(r"\brow (\d+)\b", count, str(error))
-        for words, option in OPTIONS.items():
+        for words, option in options.items():
             text = text.replace(words, option)
         raise UserError(text) from error
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    say(f"warning: {' '.join(str(message).split())}")
+    text = " ".join(str(message).split())
+    for words, option in WARNED.items():
+        text = text.replace(words, option)
+    say(f"warning: {text}")

@@ -18,14 +18,22 @@ import pyarrow.compute as pa_compute
 
 from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
-from sknimo.cli._errors import UserError, count_rows
+from sknimo.cli._errors import APPLIED, UserError, count_rows
 from sknimo.cli._far import FarRows
-from sknimo.cli._tables import TextFormat, list_names, read_numbers, split_names
+from sknimo.cli._numbers import leave_out_index, refuse_disguise, remark_on
+from sknimo.cli._tables import (
+    TextFormat,
+    list_names,
+    no_column,
+    read_numbers,
+    split_names,
+)
 from sknimo.families import get_family
 
-# A text column with this share of numbers is a numeric column with typing errors.
-MOSTLY_NUMBERS = 0.5
-NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+# Counts come near to zero; whole numbers that do not may be any quantity.
+FEW_COUNTS = 5
+# Measures whose names are no words.
+NAMES = {"auc": "AUC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,27 @@ class FileRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """Measures on rows held out: of the model, and of their mean for everybody."""
+
+    model: dict[str, float]
+    baseline: dict[str, float]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**self.model, "baseline": self.baseline}
+
+    def show(self, n_rows: int) -> list[str]:
+        """Lines of a table."""
+        lines = [f"On {n_rows} rows held out:{'model':>18}  baseline"]
+        for name, value in self.model.items():
+            label = NAMES.get(name, name.replace("_", " "))
+            beside = self.baseline.get(name, 0.0)
+            lines.append(f"  {label:30} {value:>10.4g}{beside:>10.4g}")
+        return [*lines, "  (baseline: the mean of these rows, for everybody)"]
+
+
+@dataclass(frozen=True, slots=True)
 class Fitted:
     """A fitted estimator and the rows that it saw and did not see."""
 
@@ -70,25 +99,22 @@ class Fitted:
     n_rows: int  # rows fitted
     rows: FileRows | None  # these rows, or a sample of them
     held_out: FileRows | None
-    judged: dict[str, float]  # measures on the rows held out
+    judged: Judgement | None  # by the rows held out
     seconds: float  # what the fit took
 
     def describe(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             **describe_model(self.est),
-            "held_out": self.judged or None,
+            "held_out": None if self.judged is None else self.judged.describe(),
             "seconds": round(self.seconds, 3),
         }
 
     def show(self) -> str:
         """Summary, measures and time as text."""
         lines = [str(self.est.summary()), ""]
-        if self.held_out is not None:
-            lines.append(f"On {len(self.held_out.y)} rows held out:")
-            for name, value in self.judged.items():
-                lines.append(f"  {name.replace('_', ' '):24} {value:.4g}")
-            lines.append("")
+        if self.held_out is not None and self.judged is not None:
+            lines += [*self.judged.show(len(self.held_out.y)), ""]
         lines.append(f"Fitted {self.n_rows} rows in {self.seconds:.1f} s.")
         return "\n".join(lines)
 
@@ -114,13 +140,20 @@ def fit_table(
 ) -> Fitted:
     """Fit an estimator to a table; `remark` takes what the user should know."""
     roles = split_roles(request.roles, table.column_names)
+    used = [roles.target, roles.weight, roles.offset, *roles.drop]
+    table = leave_out_index(table, used, remark)
     rows = read_roles(table, source, roles)
+    remark_on(rows.X, roles.categorical, remark)
+    _refuse_constant(rows)
     if request.skip_missing:
         complete = drop_missing(rows)
         if len(complete.y) < len(rows.y):
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
-    family, est = choose_estimator(request, roles, find_family(rows.y), remark)
+    likely = find_family(rows.y)
+    if request.family == "auto" and likely == "gaussian" and holds_counts(rows.y):
+        remark(f"column {roles.target!r} holds counts? --family poisson fits them.")
+    family, est = choose_estimator(request, roles, likely, remark)
     if get_family(family).is_binary:
         rows = replace(rows, y=label_target(rows.y))
     held_out = None
@@ -130,8 +163,25 @@ def fit_table(
     with count_rows(rows.place):
         est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
     seconds = perf_counter() - begin
-    judged = {} if held_out is None else judge(est, held_out)
+    judged = None if held_out is None else judge(est, held_out)
     return Fitted(est, len(rows.y), rows, held_out, judged, seconds)
+
+
+def _refuse_constant(rows: FileRows) -> None:
+    """Refuse a target with one value: every model would predict it perfectly."""
+    known = rows.y[~np.isnan(rows.y)] if rows.y.dtype.kind == "f" else rows.y
+    values = {*known.tolist()} - {None}
+    if len(values) == 1:
+        raise UserError(constant_target(rows.target, values.pop()))
+
+
+def constant_target(name: str, value: Any) -> str:
+    """What is said of a target with one value."""
+    shown = f"{value:g}" if isinstance(value, float) else repr(value)
+    return (
+        f"Column {name!r} is {shown} in every row; there is nothing to predict. Is it "
+        "the right --target?"
+    )
 
 
 def split_roles(roles: ColumnRoles, names: Sequence[str]) -> ColumnRoles:
@@ -149,9 +199,7 @@ def find_features(names: Sequence[str], source: str, roles: ColumnRoles) -> list
     used = [name for name in special if name is not None]
     for name in [*used, *roles.drop, *roles.categorical]:
         if name not in names:
-            raise UserError(
-                f"{source} has no column {name!r}. Its columns are {list_names(names)}."
-            )
+            raise no_column(source, name, names)
     if len(set(used)) < len(used):
         raise UserError("Target, weight and offset must be different columns.")
     left_out = {*used, *roles.drop}
@@ -173,8 +221,7 @@ def read_roles(
     features = find_features(table.column_names, source, roles)
     for name in [*features, roles.target]:
         if name not in roles.categorical:
-            remedy = "" if name == roles.target else f", or say --categorical {name}"
-            _refuse_typing_errors(table[name], name, remedy, first_row)
+            refuse_disguise(table[name], name, name == roles.target, first_row)
     return FileRows(
         X=table.select(features),
         y=read_target(table[roles.target]),
@@ -207,25 +254,6 @@ def find_complete(rows: FileRows) -> np.ndarray:
     return complete
 
 
-def _refuse_typing_errors(
-    column: pa.ChunkedArray, name: str, remedy: str, first_row: int
-) -> None:
-    """Refuse text in a column that otherwise holds numbers."""
-    kind = column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return
-    hit = pa_compute.match_substring_regex(column, NUMBER)
-    number = pa_compute.fill_null(hit, True).to_numpy()
-    known = len(column) - column.null_count
-    n_numbers = int(number.sum()) - column.null_count
-    if known and MOSTLY_NUMBERS <= n_numbers / known < 1:
-        row = int(np.argmin(number))
-        raise UserError(
-            f"Column {name!r} holds numbers but for {column[row].as_py()!r} in row "
-            f"{first_row + row + 1}. Mend or empty that cell{remedy}."
-        )
-
-
 def read_target(column: pa.ChunkedArray) -> np.ndarray:
     """A target as numbers, truth values or texts."""
     kind = column.type
@@ -245,6 +273,13 @@ def find_family(y: np.ndarray) -> str:
     if y.dtype.kind != "f" or len(np.unique(y[~np.isnan(y)])) == 2:
         return "binomial"
     return "gaussian"
+
+
+def holds_counts(y: np.ndarray) -> bool:
+    """Whether all numbers of a target are whole, none is negative and some are few."""
+    known = y[~np.isnan(y)]
+    whole = bool(len(known)) and bool((known == np.round(known)).all())
+    return whole and float(known.min()) >= 0 and float(known.min()) <= FEW_COUNTS
 
 
 def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:
@@ -281,6 +316,21 @@ def read_settings(options: Mapping[str, Any], given: Sequence[str]) -> dict[str,
     if isinstance(settings.get("hidden"), list):
         settings["hidden"] = tuple(settings["hidden"])
     return settings
+
+
+def read_test(given: str | None) -> tuple[float | None, str | None]:
+    """The share of the rows to hold out, or the file that has others."""
+    if given is None:
+        return None, None
+    try:
+        return float(given), None
+    except ValueError:
+        if not Path(given).is_file():
+            raise UserError(
+                f"--test needs a share such as 0.2, or a table; there is no file "
+                f"{given}."
+            ) from None
+        return None, given
 
 
 def read_size(text: str) -> float:
@@ -385,30 +435,48 @@ def write_report(
             y,
             sample_weight=rows.weight,
             offset=rows.offset,
+            row_names=[f"row {at + 1}" for at in rows.place],  # as `explain --row`
             **test,
         )
 
 
-def judge(est: Any, rows: FileRows) -> dict[str, float]:
+def judge(est: Any, rows: FileRows) -> Judgement:
     """How well a model predicts rows that it has not seen."""
     weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
     far = FarRows()
-    with count_rows(rows.place), far.count(est, rows.X, rows.place):
+    with count_rows(rows.place, APPLIED), far.count(est, rows.X, rows.place):
         far.tell()
         if hasattr(est, "classes_"):
-            chance = est.predict_proba(rows.X, rows.offset)
+            chance = est.predict_proba(rows.X, rows.offset)[:, 1]
             truth = np.asarray(rows.y == est.classes_[1]).astype(int)
-            right = (chance[:, 1] > 0.5) == truth
-            own = np.clip(chance[np.arange(len(truth)), truth], 1e-300, 1.0)
-            return {
-                "accuracy": float(np.average(right, weights=weight)),
-                "log_loss": float(np.average(-np.log(own), weights=weight)),
-            }
-        found = {}
+            share = np.full(len(truth), np.average(truth, weights=weight))
+            return Judgement(
+                _judge_classes(truth, chance, weight),
+                _judge_classes(truth, share, weight),
+            )
+        guess = est.predict(rows.X, rows.offset)
+        found, mean = {}, np.average(rows.y, weights=weight)
         if rows.offset is None:
             found["deviance_explained"] = est.score(rows.X, rows.y, weight)
-        error = np.asarray(rows.y) - est.predict(rows.X, rows.offset)
-    found["root_mean_squared_error"] = float(
-        np.sqrt(np.average(error**2, weights=weight))
-    )
+
+    def root(error: np.ndarray) -> float:
+        return float(np.sqrt(np.average(error**2, weights=weight)))
+
+    found["root_mean_squared_error"] = root(rows.y - guess)
+    return Judgement(found, {"root_mean_squared_error": root(rows.y - mean)})
+
+
+def _judge_classes(
+    truth: np.ndarray, chance: np.ndarray, weight: np.ndarray
+) -> dict[str, float]:
+    """Measures of probabilities; the AUC only where both classes are there."""
+    from sklearn.metrics import roc_auc_score
+
+    own = np.clip(np.where(truth == 1, chance, 1 - chance), 1e-300, 1.0)
+    found = {}
+    if np.ptp(truth) > 0:
+        found["auc"] = float(roc_auc_score(truth, chance, sample_weight=weight))
+    right = (chance > 0.5) == truth
+    found["accuracy"] = float(np.average(right, weights=weight))
+    found["log_loss"] = float(np.average(-np.log(own), weights=weight))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +35,7 @@ MethodChoice = StrEnum(
 )
 
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="A saved model.")]
+OtherFile = Annotated[str, typer.Argument(metavar="OTHER", help="Another one.")]
 DataFile = Annotated[
     str, typer.Argument(metavar="DATA", help="A table; - reads standard input.")
 ]
@@ -51,12 +52,13 @@ ReportOption = Annotated[
     str | None,
     typer.Option("--report", "-r", metavar="FILE", help="Write an HTML report here."),
 ]
-TestShare = Annotated[
-    float | None,
+TestRows = Annotated[
+    str | None,
     typer.Option(
         "--test",
-        metavar="SHARE",
-        help="Hold out this share of the rows, for example 0.2, to judge the model.",
+        metavar="SHARE|FILE",
+        help="Judge the model by rows that it has not seen: a share of the table, "
+        "such as 0.2, or another table.",
     ),
 ]
 TestFile = Annotated[
@@ -74,6 +76,10 @@ TableOutput = Annotated[
 PageOutput = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")
 ]
+PageOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page here."),
+]
 FormatOption = Annotated[
     FormatChoice | None,
     typer.Option("--format", help="Format of the output, else by its ending."),
@@ -88,6 +94,12 @@ RawTextFlag = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 QuietFlag = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")
+]
+VerboseFlag = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Progress as lines with times if there is no terminal."
+    ),
 ]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
@@ -116,7 +128,13 @@ CategoricalOption = Annotated[
     for_columns(
         "--categorical",
         metavar="COLUMNS",
-        help="Numbers that stand for categories; text always does.",
+        help="Numbers that stand for categories; text and codes such as 01234 do.",
+    ),
+]
+NumericOption = Annotated[
+    list[str] | None,
+    for_columns(
+        "--numeric", metavar="COLUMNS", help="Codes such as 007 that are numbers."
     ),
 ]
 KeepOption = Annotated[
@@ -153,7 +171,7 @@ DropMissingFlag = Annotated[
     bool, for_model("--drop-missing", help="Leave out rows with missing cells.")
 ]
 UnknownOption = Annotated[
-    UnknownChoice,
+    UnknownChoice | None,
     for_model(
         "--unknown",
         help="In predictions, refuse new levels or take them for the baseline.",
@@ -221,6 +239,23 @@ RowOption = Annotated[
 MethodOption = Annotated[
     MethodChoice, typer.Option("--method", help="How contributions are shared out.")
 ]
+ExportChoice = StrEnum("ExportChoice", ["ONNX", "SQL", "SCORECARD"])
+ExportOption = Annotated[
+    ExportChoice | None,
+    typer.Option("--format", help="What to write, else by the ending of the file."),
+]
+TableName = Annotated[
+    str,
+    typer.Option("--table", metavar="NAME", help="The table that SQL is to score."),
+]
+NearOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Rows on which SQL approximates a network by curves, with the error.",
+    ),
+]
 Float32Flag = Annotated[
     bool, typer.Option("--float32", help="Single precision in and out.")
 ]
@@ -237,3 +272,22 @@ DelimiterOption = Annotated[
 EncodingOption = Annotated[
     str, for_text("--encoding", metavar="NAME", help="Encoding.")
 ]
+DecimalOption = Annotated[
+    str,
+    for_text("--decimal", metavar="CHARACTER", help="Decimal point; a comma in 12,5."),
+]
+ThousandsOption = Annotated[
+    str | None,
+    for_text(
+        "--thousands",
+        metavar="CHARACTER",
+        help="Between thousands: a comma in 1,234, a point in 1.234,56.",
+    ),
+]
+# The same by name, with their defaults: several commands have them.
+TEXT_OPTIONS: dict[str, tuple[Any, str | None]] = {
+    "delimiter": (DelimiterOption, None),
+    "encoding": (EncodingOption, "utf-8"),
+    "decimal": (DecimalOption, "."),
+    "thousands": (ThousandsOption, None),
+}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sknimo.cli._apply import FeatureColumns, TablePart
+from sknimo.cli._apply import FeatureColumns, TablePart, name_prediction
 from sknimo.cli._errors import UserError
 from sknimo.cli._output import print_json
 from sknimo.cli._tables import TableReader
@@ -39,12 +39,13 @@ def _describe_feature(entry: dict[str, Any]) -> str:
         text = "number"
         if "range" in entry:
             low, high = entry["range"]
-            text += f" from {low:.4g} to {high:.4g}"
+            text += f" from {low:.6g} to {high:.6g}"
         text += f"; reference {entry['reference']:.4g}"
     return text + ("; may be missing" if entry["may_be_missing"] else "")
 
 
 def show_rows(
+    est: Any,
     explained: Iterable[tuple[TablePart, Any]],
     columns: FeatureColumns,
     rows: Sequence[int],
@@ -60,7 +61,7 @@ def show_rows(
             if part.first < row <= last:
                 one = explanation[row - 1 - part.first]
                 cells = part.table.slice(row - 1 - part.first, 1)
-                found[row] = _describe_row(one, row, cells, columns)
+                found[row] = _describe_row(est, one, row, cells, columns)
         if max(wanted) <= last:
             break
     beyond = wanted - found.keys()
@@ -78,12 +79,13 @@ def show_rows(
 
 
 def _describe_row(
-    one: Any, row: int, cells: Any, columns: FeatureColumns
+    est: Any, one: Any, row: int, cells: Any, columns: FeatureColumns
 ) -> dict[str, Any]:
     order = np.argsort(-np.abs(one.values[0]), kind="stable")
+    predicted = name_prediction(est, one)
     return {
         "row": row,
-        "prediction": float(one.mean[0]),
+        **{name: values[0].item() for name, values in predicted.items()},
         "eta": float(one.eta[0]),
         "base_value": one.base_value,
         "offset": float(one.offset[0]),
@@ -106,9 +108,19 @@ def _print_row(found: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    same = found["prediction"] == found["eta"]
-    title = f"Row {found['row']}: prediction {found['prediction']:.5g}"
-    title += "" if same else f", linear predictor {found['eta']:.5g}"
+    prediction, eta = found["prediction"], found["eta"]
+    chances = {
+        name.removeprefix("probability_"): value
+        for name, value in found.items()
+        if name.startswith("probability_")
+    }
+    title = f"Row {found['row']}: prediction "
+    title += f"{prediction:.5g}" if not chances else f"{prediction}"
+    if chances:
+        second, chance = list(chances.items())[1]
+        title += f"; probability of {second} is {chance:.3g}, log-odds {eta:.4g}"
+    elif prediction != eta:
+        title += f", linear predictor {eta:.5g}"
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
     for name in ("feature", "value", "contribution", "local effect"):
         table.add_column(name, justify="left" if name == "feature" else "right")

@@ -23,6 +23,7 @@ from sknimo.cli._fit import (
     Fitted,
     Request,
     choose_estimator,
+    constant_target,
     count_test_rows,
     find_complete,
     find_features,
@@ -138,6 +139,8 @@ def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
             is_whole = is_whole and bool((known == np.round(known)).all())
     if not n_rows:
         raise UserError(f"{source.path} has no rows.")
+    if is_number and len(seen) == 1:
+        raise UserError(constant_target(roles.target, seen.pop()))
     return Scan(n_rows, not is_number or len(seen) == 2, is_whole)
 
 
@@ -220,13 +223,13 @@ def fit_stream(
         est.fit(RowBlocks(lambda: plan.blocks(ranks), sharded=not ranks.alone))
     seconds = perf_counter() - begin
     n_rows: int = est._facts.n_samples
-    rows, judged, tested = None, {}, None
+    rows, judged, tested = None, None, None
     if ranks.first:
         left_out = scan.n_rows - int(held_out.sum()) - n_rows
         if left_out:
             remark(f"left out {left_out} rows with missing cells.")
         tested = plan.collect(held_out) if request.test is not None else None
-        judged = {} if tested is None else judge(est, tested)
+        judged = None if tested is None else judge(est, tested)
         if request.wants_rows:
             rows = plan.collect(_sample(~held_out, REPORT_ROWS, request.seed))
             if n_rows > REPORT_ROWS:

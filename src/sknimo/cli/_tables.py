@@ -1,17 +1,18 @@
 """Read tables in batches: CSV, TSV, Parquet, any of them gzipped, files or stdin.
 
-Text is recognised by its content, not by its name: gzip and Parquet by their first
-bytes, the delimiter by the header. Rows arrive in batches, so that memory does not grow
-with the file; training reads all of them.
+Text is recognised by its content, not by its name: gzip, Parquet and Excel by their
+first bytes, the delimiter by the header. Rows arrive in batches, so that memory does
+not grow with the file; training reads all of them. An Excel sheet is read whole.
 
-The types of text columns are taken from the first rows, whole numbers as floats. A
-model that is already fitted knows better: a text column stays text even if all of it
-looks like numbers.
+The types of text columns are taken from the first rows, whole numbers as floats, codes
+with leading zeros as text. A model that is already fitted knows better: a text column
+stays text even if all of it looks like numbers.
 """
 
 from __future__ import annotations
 
 import codecs
+import difflib
 import gzip
 import io
 import os
@@ -23,6 +24,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -32,6 +34,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
+from sknimo.cli._numbers import Marks, advise_reading, holds_codes, is_text
 from sknimo.rows import refuse_damage
 
 STDIN = "-"
@@ -39,7 +42,8 @@ STDIN = "-"
 BLOCK_BYTES = 4 << 20
 PARQUET_ROWS = 1 << 16
 DELIMITERS = ",\t;|"
-GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+GZIP, PARQUET, EXCEL = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 
 # Python's own handling of an interrupt is all that is needed.
 pa.enable_signal_handlers(False)
@@ -51,6 +55,12 @@ class TextFormat:
 
     delimiter: str | None = None  # character between cells; None looks at the header
     encoding: str = "utf-8"
+    marks: Marks = Marks()
+    numeric: Sequence[str] = ()  # columns of numbers although they look like codes
+
+
+class _BadNumberError(UserError):
+    """A cell that should be a number."""
 
 
 class TableReader:
@@ -60,6 +70,8 @@ class TableReader:
     ----------
     name : str
         What messages call it.
+    codes : list of str
+        Columns of numbers that were left as text because some begin with a zero.
     schema : pyarrow.Schema
         Names and types of its columns.
     """
@@ -71,7 +83,8 @@ class TableReader:
         self._size = _file_size(self._raw)
         self._rows: tuple[int, int] | None = None
         text = text or TextFormat()
-        self._encoding = text.encoding
+        self._encoding, self._marks = text.encoding, text.marks
+        self.codes: list[str] = []
         try:
             with self._refuse_damage():
                 self._open(text)
@@ -86,8 +99,15 @@ class TableReader:
             unzipped = self._stack.enter_context(gzip.GzipFile(fileobj=stream))
             stream = _Rejoined.split(unzipped, 4)
         self._parquet: pa_parquet.ParquetFile | None = None
+        self._sheet: pa.Table | None = None
         if stream.head.startswith(PARQUET):
             self._open_parquet(stream)
+        elif stream.head.startswith((EXCEL, OLD_EXCEL)):
+            from sknimo.cli._excel import read_sheet
+
+            self._sheet = read_sheet(io.BufferedReader(stream), self.name)
+            self.schema = self._sheet.schema
+            self._rows = (0, len(self._sheet))
         else:
             self._open_text(stream, text)
 
@@ -124,11 +144,34 @@ class TableReader:
         header, self._first = first[:end], first[end:]
         self._line = header.count(b"\n")
         self._delimiter = text.delimiter or _find_delimiter(header.decode())
-        names = self._parse(header, None, None).column_names
+        names = name_columns(self._parse(header, None, None).column_names)
         if not self._first.strip():
             raise UserError(f"{self.name} has a header but no rows.")
+        _refuse_repeats(names, self.name)
         found = self._parse(self._first, names, None, lenient=True).schema
-        self.schema = pa.schema([_as_float(field) for field in found])
+        texts = self._parse(
+            self._first, names, dict.fromkeys(names, pa.string()), lenient=True
+        )
+        numeric = split_names(text.numeric, names)
+        fields = [self._judge(field, texts[field.name], numeric) for field in found]
+        self.schema = pa.schema(fields)
+
+    def _judge(
+        self, field: pa.Field, cells: pa.ChunkedArray, numeric: Collection[str]
+    ) -> pa.Field:
+        """Type of a column by its first rows: what pyarrow found, codes, or numbers."""
+        name, kind = field.name, field.type
+        if pa.types.is_integer(kind) and name not in numeric and holds_codes(cells):
+            self.codes.append(name)
+            return pa.field(name, pa.string())
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if is_text(kind) or (is_number and not self._marks.is_usual):
+            fits = name in numeric or self._marks.fits(cells)
+            return pa.field(name, pa.float64() if fits else pa.string())
+        # Whole numbers and empty columns as floats: later rows may hold any number.
+        if is_number or pa.types.is_null(kind):
+            return pa.field(name, pa.float64())
+        return field
 
     def _parse(
         self,
@@ -156,7 +199,7 @@ class TableReader:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise UserError(self._explain(str(error))) from error
+            raise self._explain(str(error)) from error
 
     def batches(
         self,
@@ -171,13 +214,40 @@ class TableReader:
         if self._parquet is not None:
             yield from self._parquet_batches(self._parquet, names)
             return
+        if self._sheet is not None:
+            yield _cast_sheet(self._sheet.select(names), wanted)
+            self._rows = (len(self._sheet), len(self._sheet))
+            return
         with self._refuse_damage():
             block = self._first
             while block:
                 if block.strip():
-                    yield self._parse(block, self.schema.names, wanted)
+                    yield self._read_cells(block, wanted)
                 self._line += block.count(b"\n")
                 block = next(self._blocks, b"")
+
+    def _read_cells(self, block: bytes, wanted: Mapping[str, pa.DataType]) -> pa.Table:
+        """A block with the types wanted; people's numbers are read from their text."""
+        names, floats = self.schema.names, pa.types.is_floating
+        try:
+            if self._marks.is_usual:
+                return self._parse(block, names, wanted)
+        except _BadNumberError:  # perhaps a unit, which the text will show
+            pass
+        types = {name: pa.string() if floats(t) else t for name, t in wanted.items()}
+        table = self._parse(block, names, types)
+        for place, (name, kind) in enumerate(wanted.items()):
+            if floats(kind):
+                column = self._marks.read(table[name], partial(self._bad_cell, name))
+                table = table.set_column(place, name, column)
+        return table
+
+    def _bad_cell(self, name: str, row: int, text: str) -> UserError:
+        advice = advise_reading(text) or "Mend or empty that cell"
+        return _BadNumberError(
+            f"{self.name}, line {self._line + row + 1}: column {name!r} holds "
+            f"{text!r}, not a number. {advice}."
+        )
 
     def _parquet_batches(
         self, file: pa_parquet.ParquetFile, names: list[str]
@@ -223,12 +293,9 @@ class TableReader:
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:
             if name not in self.schema.names:
-                raise UserError(
-                    f"{self.name} has no column {name!r}. Its columns are "
-                    f"{list_names(self.schema.names)}."
-                )
+                raise no_column(self.name, name, self.schema.names)
 
-    def _explain(self, message: str) -> str:
+    def _explain(self, message: str) -> UserError:
         """What pyarrow says about a bad cell or line, with a remedy."""
         cell = re.search(
             r"CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+): "
@@ -239,20 +306,22 @@ class TableReader:
         if cell:
             column, row, kind, value = cell.groups()
             name = self.schema.names[int(column)]
-            wanted = {"double": "a number", "bool": "true or false"}.get(kind, kind)
-            return (
+            if kind == "double":
+                return self._bad_cell(name, int(row) - 1, value)
+            wanted = {"bool": "true or false"}.get(kind, kind)
+            return UserError(
                 f"{self.name}, line {self._line + int(row)}: column {name!r} holds "
                 f"{value!r}, not {wanted}. Mend or empty that cell."
             )
         width = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
         if width:
             row, expected, found = width.groups()
-            return (
+            return UserError(
                 f"{self.name}, line {self._line + int(row)}: {found} cells where the "
                 f"header has {expected}. Is {self._delimiter!r} the delimiter "
                 "(--delimiter)?"
             )
-        return f"{self.name} cannot be read: {message}"
+        return UserError(f"{self.name} cannot be read: {message}")
 
     def close(self) -> None:
         """Close all files."""
@@ -362,11 +431,31 @@ def _find_delimiter(header: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _as_float(field: pa.Field) -> pa.Field:
-    """Whole numbers and empty columns as floats: later rows may hold any number."""
-    if pa.types.is_integer(field.type) or pa.types.is_null(field.type):
-        return pa.field(field.name, pa.float64())
-    return field
+def name_columns(names: Sequence[str]) -> list[str]:
+    """Names of columns; one without a name has its position for one."""
+    return [
+        name if name.strip() else f"unnamed_{place}"
+        for place, name in enumerate(names, 1)
+    ]
+
+
+def _cast_sheet(sheet: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
+    """The cells of a sheet with the types wanted: a model may know numbers as text."""
+    for place, (name, kind) in enumerate(wanted.items()):
+        if sheet[name].type == kind:
+            continue
+        try:
+            column = sheet[name]
+            if is_text(kind) and pa.types.is_floating(column.type):
+                shown = [v if v is None else f"{v:g}" for v in column.to_pylist()]
+                column = pa.chunked_array([shown], pa.string())
+            sheet = sheet.set_column(place, name, column.cast(kind))
+        except pa.ArrowInvalid as error:
+            raise UserError(
+                f"Column {name!r} of the sheet holds {sheet[name].type}, where {kind} "
+                "is needed. Mend its cells."
+            ) from error
+    return sheet
 
 
 def _refuse_repeats(names: list[str], source: str) -> None:
@@ -395,6 +484,16 @@ def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
         known = text in columns
         out += [text] if known else [part.strip() for part in text.split(",")]
     return tuple(name for name in out if name)
+
+
+def no_column(source: str, name: str, names: Sequence[str]) -> UserError:
+    """The refusal of a name that is not there, with the one that may be meant."""
+    alike = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), alike, 1, 0.75)
+    hint = f" Did you mean {alike[near[0]]!r}?" if near else ""
+    return UserError(
+        f"{source} has no column {name!r}.{hint} Its columns are {list_names(names)}."
+    )
 
 
 def list_names(names: Collection[str], limit: int = 12) -> str:

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
@@ -37,6 +38,7 @@ from sknimo.features import (
 )
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
+from sknimo.progress import watch
 from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
 from sknimo.search import Settings
@@ -67,7 +69,7 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
+class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEstimator):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
@@ -83,7 +85,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     batch_size: Any
     memory_budget: Any
     checkpoint: Any
-    verbose: bool
+    verbose: bool | str
     random_state: Any
     model_: FittedModel
     # Numbers that decide and that no parameter sets; an ablation replaces them.
@@ -131,7 +133,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         >>> est.coef_.shape
         (5,)
         """
-        with unchanged_on_failure(self):
+        with unchanged_on_failure(self), watch(self.verbose, has_tasks=False):
             return self._fit(X, y, sample_weight, offset)
 
     @abstractmethod
@@ -145,6 +147,10 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
     @abstractmethod
     def _target_reader(self) -> TargetReader:
         """How targets become numbers, all at once or in blocks."""
+
+    def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
+        """Row weights; a class may have the target count in."""
+        return weight
 
     def _read_target(self, y: Any) -> Target:
         """Target of all rows as numbers."""
@@ -204,7 +210,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
                 f"X has {n_rows} rows but y has {len(target.values)}: inconsistent "
                 "numbers of samples."
             )
-        weight = read_weight(sample_weight, n_rows)
+        weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
         check_domain(target.values, weight, family)
         names = self._names(n_features)
@@ -343,6 +349,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
         self.coef_ = features.coefficients(model.term_coef)
         self.coef_names_ = np.array(features.coef_names, dtype=object)
         self.intercept_ = model.base_value
+        self.intercept_at_zero_ = model.base_value - features.rise(self.coef_)
         self.reference_ = features.reference
 
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
@@ -365,10 +372,6 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Reportable, BaseEstimator):
             return MEMORY_BUDGET
         free, _ = torch.cuda.mem_get_info(device)
         return max(MEMORY_BUDGET, GPU_SHARE * free)
-
-    def _apply_formula(self, X: Any) -> Any:
-        """Columns that the formula asks for; the table itself without a formula."""
-        return X if self._recipe is None else self._recipe.apply(X)
 
     if not TYPE_CHECKING:  # or every attribute would be known
 

@@ -6,13 +6,20 @@ gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
-from sknimo.explain import MAX_ROWS, Method, TrainingFacts, find_origin
+from sknimo.explain import (
+    MAX_ROWS,
+    Method,
+    SummaryOrder,
+    TrainingFacts,
+    find_origin,
+)
 from sknimo.model import FittedModel
 
 
@@ -241,13 +248,20 @@ default="min_energy"
         check_is_fitted(self)
         return records.first_layer(self.model_)
 
-    def summary(self) -> records.Summary:
+    def summary(self, order: SummaryOrder = "importance") -> records.Summary:
         """Sum up the fit in one table, as text and as HTML.
+
+        Parameters
+        ----------
+        order : {"importance", "columns"}, default="importance"
+            Whether features that move predictions most come first, or all stand as in
+            the table.
 
         Returns
         -------
         Summary
             Prints itself in at most 80 columns; notebooks show it as HTML.
+            `to_frame()`, `to_markdown()` and `to_latex()` are for other places.
 
         Examples
         --------
@@ -256,15 +270,18 @@ default="min_energy"
         >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> table = est.summary()
-        >>> "coefficients at the reference" in str(table)
+        >>> "at the reference" in str(table)
         True
         """
         check_is_fitted(self)
+        records.check_option("order", order, get_args(SummaryOrder))
         return records.summarise(
             self.model_,
             self._facts,
-            title=f"{type(self).__name__}: coefficients at the reference",
+            title=f"{type(self).__name__}: summary",
+            order=order,
             certificate=getattr(self, "certificate_", None),
+            status=getattr(self, "status_", ""),
             converged=getattr(self, "converged_", None),
             reference=getattr(self, "reference", None),
             scores=held_out_scores(self),
@@ -273,10 +290,18 @@ default="min_energy"
 
 def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     """What a search knows of rows held out."""
-    names = ("held_out_score_", "glm_held_out_score_", "bend_")
+    names = [
+        "held_out_score_",
+        "glm_held_out_score_",
+        "bend_",
+        "held_out_gain_",
+        "held_out_gain_error_",
+    ]
     if not hasattr(estimator, names[0]):
         return None
-    return records.HeldOutScores(*(getattr(estimator, name) for name in names))
+    return records.HeldOutScores(
+        *(getattr(estimator, name, math.nan) for name in names)
+    )
 
 
 def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:

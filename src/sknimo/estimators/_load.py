@@ -151,7 +151,7 @@ def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None
         if certificate.value is not None:
             raise certificate.refuse("null for a search")
         for name in (*absent, "input_precision_"):
-            setattr(est, name, math.nan)
+            setattr(est, name, "" if name == "status_" else math.nan)
         if not math.isnan(est.log_evidence_):  # see `_write_attribute`
             est.input_precision_, est.network_alpha_ = est.network_alpha_, math.nan
         return

@@ -27,6 +27,7 @@ from sknimo.training import (
     check_folder,
     check_number,
     check_number_or_auto,
+    check_verbose,
     check_widths,
     choose_batch_size,
     find_rows,
@@ -120,6 +121,7 @@ class FixedPenalties(BaseNIMO):
         check_number("patience", self.patience, Integral, 1)
         check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
         check_folder(self.checkpoint)
+        check_verbose(self.verbose)
         check_number("delta", self.delta, Real, 0)
         check_number("validation_fraction", self.validation_fraction, Real, 0)
         if not 0 < self.delta <= 1:
@@ -234,9 +236,10 @@ default="linear"
         lines.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="mean"
-        The point that coefficients refer to; "auto" is the mean here. Columns of two
-        values and categories stand at their most frequent value, unless a dictionary
-        says otherwise.""",
+        The point that coefficients refer to; "auto" is the mean, but in columns whose
+        mean lies where hardly any row is the place where rows lie closest together.
+        Columns of two values and categories stand at their most frequent value, unless
+        a dictionary says otherwise.""",
     "parameters": """penalty : {"lasso", "ridge", "sub_l1"} or Penalty, default="lasso"
         Penalty on the coefficients of the standardised features, by name or as a
         `sknimo.penalties.Penalty`.
@@ -295,8 +298,9 @@ default="mean"
         Folder that keeps the state of the fit. A fit that was interrupted resumes there
         when it is run again, with the same result to the last bit; a folder of another
         fit is refused. The folder stays until you remove it.
-    verbose : bool, default=False
-        Show a progress bar when the output is a terminal.
+    verbose : bool or "auto", default="auto"
+        Show how far a fit of more than two seconds is, and what is left at most: "auto"
+        as a bar in terminals and notebooks, True elsewhere too, as lines with times.
     random_state : int, RandomState instance or None, default=None
         Governs the start of the network, the noise and the held-out rows.
     <feature parameters>""",
@@ -342,6 +346,9 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         of the linear predictor. Zeros are exact.
     intercept_ : float
         Linear predictor at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
+        of straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -380,7 +387,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         batch_size: Any = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "linear",
         categorical: Any = None,
@@ -403,6 +410,10 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of each class: given by label, or such that
+        both classes weigh the same. Probabilities are then those of a population with
+        these weights. Not for rows in blocks.
 
     Attributes
     ----------
@@ -412,6 +423,9 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         Effect of each feature on the log-odds at the reference, per unit of its column.
     intercept_ : float
         Log-odds at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
+        straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -449,7 +463,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         batch_size: Any = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "linear",
         categorical: Any = None,
@@ -458,5 +472,6 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        class_weight: Any = None,
     ) -> None:
         self._take_params(locals())

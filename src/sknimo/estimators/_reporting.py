@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Reportable(Traceable):
         sample_weight_test: Any = None,
         offset_test: Any = None,
         rows: int | Sequence[int] | None = None,
+        row_names: Sequence[str] | None = None,
         title: str | None = None,
     ) -> Report:
         """Write a report as one HTML file that needs nothing else.
@@ -63,6 +65,9 @@ class Reportable(Traceable):
         rows : int or sequence of int, optional
             Rows of `X` to explain one by one, with their values in full: how many
             (eight by default, spread over the predictions), or their positions.
+        row_names : sequence of str, optional
+            What the rows of `X` are called on the page; by default their positions,
+            which count from 0, with their labels in the index.
         title : str, optional
 
         Returns
@@ -87,6 +92,13 @@ class Reportable(Traceable):
         if (X_test is None) != (y_test is None):
             raise ValueError("X_test and y_test belong together; give both or neither.")
         sample = self._read_sample(X, y, sample_weight, offset)
+        if row_names is not None:
+            if len(row_names) != len(sample):
+                raise ValueError(
+                    f"row_names has {len(row_names)} entries but X has {len(sample)} "
+                    "rows; give one for each."
+                )
+            sample = replace(sample, names=tuple(map(str, row_names)))
         test = X_test, y_test, sample_weight_test, offset_test
         held_out = None if X_test is None else self._read_sample(*test)
         with torch_threads(0):  # many small evaluations: threads would only wait
@@ -155,7 +167,9 @@ class Reportable(Traceable):
             classes=None if classes is None else (str(classes[0]), str(classes[1])),
             certificate=getattr(self, "certificate_", None),
             converged=getattr(self, "converged_", None),
+            status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
+            left_out=getattr(self, "oob_prediction_", None),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -26,6 +27,7 @@ from sknimo.explain import (
     TrainingFacts,
     feature_kinds,
     find_roles,
+    restore_comparisons,
     restore_levels,
     restore_reach,
 )
@@ -35,14 +37,20 @@ from sknimo.io import (
     Archive,
     Node,
     OnnxDtype,
+    Scorecard,
+    bent_features,
     build_onnx,
+    build_scorecard,
+    build_sql,
     pack_model,
     write_archive,
     write_onnx,
     write_real,
+    write_sql,
 )
 from sknimo.model import FittedModel
 from sknimo.penalties import Penalty
+from sknimo.training import check_number
 from sknimo.version import VERSION
 
 # Traces of the training, which files leave out.
@@ -63,9 +71,19 @@ SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "bend_": Node.real,
     "held_out_score_": Node.real,
     "glm_held_out_score_": Node.real,
+    "held_out_gain_": Node.real,
+    "held_out_gain_error_": Node.real,
+    "status_": Node.text,
 }
 # Of these, what files of the first schemas do not have; it comes back as NaN.
-LATER_ATTRIBUTES = ("bend_", "held_out_score_", "glm_held_out_score_")
+LATER_ATTRIBUTES = (
+    "bend_",
+    "held_out_score_",
+    "glm_held_out_score_",
+    "held_out_gain_",
+    "held_out_gain_error_",
+    "status_",
+)
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
@@ -82,7 +100,12 @@ EFFECTS = (
     "response_effect",
 )
 RATIOS = ("ratio", "average_ratio")
-FACT_TENSORS = ("swap", "directed", "contrast", "levels", "reach", *EFFECTS, *RATIOS)
+# Not in files of earlier versions.
+COMPARED = ("comparisons", "importance")
+FACT_TENSORS = (
+    *("swap", "directed", "contrast", "levels", "reach"),
+    *(*COMPARED, *EFFECTS, *RATIOS),
+)
 TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -100,6 +123,7 @@ class Saveable:
     model_: FittedModel
     _facts: TrainingFacts | None
     handle_unknown: str
+    _recipe: Any
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, for `sknimo.load`.
@@ -170,6 +194,112 @@ class Saveable:
         )
         write_onnx(path, graph)
 
+    def to_sql(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        table: str = "data",
+        X: Any = None,
+    ) -> str:
+        """Export the model as one SQL query that scores a table.
+
+        Where no network bends a coefficient the query is exact: lines, curves by their
+        pieces and levels by CASE. Unknown levels and missing values that the model
+        would refuse give NULL. An offset is not part of it.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            Where to write; the file is replaced as a whole or not at all.
+        table : str, default="data"
+            Name of the table to score.
+        X : array or data frame, optional
+            Rows on which a network is approximated by curves; the query says how well.
+            Without them a network is refused.
+
+        Returns
+        -------
+        str
+            The query.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> print(est.to_sql(table="patients").splitlines()[-2])
+          FROM "patients" AS rows_in
+        """
+        check_is_fitted(self)
+        if self._recipe is not None:
+            raise ValueError(
+                "The columns of a formula have no SQL form. Fit a table that has them."
+            )
+        model, note = self.model_, f"sknimo {VERSION}"
+        if X is not None and bent_features(model):
+            model, told = approximate(self, X)
+            note = f"{note}\n{told}"
+        query = build_sql(
+            model,
+            table=table,
+            classes=getattr(self, "classes_", None),
+            unknown_is_baseline=self.handle_unknown == "reference",
+            note=note,
+        )
+        if path is not None:
+            write_sql(path, query)
+        return query
+
+    def scorecard(self, *, double: float = 20.0, max_ranges: int = 10) -> Scorecard:
+        """Points per level and range that add up to the prediction.
+
+        For additive models: a network is refused.
+
+        Parameters
+        ----------
+        double : float, default=20
+            Points that double the odds or the rate; for the identity link the widest
+            feature has 100 points instead.
+        max_ranges : int, default=10
+            Largest number of ranges of one number.
+
+        Returns
+        -------
+        Scorecard
+            With `to_csv`, `to_markdown`, `predict` and the largest `error`.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> est.scorecard().to_csv().splitlines()[0]
+        'feature,value,from,below,points'
+        """
+        check_is_fitted(self)
+        check_number("double", double, Real, 1e-6)
+        check_number("max_ranges", max_ranges, Integral, 1)
+        return build_scorecard(self.model_, double=double, max_ranges=int(max_ranges))
+
+
+def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
+    """An additive model of what a network predicts for some rows; how near it is."""
+    from sknimo.estimators._plain import NIMORegressor
+
+    eta = est._eta(X)
+    how = {"missing": est.missing, "categorical": est.categorical, "max_iter": 0}
+    near = NIMORegressor(basis="spline", alpha=0.0, **how).fit(X, eta)
+    off = np.abs(near.predict(X) - eta)
+    explained = 1 - float((off**2).mean() / eta.var()) if eta.var() else 1.0
+    told = (
+        f"Approximates a network by curves: R2 of {explained:.4f} in the linear "
+        f"predictor of {len(eta)} rows, root mean squared error "
+        f"{np.sqrt((off**2).mean()):.3g}, largest error {off.max():.3g}."
+    )
+    return replace(near.model_, family=est.model_.family), told
+
 
 def describe_estimator(est: Any) -> Archive:
     """Everything that a file keeps of a fitted estimator."""
@@ -202,6 +332,8 @@ def describe_estimator(est: Any) -> Archive:
 def _write_attribute(est: Any, name: str) -> Any:
     """A small number; the first layer's figure is the one that the search has."""
     value = getattr(est, name)
+    if isinstance(value, str):
+        return value
     if name == "network_alpha_" and math.isnan(value):
         value = est.input_precision_
     if isinstance(value, bool | np.bool_):
@@ -328,11 +460,15 @@ def write_facts(
         tensors["levels"] = effects.levels.measured
     if facts.reach.shape is not None:
         tensors["reach"] = facts.reach.shape
+    if facts.comparisons is not None:
+        found = facts.comparisons.measured, facts.comparisons.importance
+        tensors |= dict(zip(COMPARED, found, strict=True))
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
         "n_samples": int(facts.n_samples),
         "n_rows": int(effects.n_rows),
+        "near": write_real(facts.near),
         **{name: write_real(getattr(facts, name)) for name in DEVIANCES},
         **kept,
     }
@@ -354,7 +490,9 @@ def read_facts(
     """Undo `write_facts`."""
     if node.value is None:
         return None
-    found = node.mapping("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    names = ("n_samples", "n_rows", *DEVIANCES, "swap", "directed")
+    has_near = isinstance(node.value, dict) and "near" in node.value
+    found = node.mapping(*names, *(("near",) if has_near else ()))
     features = model.features
     p, q = features.n_features, len(features.term_feature)
     if max(p, q) > MAX_TERMS:
@@ -381,6 +519,11 @@ def read_facts(
     if "facts.reach" in tensors:  # not in files of schema 1
         n_columns = len(reach.columns)
         reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
+    comparisons = None
+    if "facts.comparisons" in tensors:
+        shape = 8, len(features.coef_feature)
+        measured = fact("comparisons").array(shape, finite=False)
+        comparisons = restore_comparisons(measured, column("importance"))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
@@ -405,5 +548,7 @@ def read_facts(
         swap=square(found["swap"], "swap", q),
         effects=effects,
         reach=reach,
+        comparisons=comparisons,
+        near=found["near"].real() if has_near else math.nan,
         **{name: found[name].real() for name in DEVIANCES},
     )

@@ -22,6 +22,7 @@ from sknimo.families import Family
 from sknimo.features import FeatureOptions
 from sknimo.machine import DeviceName, torch_threads
 from sknimo.network import make_spec
+from sknimo.progress import LAST, expect, plan, watch
 from sknimo.rows import RowBlocks
 from sknimo.search import (
     Beside,
@@ -43,6 +44,7 @@ from sknimo.training import (
     check_folder,
     check_number,
     check_number_or_auto,
+    check_verbose,
     check_widths,
     count_folds,
     find_rows,
@@ -89,6 +91,7 @@ class Searching(BaseNIMO):
             check_number("max_time", self.max_time, Real, 0)
         check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
         check_folder(self.checkpoint)
+        check_verbose(self.verbose)
 
     def fit(
         self,
@@ -133,7 +136,7 @@ class Searching(BaseNIMO):
         >>> est.n_members_ >= 1
         True
         """
-        with unchanged_on_failure(self):
+        with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
             return self._fit(X, y, sample_weight, offset, groups)
 
     def _fit(
@@ -151,6 +154,7 @@ class Searching(BaseNIMO):
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
+            settings = self._foretell(settings, problem)
             batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
             blocks = Options(dtype=torch.float32, batch_size=batch_size)
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
@@ -170,6 +174,7 @@ class Searching(BaseNIMO):
                     reference=self._movable_reference(data, problem.family),
                     beside=self._state_beside(data, settings, labels, random),
                 )
+                plan(LAST)
                 data = self._chosen_features(data, outcome)
                 model = assemble(data, outcome.problem, outcome.members)
                 room = blocks.memory_budget
@@ -177,6 +182,16 @@ class Searching(BaseNIMO):
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data)
         return self
+
+    def _foretell(self, settings: Settings, problem: Problem) -> Settings:
+        """Say how much there may be to do; only batches have bars of their own."""
+        group, p = problem.term_group, problem.spec.n_features
+        curved = bool(((group >= p) & (group < 2 * p)).any())
+        large = is_large(problem, settings)
+        stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
+        stages["bag"] = settings.n_members
+        expect(2 if curved and not large else 1, stages, self.max_time)
+        return replace(settings, progress=settings.progress and large)
 
     def _find_rows(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
@@ -317,6 +332,11 @@ class Searching(BaseNIMO):
         kept = outcome.n_members > 0
         self.held_out_score_ = scores[0] if kept else scores[1]
         self.glm_held_out_score_ = scores[1]
+        self.held_out_gain_ = self.held_out_gain_error_ = math.nan
+        if found is not None:
+            loss = float(np.mean(found.glm_loss)) or math.nan
+            self.held_out_gain_ = found.gain / loss
+            self.held_out_gain_error_ = found.error / loss
         self.trials_ = outcome.trials
         self.best_index_ = outcome.best_index
         self.log_evidence_ = outcome.log_evidence
@@ -335,20 +355,28 @@ class Searching(BaseNIMO):
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
+        self.status_ = ""
         if separated:
-            warnings.warn(
+            self.status_ = (
                 "The classes are separated perfectly: the fit is finite only because "
-                "of its priors, and the size of its coefficients is arbitrary.",
-                SeparationWarning,
-                stacklevel=5,
+                "of its priors, and the size of its coefficients is arbitrary."
             )
+            warnings.warn(self.status_, SeparationWarning, stacklevel=5)
         if out_of_time:
-            warnings.warn(
+            late = (
                 f"max_time={self.max_time} s was reached after "
-                f"{len(self.trials_['seed'])} restarts; the best so far was kept.",
-                ConvergenceWarning,
-                stacklevel=5,
+                f"{len(self.trials_['seed'])} restarts; {self._kept_stage()}."
             )
+            self.status_ = f"{self.status_} {late}".strip()
+            warnings.warn(late, ConvergenceWarning, stacklevel=5)
+
+    def _kept_stage(self) -> str:
+        """What a search that was cut short has kept."""
+        if self.verdict_ is not None:
+            return "what held-out rows preferred until then was kept"
+        if self.n_members_ == 0:
+            return "the model without a network, which was finished, was kept"
+        return "the best so far was kept, which no held-out rows have judged"
 
 
 _SHARED = {
@@ -362,9 +390,11 @@ default="auto"
         are averaged if held-out rows have nothing against it.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
-        The point that coefficients refer to. "auto" is the mean; where the rows are
-        explained much better around another point it is that point, at most three
-        standard errors of the mean away. Columns of two values and categories stand at
+        The point that coefficients refer to. "auto" is the mean, but in columns whose
+        mean lies where hardly any row is (a gap, a combination that does not occur)
+        the place where rows lie closest together; and where the rows are explained much
+        better around another point it is that point, at most three standard errors
+        away. Columns of two values and categories stand at
         their most frequent value, unless a dictionary says otherwise.""",
     "parameters": """alphas : array of float, optional
         Penalties of the nested GLM's lasso path; by default from the smallest one that
@@ -415,8 +445,9 @@ default="auto"
         resumes there when it is run again, with the same result to the last bit; a
         folder of another fit is refused. What `max_time` cut short is not kept: its
         clock starts anew with every run. The folder stays until you remove it.
-    verbose : bool, default=False
-        Show a progress bar when the output is a terminal.
+    verbose : bool or "auto", default="auto"
+        Show how far a fit of more than two seconds is, and what is left at most: "auto"
+        as a bar in terminals and notebooks, True elsewhere too, as lines with times.
     random_state : int, RandomState instance or None, default=None
         Governs folds and restarts.
     <feature parameters>""",
@@ -455,6 +486,11 @@ default="auto"
         Held-out rows have also chosen, so that it is a little too good.
     glm_held_out_score_ : float
         The same for the nested GLM.
+    held_out_gain_ : float
+        Share of the nested GLM's loss on held-out rows that the network saves, or, when
+        the GLM was kept, would have saved; NaN where it was not judged.
+    held_out_gain_error_ : float
+        Its standard error.
     path_ : GlmPath or None
         Its lasso path, held-out loss and chosen point; None on large tables.
     trials_ : dict of list
@@ -466,6 +502,8 @@ default="auto"
         Gauss-Newton steps of all restarts.
     converged_ : bool
         False when time ran out or the classes are separated.
+    status_ : str
+        Why the search did not converge, and what was kept; empty when it did.
     n_features_in_ : int
         Number of columns seen in `fit`.
     feature_names_in_ : ndarray of str
@@ -494,6 +532,9 @@ class NIMORegressorCV(RegressionTask, Searching):
         of the linear predictor. Zeros are exact.
     intercept_ : float
         Linear predictor at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
+        of straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -505,6 +546,8 @@ class NIMORegressorCV(RegressionTask, Searching):
     >>> est.coef_.nonzero()[0].tolist()
     [0, 1, 2]
     """
+
+    _classifier = "NIMOClassifierCV"
 
     def __init__(
         self,
@@ -525,7 +568,7 @@ class NIMORegressorCV(RegressionTask, Searching):
         device: str = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "auto",
         categorical: Any = None,
@@ -550,6 +593,10 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     Parameters
     ----------
     <parameters>
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of each class: given by label, or such that
+        both classes weigh the same. Probabilities are then those of a population with
+        these weights. Not for rows in blocks.
 
     Attributes
     ----------
@@ -559,6 +606,9 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         Effect of each feature on the log-odds at the reference, per unit of its column.
     intercept_ : float
         Log-odds at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
+        straight lines without a network and its tangent at the reference otherwise.
     <attributes>
 
     Examples
@@ -589,7 +639,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         device: str = "auto",
         memory_budget: Any = "auto",
         checkpoint: Any = None,
-        verbose: bool = False,
+        verbose: bool | str = "auto",
         random_state: Any = None,
         basis: Any = "auto",
         categorical: Any = None,
@@ -598,5 +648,6 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        class_weight: Any = None,
     ) -> None:
         self._take_params(locals())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,11 +13,15 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
 from sknimo.families import BINOMIAL, FAMILIES, Family
+from sknimo.rows import RowBlocks
 from sknimo.training import (
     LabelReader,
     NumberReader,
+    Target,
+    check_number,
     read_numeric_target,
     read_weight,
 )
@@ -29,6 +35,8 @@ class RegressionTask(RegressorMixin, BaseNIMO):
     """Numeric targets; `family` chooses the distribution."""
 
     family: str | Family
+    # The class for labels, which refusals name.
+    _classifier: ClassVar[str] = "NIMOClassifier"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -46,12 +54,15 @@ class RegressionTask(RegressorMixin, BaseNIMO):
             family = FAMILIES[family]
         if family.is_binary:
             raise ValueError(
-                f"{family!r} is for two classes; use NIMOClassifier for labels."
+                f"{family!r} is for two classes; use {self._classifier} for labels."
             )
         return family
 
     def _target_reader(self) -> NumberReader:
-        return NumberReader()
+        return NumberReader(self._classifier)
+
+    def _known_target(self, y: Any) -> np.ndarray:
+        return read_numeric_target(y, classifier=self._classifier)
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Predict the mean response.
@@ -90,7 +101,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         True
         """
         check_is_fitted(self)
-        target = read_numeric_target(y)
+        target = read_numeric_target(y, classifier=self._classifier)
         if self.model_.family.least_squares:
             return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
@@ -103,9 +114,10 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
 
 
-class ClassificationTask(ClassifierMixin, BaseNIMO):
+class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
     """Two classes; the model predicts the log-odds of the second."""
 
+    class_weight: Any
     classes_: np.ndarray
 
     def __sklearn_tags__(self) -> Any:
@@ -118,6 +130,28 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
 
     def _target_reader(self) -> LabelReader:
         return LabelReader()
+
+    def _read_rows(self, rows: RowBlocks | None, *given: Any) -> Any:
+        if rows is not None and self.class_weight is not None:
+            raise ValueError(
+                "class_weight needs the classes of all rows, but rows come in blocks. "
+                "Leave it out and give the blocks a sample_weight."
+            )
+        return super()._read_rows(rows, *given)
+
+    def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
+        """Row weights times those of their classes."""
+        if self.class_weight is None:
+            return weight
+        second = target.values == 1
+        if isinstance(self.class_weight, str):
+            check_option("class_weight", self.class_weight, ("balanced",))
+            own = np.array([weight[~second].sum(), weight[second].sum()])
+            # A class without weight is refused later, with a remedy.
+            each = weight.sum() / (2 * np.where(own > 0, own, 1.0))
+        else:
+            each = _read_class_weight(self.class_weight, target.classes)
+        return weight * np.where(second, each[1], each[0])
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """Log-odds of the second class, shape (n_samples,).
@@ -169,3 +203,19 @@ class ClassificationTask(ClassifierMixin, BaseNIMO):
         """
         positive = (self._eta(X, offset) > 0).astype(int)
         return self.classes_[positive]
+
+
+def _read_class_weight(given: Any, classes: Any) -> np.ndarray:
+    """Weights of the two classes from a mapping; a class that it leaves out has one."""
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"class_weight must be 'balanced', None or a dict, got {given!r}."
+        )
+    labels = classes.tolist()
+    for label, value in given.items():
+        if label not in labels:
+            raise ValueError(
+                f"class_weight names the class {label!r}; the classes are {labels}."
+            )
+        check_number(f"class_weight[{label!r}]", value, Real, 0)
+    return np.array([float(given.get(label, 1.0)) for label in labels])

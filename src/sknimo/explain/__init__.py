@@ -48,12 +48,33 @@ True
 """
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
+from sknimo.explain._comparisons import (
+    RARE,
+    Comparisons,
+    compare,
+    restore_comparisons,
+)
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import Origin, find_origin
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import Interactions, interactions
+from sknimo.explain._kept import (
+    NOT_HELD_OUT,
+    HeldOutScores,
+    describe_gain,
+    describe_kept,
+    describe_stop,
+    describe_trial,
+    has_curves,
+    is_bent,
+    n_networks,
+    plain_name,
+    warn_of_reference,
+    warn_of_support,
+    without_bends_name,
+)
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
@@ -66,8 +87,10 @@ from sknimo.explain._local import (
     local_values,
     mean_of,
     spread_rows,
+    weighted_quantiles,
 )
 from sknimo.explain._nested import best_constant, nested_glm, streamed_losses
+from sknimo.explain._plain import PlainModel, plain_by_folds, plain_model
 from sknimo.explain._price import (
     Price,
     TrainingFacts,
@@ -77,17 +100,16 @@ from sknimo.explain._price import (
     rank_modifiers,
     ranking_rows,
 )
-from sknimo.explain._ranges import CoefficientRanges, coefficient_ranges
 from sknimo.explain._reach import Reach, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
-from sknimo.explain._summary import (
+from sknimo.explain._summarise import (
     CertificateLike,
-    HeldOutScores,
-    Summary,
-    SummaryRow,
+    level_counts,
     summarise,
     summary_rows,
 )
+from sknimo.explain._summary import Summary, SummaryOrder, SummaryRow
+from sknimo.explain._support import Support, measure_support
 from sknimo.explain._surfaces import (
     CorrectionCurve,
     EffectCurve,
@@ -100,9 +122,11 @@ from sknimo.explain._text import check_option, clean
 
 __all__ = [
     "MAX_ROWS",
+    "NOT_HELD_OUT",
+    "RARE",
     "Attribution",
     "CertificateLike",
-    "CoefficientRanges",
+    "Comparisons",
     "CorrectionCurve",
     "EffectCurve",
     "Effects",
@@ -114,22 +138,29 @@ __all__ = [
     "Method",
     "Origin",
     "PairSurface",
+    "PlainModel",
     "Price",
     "Reach",
     "ReferenceSensitivity",
     "Roles",
     "Summary",
+    "SummaryOrder",
     "SummaryRow",
+    "Support",
     "TrainingFacts",
     "best_constant",
     "check_method",
     "check_option",
     "check_weight",
     "clean",
-    "coefficient_ranges",
+    "compare",
     "correction_curve",
+    "describe_gain",
+    "describe_kept",
     "describe_sample",
+    "describe_stop",
     "describe_training",
+    "describe_trial",
     "effect_curve",
     "effects",
     "explain",
@@ -139,17 +170,26 @@ __all__ = [
     "find_roles",
     "first_layer",
     "fit_gauge",
+    "has_curves",
     "integrated_gradients",
     "interactions",
+    "is_bent",
+    "level_counts",
     "local_coefficients",
     "local_values",
     "mean_of",
+    "measure_support",
+    "n_networks",
     "nested_glm",
     "pair_surface",
+    "plain_by_folds",
+    "plain_model",
+    "plain_name",
     "price_of_nonlinearity",
     "rank_modifiers",
     "ranking_rows",
     "reference_sensitivity",
+    "restore_comparisons",
     "restore_levels",
     "restore_reach",
     "shapley",
@@ -157,4 +197,8 @@ __all__ = [
     "streamed_losses",
     "summarise",
     "summary_rows",
+    "warn_of_reference",
+    "warn_of_support",
+    "weighted_quantiles",
+    "without_bends_name",
 ]

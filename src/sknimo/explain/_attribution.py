@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from sknimo.explain._frames import Shown
 from sknimo.explain._local import (
     as_array,
     as_tensor,
@@ -40,7 +41,7 @@ MAX_EVALUATIONS = 2**21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attribution:
+class Attribution(Shown):
     """Shares of each feature in `eta - base_value`.
 
     Attributes

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import eta_at, feature_kinds, is_category, n_levels
 from sknimo.explain._levels import LevelEffects, affordable_rows, level_effects
@@ -39,7 +39,7 @@ MAX_MODIFIERS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Effects:
+class Effects(Shown):
     """What each feature does, all arrays of shape (p,).
 
     Attributes
@@ -152,10 +152,14 @@ class Effects:
 
     def modifiers_of(self, feature: int) -> list[int]:
         """Positions of the `modifiers` of one feature."""
-        row = self.directed[feature]
+        order = np.argsort(-self.directed[feature], kind="stable")[:MAX_MODIFIERS]
+        return [int(k) for k in order if self.bends[feature, k]]
+
+    @property
+    def bends(self) -> np.ndarray:
+        """Row j, column k: whether feature k bends that of j, faint ones aside."""
         floor = MODIFIER_SHARE * self.directed.max(initial=0.0)
-        order = np.argsort(-row, kind="stable")[:MAX_MODIFIERS]
-        return [int(k) for k in order if row[k] > 0 and row[k] >= floor]
+        return np.asarray((self.directed > 0) & (self.directed >= floor))
 
     @property
     def size(self) -> np.ndarray:
@@ -333,7 +337,7 @@ def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return np.divide(top, bottom, out=np.zeros_like(bottom), where=bottom > 0)
 
 
-def _two_values(column: np.ndarray) -> np.ndarray | None:
+def two_values(column: np.ndarray) -> np.ndarray | None:
     """The two values of a column that has no others; missing ones do not count."""
     for part in (column[: 2**16], column):
         values = np.unique(part[~np.isnan(part)])
@@ -344,8 +348,8 @@ def _two_values(column: np.ndarray) -> np.ndarray | None:
 
 def _is_contrast(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """Categories and numeric features with two values, (p,)."""
-    two_values = [_two_values(column) is not None for column in table.T]
-    return is_category(model.features) | np.array(two_values, dtype=bool)
+    flags = [two_values(column) is not None for column in table.T]
+    return is_category(model.features) | np.array(flags, dtype=bool)
 
 
 def _two_value_switches(
@@ -355,7 +359,7 @@ def _two_value_switches(
     relevant = find_roles(model).relevant
     found = []
     for j, kind in enumerate(feature_kinds(model.features)):
-        values = _two_values(table[:, j])
+        values = two_values(table[:, j])
         if kind == "category" or values is None or not relevant[j]:
             continue
         low, high = values.tolist()

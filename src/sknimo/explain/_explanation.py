@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
-from sknimo.explain._frames import Origin, label_column, make_frame
+from sknimo.explain._frames import Origin, Shown, label_column, make_frame
 from sknimo.explain._local import (
     fill_offset,
     local_values,
@@ -35,7 +35,7 @@ SHOWN_ROWS, SHOWN_FEATURES = 3, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Explanation:
+class Explanation(Shown):
     """Why each row is predicted as it is.
 
     `base_value + offset + values.sum(axis=1)` is the linear predictor, exactly. Rows

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sknimo.explain._frames import Shown
 from sknimo.explain._local import find_roles, sum_by_owner
 from sknimo.model import FittedModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FirstLayer:
+class FirstLayer(Shown):
     """First-layer weights per feature.
 
     Attributes

@@ -7,13 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib.util import find_spec
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 
+from sknimo.explain._text import clean
 from sknimo.features import Label
+
+# Rows that a notebook shows, and letters of a record without a table.
+MAX_HTML_ROWS = 30
+TITLE = 200
+# Of tables in notebooks: numbers to the right, no colours of their own.
+HTML_STYLE = (
+    "<style>.sknimo table{border-collapse:collapse;margin:.6em 0;"
+    "font-variant-numeric:tabular-nums}.sknimo td,.sknimo th{text-align:right;"
+    "padding:.15em .7em;border:0;white-space:nowrap}.sknimo thead th,"
+    ".sknimo tbody tr:last-child>*{border-bottom:1px solid currentColor}"
+    ".sknimo th.name,.sknimo .facts th{text-align:left;font-weight:normal}"
+    ".sknimo p{max-width:46em}</style>"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +57,44 @@ def find_origin(X: Any) -> Origin:
     if not isinstance(frame, nw.DataFrame):
         return Origin()
     return Origin(frame.implementation, nw.maybe_get_index(frame))
+
+
+class Shown:
+    """A record that notebooks show as a table, and everything else as text."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        title = repr(self).partition("\n")[0]
+        if not hasattr(self, "to_frame"):
+            return (
+                f'<div class="sknimo"><pre>{escape(clean(title[:TITLE]))}</pre></div>'
+            )
+        if title.startswith(f"{type(self).__name__}("):  # a record without words
+            title = type(self).__name__
+        try:
+            frame = nw.from_native(self.to_frame(), eager_only=True)
+        except ImportError:  # no data frame library
+            return f'<div class="sknimo"><pre>{escape(repr(self))}</pre></div>'
+        head = "".join(f"<th>{escape(clean(name))}</th>" for name in frame.columns)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row)}</tr>"
+            for row in frame.head(MAX_HTML_ROWS).iter_rows()
+        )
+        left = len(frame) - MAX_HTML_ROWS
+        more = f"<p>and {left:,} more rows: to_frame() has them</p>" if left > 0 else ""
+        return (
+            f'<div class="sknimo">{HTML_STYLE}<b>{escape(clean(title))}</b>'
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"{more}</div>"
+        )
+
+
+def _cell(value: Any) -> str:
+    """One value of a table: a few digits of a number."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else clean(value)
 
 
 def make_frame(

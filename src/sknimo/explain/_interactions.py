@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
-from sknimo.explain._frames import Origin, make_frame
-from sknimo.explain._kinds import States, find_states, switch
+from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._kinds import States, find_states, switch, usual_scale
 from sknimo.explain._levels import affordable_rows
 from sknimo.explain._local import (
     MAX_ROWS,
@@ -51,7 +51,7 @@ MIN_LARGE_PAIR_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Interactions:
+class Interactions(Shown):
     """How strongly features act on each other's effects, in standard deviations.
 
     Attributes
@@ -133,6 +133,8 @@ def bending(
     model: FittedModel, table: np.ndarray, weight: np.ndarray, swap: np.ndarray | None
 ) -> np.ndarray:
     """How much each feature bends the coefficients of each other one, (p, p)."""
+    if not find_roles(model).modifies.any():
+        return np.zeros((model.features.n_features,) * 2)
     spread = term_spread(model, table, weight)
     along = _bend_many_terms if is_large(model) else _bend_along_slopes
     smooth = along(model, table, weight, swap, spread)
@@ -189,7 +191,7 @@ def _bend_along_slopes(
             change = change - np.moveaxis(moved, 0, 2)
         size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
         total += np.einsum("n,nkj->jk", weight[begin : begin + step], size)
-    return total * features.scale
+    return total * usual_scale(features, table)
 
 
 def _bend_many_terms(
@@ -215,7 +217,7 @@ def _bend_many_terms(
             if swap is not None:
                 change -= slopes[:, own[k]] @ (swap[own[j], own[k]].T @ turn)
             total[j, k] += weight[rows] @ np.sqrt((change**2).sum(1))
-    return total * features.scale
+    return total * usual_scale(features, table)
 
 
 def _bend_by_switching(
@@ -277,7 +279,9 @@ def interaction_strength(
     model: FittedModel, table: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """Mean size of what two features do together, symmetric, (p, p)."""
-    scale, p = model.features.scale, model.features.n_features
+    if not find_roles(model).modifies.any():
+        return np.zeros((model.features.n_features,) * 2)
+    scale, p = usual_scale(model.features, table), model.features.n_features
     smooth = mixed_derivatives(model, table, weight) * np.outer(scale, scale)
     found = _switchable(model, table, weight)
     half = np.zeros((p, p))
@@ -333,18 +337,22 @@ def interactions(
     *,
     weight: np.ndarray | None = None,
     swap: np.ndarray | None = None,
+    directed: np.ndarray | None = None,
     max_rows: int | None = MAX_ROWS,
     origin: Origin | None = None,
 ) -> Interactions:
     """Average directed and symmetric interactions over at most `max_rows` rows.
 
     Over fewer where a large model has many levels, unless all are asked for (None).
+    `directed` is computed unless given.
     """
     kept = spread_rows(len(table), affordable_rows(model, max_rows))
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
+    if directed is None:
+        directed = bending(model, table, weight, swap)
     return Interactions(
-        directed=bending(model, table, weight, swap),
+        directed=directed,
         strength=interaction_strength(model, table, weight),
         names=model.features.names,
         roles=find_roles(model),

@@ -18,6 +18,11 @@ import numpy as np
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
+ENDS = (0.05, 0.95)
+WIDTH_OF_ENDS = 3.29  # in standard deviations of a normal distribution
+# A standard deviation so many times that of most rows is that of a few.
+OUTLYING = 3.0
+
 FeatureKind = Literal["line", "curve", "category"]
 
 
@@ -58,8 +63,43 @@ def n_levels(features: FeatureMap, j: int) -> int:
     return len(features.levels(j) or ())
 
 
-def switch(table: np.ndarray, j: int, value: float) -> np.ndarray:
-    """The same rows with one feature at a given value."""
+def usual_spread(column: np.ndarray) -> float:
+    """Standard deviation of a number as most rows have it, zero for a few values."""
+    known = column[~np.isnan(column)]
+    if len(known) == 0:
+        return 0.0
+    low, high = np.quantile(known, ENDS)
+    return float(high - low) / WIDTH_OF_ENDS
+
+
+def usual_scale(features: FeatureMap, table: np.ndarray) -> np.ndarray:
+    """Spread of each feature in training, less where few rows make it many times so.
+
+    A step that only they could make is no measure of what happens to the others, (p,).
+    """
+    scale = features.scale.copy()
+    for j in np.flatnonzero(~is_category(features)).tolist():
+        usual = usual_spread(table[:, j])
+        if 0 < usual < scale[j] / OUTLYING:
+            scale[j] = usual
+    return scale
+
+
+def near_reference(
+    features: FeatureMap, table: np.ndarray, relevant: np.ndarray
+) -> np.ndarray:
+    """Rows within a standard deviation of the reference in every number, (n,) bool.
+
+    Numbers with a role count, `relevant` (p,); missing values do not.
+    """
+    numeric = relevant & ~is_category(features)
+    scale = usual_scale(features, table)[numeric]
+    apart = np.abs(table[:, numeric] - features.reference[numeric])
+    return np.asarray(~(apart > scale).any(axis=1))
+
+
+def switch(table: np.ndarray, j: int, value: float | np.ndarray) -> np.ndarray:
+    """The same rows with one feature at a given value, or one for each row."""
     switched = table.copy()
     switched[:, j] = value
     return switched

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain._bends import is_large
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import (
     check_weight,
@@ -32,7 +32,7 @@ LARGE_EVALUATIONS = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LevelEffects:
+class LevelEffects(Shown):
     """What each level does, all arrays of shape (l,).
 
     Levels of every category, the baseline among them, and "missing" of every feature

@@ -56,10 +56,11 @@ def fit_glm(
     owner: Tensor,
     n_features: int,
     tol: float = 1e-10,
+    ridge: float = RIDGE,
 ) -> GLM:
     """Solve K designs (K, n, q) whose columns belong to the features `owner` (q,)."""
     weight = rows.weight
-    strength = torch.full((len(weight),), RIDGE, dtype=torch.float64).to(weight.device)
+    strength = torch.full((len(weight),), ridge, dtype=torch.float64).to(weight.device)
     penalty = make_penalty("ridge", strength, owner, n_features)
     found = solve_coefficients(design, rows, penalty, tol=tol)
     at = found.coefficients
@@ -86,7 +87,7 @@ class MemoryRows:
             model.family,
         )
 
-    def solve(self, design: Tensor) -> Coefficients:
+    def solve(self, design: Tensor, ridge: float = RIDGE) -> Coefficients:
         """Exact coefficients of K designs (K, n, q); no columns for a constant."""
         features = self.model.features
         _, n_rows, q = design.shape
@@ -94,7 +95,8 @@ class MemoryRows:
             return Coefficients.join([descend(one, self.rows) for one in design])
         owner = torch.as_tensor(features.term_feature[:q])
         rows = replace(self.rows, weight=self.rows.weight.expand(len(design), -1))
-        return fit_glm(design, rows, owner, features.n_features).coefficients
+        found = fit_glm(design, rows, owner, features.n_features, ridge=ridge)
+        return found.coefficients
 
     def solved_eta(self, design: Tensor) -> Tensor:
         """Linear predictor of the average of K designs, each solved exactly, (n,)."""

@@ -9,6 +9,7 @@ Shapes: M members, n rows, p features, q terms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +18,18 @@ import torch
 from torch import Tensor
 
 from sknimo.explain._bends import is_large
+from sknimo.explain._comparisons import Comparisons, compare
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
+from sknimo.explain._kinds import near_reference
 from sknimo.explain._levels import affordable_rows, contrast_rows, count_levels
 from sknimo.explain._local import (
     MAX_ROWS,
     as_array,
     check_weight,
+    find_roles,
     local_term_coef,
     split_members,
     spread_rows,
@@ -80,7 +84,7 @@ class Deviances:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price(Deviances):
+class Price(Shown, Deviances):
     """Deviances with and without the network's corrections.
 
     Coefficients are solved again, all but unpenalised, on the rows given: pass the
@@ -169,12 +173,19 @@ class TrainingFacts(Deviances):
         Over the training rows.
     reach : Reach
         How far the training rows reach.
+    comparisons : Comparisons or None
+        Over the training rows; not in files of earlier versions.
+    near : float
+        Share of them within a standard deviation of the reference in every number with
+        a role; NaN where it is not known.
     """
 
     n_samples: int
     swap: np.ndarray
     effects: Effects
     reach: Reach
+    comparisons: Comparisons | None = None
+    near: float = math.nan
 
 
 def member_designs(model: FittedModel, table: np.ndarray) -> Tensor:
@@ -307,6 +318,7 @@ def describe_sample(
     table, weight = table[kept], check_weight(weight, len(table))[kept]
     offset = None if offset is None else offset[kept]
     swap = fit_gauge(model, table, weight)
+    near = near_reference(model.features, table, find_roles(model).relevant)
     return TrainingFacts(
         n_samples=n_samples,
         swap=swap,
@@ -319,6 +331,8 @@ def describe_sample(
             max_rows=ranking_rows(model),
         ),
         reach=restore_reach(model, measure_shape(model, table, weight)),
+        comparisons=compare(model, table, weight=weight, offset=offset),
+        near=float(weight[near].sum() / weight.sum()),
         **deviances,
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain._frames import Origin, make_frame
+from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import check_weight, local_slopes, weighted_quantiles
 from sknimo.explain._text import cut, pad, show_number
@@ -26,7 +26,7 @@ POINTS = ("mean", "median", "lower_quartile", "upper_quartile")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReferenceSensitivity:
+class ReferenceSensitivity(Shown):
     """Coefficients beside the same effects at other points.
 
     Attributes

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain._explanation import find_feature
-from sknimo.explain._frames import Origin, label_column, make_frame
+from sknimo.explain._frames import Origin, Shown, label_column, make_frame
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import exp_or_inf, local_coefficients
 from sknimo.explain._text import show_value
@@ -26,7 +26,7 @@ FEW_VALUES = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EffectCurve:
+class EffectCurve(Shown):
     """What one feature does with all others at the reference.
 
     Attributes
@@ -109,7 +109,7 @@ class EffectCurve:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairSurface:
+class PairSurface(Shown):
     """What two features do together, all else at the reference.
 
     Attributes
@@ -150,7 +150,7 @@ class PairSurface:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CorrectionCurve:
+class CorrectionCurve(Shown):
     """The coefficient of one feature along another, all else at the reference.
 
     Attributes
@@ -218,6 +218,10 @@ def feature_grid(
     low, high = reference - 2 * scale, reference + 2 * scale
     if features.low and features.low[j] < high and low < features.high[j]:
         low, high = max(low, features.low[j]), min(high, features.high[j])
+        at_end = reference in (features.low[j], features.high[j])
+        if at_end and features.bases[j].n_terms == 1:
+            # A column of two values stands at one of them.
+            return np.array([features.low[j], features.high[j]])
     return np.linspace(low, high, n_grid)
 
 

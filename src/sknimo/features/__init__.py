@@ -20,6 +20,12 @@ from sknimo.features._bases import (
     RankGauss,
     Spline,
 )
+from sknimo.features._disguise import (
+    Disguise,
+    find_disguise,
+    is_code,
+    number_pattern,
+)
 from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,
@@ -58,6 +64,7 @@ from sknimo.features._shapes import (
     make_linear,
     weigh_values,
 )
+from sknimo.features._typical import typical_reference
 
 __all__ = [
     "MISSING_LABEL",
@@ -65,6 +72,7 @@ __all__ = [
     "BlockReader",
     "Clipped",
     "ColumnSummary",
+    "Disguise",
     "FeatureMap",
     "FeatureOptions",
     "InputScaling",
@@ -86,13 +94,16 @@ __all__ = [
     "drop_gradient",
     "drop_unused_levels",
     "encode_table",
+    "find_disguise",
     "fit_features",
     "fit_linear",
     "fit_summaries",
     "has_columns",
+    "is_code",
     "is_missing",
     "make_linear",
     "merge_readings",
+    "number_pattern",
     "only_missing",
     "read_table",
     "read_vector",
@@ -101,4 +112,5 @@ __all__ = [
     "take_columns",
     "take_rows",
     "weigh_values",
+    "typical_reference",
 ]

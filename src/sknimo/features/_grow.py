@@ -23,6 +23,7 @@ from sknimo.features._read import (
     _as_frame,
     _bad_value,
     _column_names,
+    _is_category,
     _is_text,
     _label,
     _own_order,
@@ -34,6 +35,7 @@ from sknimo.features._read import (
     check_finite,
     drop_gradient,
     order_levels,
+    warn_disguise,
 )
 
 # A column of nothing but missing values may turn out to be either.
@@ -51,6 +53,7 @@ class ColumnReading:
     has_missing: bool = False
     # Orders that the types of the blocks gave the levels; None for no order.
     own_orders: tuple[tuple[Label, ...] | None, ...] = ()
+    is_declared: bool = False  # whether its values are levels by name or by type
 
     def recode(self, levels: tuple[Label, ...]) -> np.ndarray:
         """Final code of each code, NaN for a level that is unused."""
@@ -101,6 +104,7 @@ class _Growing:
                     "numbers before. Declare it a category with categorical=, or give "
                     "all blocks one type."
                 )
+            self.is_declared = self.is_declared or _is_category(column)
             return self._codes(column, admit_missing, first_row)
         numbers = _read_numbers(column, self.name, admit_missing, first_row)
         if not np.isnan(numbers).all():
@@ -149,6 +153,7 @@ class _Growing:
             tuple(self.used.tolist()),
             self.has_missing,
             tuple(self.own_orders),
+            self.is_declared,
         )
 
 
@@ -303,6 +308,8 @@ def _merge_column(
     levels = tuple(level for level in ordered if level in used)
     if not levels:
         raise ValueError(only_missing(name))
+    if not any(column.is_declared for column in columns):
+        warn_disguise(levels, name)
     return levels
 
 

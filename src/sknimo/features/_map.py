@@ -103,6 +103,12 @@ class FeatureMap:
             begin += basis.n_terms
         return np.concatenate(parts or [per_term[..., :0]], axis=-1)
 
+    def rise(self, coef: np.ndarray) -> float:
+        """What slopes (c,) alone add between zero and the reference."""
+        labels = [label for basis in self.bases for label in basis.labels]
+        slope = np.array([label == "" for label in labels], dtype=bool)
+        return float(self.reference[self.coef_feature[slope]] @ coef[slope])
+
     def feature_coef(self, per_term: np.ndarray) -> np.ndarray:
         """One coefficient per feature, (..., q) to (..., p).
 

@@ -8,6 +8,7 @@ Shapes: n rows, p columns.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
+from sknimo.exceptions import DataWarning
 from sknimo.features._bases import MISSING_LABEL, Clipped, Label, OrMissing
+from sknimo.features._disguise import find_disguise
 from sknimo.features._fit import find_column, only_missing
 from sknimo.features._map import FeatureMap
 
@@ -46,8 +49,9 @@ def read_table(
     """Read training data: learn levels, turn a data frame into floats.
 
     Text, categorical and enum columns of a data frame are categories, and so are the
-    columns that `categorical` names. Anything else that is not a number is refused by
-    name with a remedy, and so are missing values unless admitted.
+    columns that `categorical` names; text that looks like numbers or dates is worth a
+    warning. Anything else that is not a number is refused by name with a remedy, and so
+    are missing values unless admitted.
     """
     frame = _as_frame(X)
     if frame is None and categorical is None:
@@ -67,6 +71,8 @@ def read_table(
             found = {label for label in labels if label is not None}
             order = _own_order(column, name)
             own = order_levels(found, None in labels, order, name)
+            if j not in declared and not _is_category(column):
+                warn_disguise(own, name)
             read.append(_codes(labels, own, name, admit_missing))
         else:
             read.append(_read_numbers(column, name, admit_missing))
@@ -213,6 +219,25 @@ def _is_text(column: Column) -> bool:
         return not column.is_null().all()  # a column of nothing may have any type
     return column.dtype == nw.Object and any(
         isinstance(value, str) for value in column.to_list()
+    )
+
+
+def _is_category(column: Column) -> bool:
+    """Whether the type of a column says that its text are levels."""
+    dtype = None if isinstance(column, np.ndarray) else column.dtype
+    return dtype in (nw.Categorical, nw.Enum)
+
+
+def warn_disguise(levels: Sequence[Label], name: str) -> None:
+    """Warn of text that is a number or a date in disguise."""
+    found = find_disguise([level for level in levels if isinstance(level, str)])
+    if found is None or len(levels) < 2:
+        return
+    warnings.warn(
+        f"Column {name!r} {found.describe()}: each value is taken for a level. Convert "
+        f"it to numbers first, or say categorical=[{name!r}] if levels are meant.",
+        DataWarning,
+        stacklevel=2,
     )
 
 

@@ -1,5 +1,6 @@
 """Models that leave the process: records, files, exports."""
 
+from sknimo.io._additive import bent_features
 from sknimo.io._archive import (
     MODEL_TENSORS,
     Archive,
@@ -12,13 +13,19 @@ from sknimo.io._checks import Node, write_real
 from sknimo.io._onnx import build_onnx, write_onnx
 from sknimo.io._onnx_graph import OnnxDtype
 from sknimo.io._record import model_from_record, model_record
+from sknimo.io._scorecard import Scorecard, build_scorecard
+from sknimo.io._sql import build_sql, write_sql
 
 __all__ = [
     "MODEL_TENSORS",
     "Archive",
     "Node",
     "OnnxDtype",
+    "Scorecard",
+    "bent_features",
     "build_onnx",
+    "build_scorecard",
+    "build_sql",
     "model_from_record",
     "model_record",
     "pack_model",
@@ -27,4 +34,5 @@ __all__ = [
     "write_archive",
     "write_onnx",
     "write_real",
+    "write_sql",
 ]

@@ -30,19 +30,30 @@ from sknimo.plots._pairs import (
     plot_modification_graph,
     plot_pair_surface,
 )
+from sknimo.plots._quality import (
+    plot_beside,
+    plot_calibration,
+    plot_dependence,
+    plot_residuals,
+    plot_roc,
+)
 from sknimo.plots._rows import (
     plot_agreement,
     plot_beeswarm,
     plot_effect,
     plot_waterfall,
 )
+from sknimo.plots._style import to_svg
 from sknimo.plots._training import plot_first_layer, plot_history, plot_path
 
 __all__ = [
     "plot_agreement",
     "plot_beeswarm",
+    "plot_beside",
+    "plot_calibration",
     "plot_coefficients",
     "plot_correction",
+    "plot_dependence",
     "plot_effect",
     "plot_effect_curve",
     "plot_first_layer",
@@ -53,5 +64,8 @@ __all__ = [
     "plot_nonlinearity",
     "plot_pair_surface",
     "plot_path",
+    "plot_residuals",
+    "plot_roc",
     "plot_waterfall",
+    "to_svg",
 ]

@@ -186,16 +186,14 @@ def plot_levels(
     n_all, shown = len(shown), shown[:max_levels]
     ax = style.make_axes(ax, 6.0, len(shown))
     if len(shown) == 0:
-        ax.axis("off")
-        ax.text(0.5, 0.5, "no feature has levels", ha="center", color=style.DARK)
-        return ax
+        return style.say_instead(ax, "no feature has levels")
     places = np.arange(len(shown))
     ax.axvline(0, color=style.GREY, lw=0.8)
     mean, spread = levels.average_effect[shown], levels.effect_sd[shown]
-    ax.hlines(
-        places, mean - spread, mean + spread, color=style.ORANGE, lw=1.2, alpha=0.7
-    )
-    ax.plot(mean, places, ls="none", ms=6, label="average and sd", **HOLLOW)
+    # A broad band, for thin whiskers would be read as confidence intervals.
+    band: dict[str, Any] = {"color": style.ORANGE, "lw": 7, "alpha": 0.2}
+    ax.hlines(places, mean - spread, mean + spread, label="sd between rows", **band)
+    ax.plot(mean, places, ls="none", ms=6, label="average", **HOLLOW)
     coef = levels.coef[shown]
     ax.plot(coef, places, "o", color=style.BLUE, label="at the reference")
     names = [
@@ -218,8 +216,8 @@ def plot_levels(
 
 
 def _level_label(feature: str, level: str, baseline: bool) -> str:
-    name = f"{style.short(feature, 14)}: " if feature else ""
-    return name + style.short(level, 18) + (" (baseline)" if baseline else "")
+    name = f"{style.short(feature, 20)}: " if feature else ""
+    return name + style.short(level, 24) + (" (baseline)" if baseline else "")
 
 
 def plot_effect_curve(
@@ -264,8 +262,12 @@ def plot_effect_curve(
         values, label = rows.data[some, j], "rows: contributions"
         x = np.where(np.isnan(values), place, values)
         ax.scatter(x, rows.values[some, j], label=label, **style.GREY_DOTS)
+    two = len(record.value) == 2
     few = len(record.value) <= 10 and record.kind != "curve"
-    mark, name = "o-" if few else "-", "all else at the reference"
+    mark, name = "o" if two else "o-" if few else "-", "all else at the reference"
+    if two:  # there is nothing between the two
+        style.mark_values(ax, record.value)
+        ax.vlines(record.value, 0, record.effect, color=style.BLUE, lw=1.6)
     ax.plot(record.value, record.effect, mark, color=style.BLUE, lw=2.2, label=name)
     if record.missing is not None:
         ax.plot(place, record.missing, "s", color=style.ORANGE, label="missing")
@@ -337,6 +339,8 @@ def plot_nonlinearity(
     base = 0.0 if measure == "bend" else 1.0
     shown = style.largest(np.where(record.roles.acts, record.size, 0.0), max_features)
     ax = style.make_axes(ax, 5.5, len(shown))
+    if np.allclose(values[shown], base):
+        return style.say_instead(ax, "no effect varies with other features")
     places = np.arange(len(shown))
     ax.barh(places, values[shown] - base, left=base, color=style.BLUE, height=0.62)
     ax.axvline(base, color=style.DARK, lw=0.8)

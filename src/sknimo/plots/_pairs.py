@@ -77,7 +77,7 @@ def plot_correction(
     is_slope = record.coef_labels[:1] == ("",)
     unit = "per unit" if is_slope else "contrast with the baseline"
     ax.set_ylabel(f"coefficient of {style.short(record.feature)}, {unit}")
-    ax.legend(frameon=False, fontsize=9)
+    style.legend_of_levels(ax, record.feature if several else "")
     style.strip(ax)
     return ax
 
@@ -183,8 +183,7 @@ def _plot_level_lines(record: PairSurface, ax: Axes | None) -> Axes:
         )
     ax.set_xlabel(style.plain(record.names[number]))
     ax.set_ylabel(BEYOND)
-    name = style.short(record.names[category])
-    ax.legend(frameon=False, fontsize=9, title=name, title_fontsize=9)
+    style.legend_of_levels(ax, record.names[category])
     style.strip(ax)
     return ax
 
@@ -227,6 +226,8 @@ def plot_interactions(
     if ax is None:
         side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
         _, ax = plt.subplots(figsize=(side + 1.2, side), layout="constrained")
+    if not part.any():
+        return style.say_instead(ax, "no feature bends another")
     mesh = ax.imshow(
         np.ma.masked_less_equal(part, 0),
         cmap=style.HEAT,
@@ -291,8 +292,7 @@ def plot_modification_graph(
     ax.set_xlim(-1.55, 1.55)
     ax.set_ylim(-1.35, 1.35)
     if len(nodes) == 0:
-        ax.text(0, 0, "no feature bends another", ha="center", color=style.DARK)
-        return ax
+        return style.say_instead(ax, "no feature bends another")
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(nodes)) / len(nodes)
     place = np.c_[np.cos(angle), np.sin(angle)]
     start, end = np.searchsorted(nodes, bends), np.searchsorted(nodes, bent)
@@ -313,5 +313,8 @@ def plot_modification_graph(
         name = style.short(record.names[node])
         ax.text(1.13 * x, 1.15 * y, name, ha=side, va="center", fontsize=font)
     title = "arrow: bends the coefficient of; filled: has an effect of its own"
+    n_all = int((table > 0).sum())
+    if len(size) < n_all:
+        title += f"\n{len(size)} of {n_all} arrows, the strongest"
     ax.set_title(title, fontsize=9, color=style.DARK)
     return ax

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,11 @@ from matplotlib.colors import Normalize, to_rgba
 
 from sknimo.explain import Explanation
 from sknimo.plots import _style as style
+
+INVERSE_LINKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "log": np.exp,
+    "logit": lambda eta: 1 / (1 + np.exp(-eta)),
+}
 
 
 def plot_beeswarm(
@@ -124,10 +130,31 @@ def plot_waterfall(
     for at, (edge, text) in enumerate(zip(ahead, texts, strict=True)):
         ax.annotate(text, (edge, at), va="center", fontsize=9, **beside)
     first = "base value" if record.offset[row] == 0 else "base value and offset"
-    style.name_rows(ax, [first, *labels, "prediction (eta)"], cut=False)
+    style.name_rows(ax, [first, *labels, "prediction"], cut=False)
     ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
     ax.set_xlabel(record.family.eta_name)
+    mean = float(record.mean[row])
+    told = f"prediction {mean:.4g}"
+    if record.family.is_binary:
+        told = f"probability {mean:.1%}"
+    ax.set_title(f"row {row}: {told}", loc="left", fontsize=10)
+    inverse = INVERSE_LINKS.get(record.family.link)
+    if inverse is not None:
+        _show_response(ax, inverse, "{:.0%}" if record.family.is_binary else "{:.3g}")
     return ax
+
+
+def _show_response(
+    ax: Axes, inverse: Callable[[np.ndarray], np.ndarray], text: str
+) -> None:
+    """A second axis on top: the response that belongs to each linear predictor."""
+    top = ax.secondary_xaxis("top")
+    ticks = ax.get_xticks()
+    low, high = ax.get_xlim()
+    ticks = ticks[(ticks >= low) & (ticks <= high)]
+    top.set_xticks(ticks, [text.format(mean) for mean in inverse(ticks)])
+    top.tick_params(labelsize=8, colors=style.GREY)
+    top.spines["top"].set_visible(False)
 
 
 def plot_effect(

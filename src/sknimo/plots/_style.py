@@ -6,6 +6,8 @@ shades of blue, purple to orange).
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +28,16 @@ BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 AMBER, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 GREY, DARK = "#8C8C8C", "#333333"
 CYCLE = (BLUE, ORANGE, GREEN, AMBER, SKY, PINK)
+# Twelve levels, such as months, in colours of their own; markers and dashes help.
+LEVEL_COLOURS = (
+    *CYCLE,
+    "#332288",
+    "#882255",
+    "#117733",
+    "#999933",
+    "#661100",
+    "#000000",
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 SEQUENTIAL, DIVERGING = "cividis", "PuOr_r"
 # Zero stays white; the smallest number above it is already tinted.
@@ -37,9 +49,9 @@ GREY_DOTS: dict[str, Any] = {"s": 12, "color": GREY, **DOTS}
 
 # Points beyond this many are thinned evenly: more ink, no more to see.
 MAX_POINTS = 2000
-MAX_NAME = 24
-# Levels that get a colour of their own; those beyond share grey.
-MAX_COLOURS = 2 * len(CYCLE)
+MAX_NAME = 30
+# More entries than this stand beside the axes, where they cover nothing.
+MAX_INSIDE = 5
 
 
 def make_axes(
@@ -51,6 +63,26 @@ def make_axes(
     height = float(np.clip(1.2 + row_height * n_rows, 2.2, 14))
     _, made = plt.subplots(figsize=(width, height), layout="constrained")
     return made
+
+
+def to_svg(ax: Axes) -> str:
+    """The figure of some axes as an element of a page; equal figures are equal text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sknimo.plots import plot_beside, to_svg
+    >>> to_svg(plot_beside(np.arange(3.0), np.arange(3.0), ("old", "new")))[:4]
+    '<svg'
+    """
+    file = io.StringIO()
+    figure: Any = ax.figure
+    with plt.rc_context({"svg.hashsalt": "sknimo"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    return text[text.index("<svg") :]
 
 
 def largest(size: np.ndarray, count: int) -> np.ndarray:
@@ -71,9 +103,13 @@ def plain(text: object) -> str:
 
 
 def short(name: object, width: int = MAX_NAME) -> str:
-    """Plain text cut to a width."""
+    """Plain text cut to a width, between words where there are some."""
     text = clean(name)
-    return plain(text if len(text) <= width else text[: width - 1] + "…")
+    if len(text) <= width:
+        return plain(text)
+    cut = text[: width - 1]
+    words = max(cut.rfind(mark) for mark in " _-/.:,;")
+    return plain(cut[:words] + " …" if words >= width // 2 else cut + "…")
 
 
 def legend_name(name: object) -> str:
@@ -84,7 +120,7 @@ def legend_name(name: object) -> str:
 
 def colour_of(index: int) -> str:
     """Colour of a level or series, grey beyond those that can be told apart."""
-    return CYCLE[index % len(CYCLE)] if index < MAX_COLOURS else GREY
+    return LEVEL_COLOURS[index] if index < len(LEVEL_COLOURS) else GREY
 
 
 def marker_of(index: int) -> str:
@@ -120,6 +156,31 @@ def legend_above(ax: Axes, **options: Any) -> None:
     """A legend over the frame, in two columns."""
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
     ax.legend(frameon=False, fontsize=9, ncols=2, **place, **options)
+
+
+def legend_of_levels(ax: Axes, name: object) -> None:
+    """A legend of levels: beside the axes if there are many."""
+    place: dict[str, Any] = {}
+    if len(ax.get_legend_handles_labels()[0]) > MAX_INSIDE:
+        place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    title = short(name)
+    ax.legend(frameon=False, fontsize=9, title=title, title_fontsize=9, **place)
+
+
+def say_instead(ax: Axes, text: str) -> Axes:
+    """A sentence where a figure would be empty."""
+    ax.clear()
+    ax.axis("off")
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "color": DARK}
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, wrap=True, **middle)
+    return ax
+
+
+def mark_values(ax: Axes, values: np.ndarray) -> None:
+    """Ticks at the only two values of a column, with room on both sides."""
+    width = float(np.ptp(values))
+    ax.set_xticks(values, [f"{value:g}" for value in values])
+    ax.set_xlim(values.min() - 0.5 * width, values.max() + 0.5 * width)
 
 
 def strip(ax: Axes) -> None:
@@ -173,8 +234,7 @@ def place_values(
         places[missing] = missing_place(ax, known)
     if len(distinct) == 2:
         width = float(np.ptp(distinct))
-        ax.set_xticks(distinct)
-        ax.set_xlim(distinct[0] - 0.5 * width, distinct[1] + 0.5 * width)
+        mark_values(ax, distinct)
         for at in distinct:
             places[values == at] += width * swarm(heights[values == at], spread=0.2)
     return places
@@ -213,7 +273,7 @@ def scatter_shaded(
                     label=legend_name(level),
                     **DOTS,
                 )
-        ax.legend(frameon=False, fontsize=9, title=short(name), title_fontsize=9)
+        legend_of_levels(ax, name)
         return
     known = shade[~missing]
     if not len(known):

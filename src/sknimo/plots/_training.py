@@ -25,11 +25,12 @@ def plot_path(
 
     Parameters
     ----------
-    record : object with `alphas` (T,), `coef` (T, q) and `index`
-        For example `NIMORegressorCV.path_`.
+    record : NIMORegressorCV or NIMOClassifierCV, or its `path_`
+        An estimator names its columns; `path_` has `alphas` (T,), `coef` (T, q) and
+        `index`.
     ax : Axes, optional
     names : sequence of str, optional
-        Labels of the columns.
+        Labels of the columns of `coef`: of levels and curves, not of features.
     max_labels : int, default=10
         Largest coefficients to label; the others are drawn in grey.
 
@@ -45,8 +46,18 @@ def plot_path(
     >>> ax.get_xlabel() != ""
     True
     """
+    if hasattr(record, "model_"):
+        names = _term_names(record.model_.features) if names is None else names
+        record = record.path_
+    if record is None:
+        raise ValueError("There is no path: large tables are fitted without one.")
     alphas, coef = np.asarray(record.alphas), np.asarray(record.coef)
     names = [f"x{j}" for j in range(coef.shape[1])] if names is None else names
+    if len(names) != coef.shape[1]:
+        raise ValueError(
+            f"names has {len(names)} entries for {coef.shape[1]} columns: categories "
+            "and curves have several. Pass the estimator itself instead of its path_."
+        )
     ax = style.make_axes(ax, 6.5, 11)
     end = int(np.argmin(alphas))
     labelled = style.largest(np.abs(coef).max(axis=0), max_labels)
@@ -81,6 +92,20 @@ def plot_path(
     return ax
 
 
+def _term_names(features: Any) -> list[str]:
+    """A name for each term of a model: features, levels, curves, missing values."""
+    names = []
+    for name, basis in zip(features.names, features.bases, strict=True):
+        labels = list(basis.labels)
+        n_curves = basis.n_terms - len(labels)
+        curves = [f"{name} (curve {k + 1})" for k in range(n_curves)]
+        own = [f"{name}: {label}" if label else name for label in labels]
+        # The terms of a number are its line, its curves, and missing values last.
+        at = 1 if labels[:1] == [""] else len(own)
+        names += (own[:at] + curves + own[at:])[: basis.n_terms]
+    return names
+
+
 def plot_first_layer(
     record: FirstLayer, ax: Axes | None = None, *, member: int = 0
 ) -> Axes:
@@ -107,6 +132,8 @@ def plot_first_layer(
     size = record.size[member].T  # (p, h)
     p, n_units = size.shape
     ax = style.make_axes(ax, 5.5, p, row_height=0.17 if p > 20 else 0.28)
+    if not size.any():
+        return style.say_instead(ax, "the network reads no feature: there is none")
     norm = Normalize(0, float(size.max(initial=0.0)) or 1.0)
     mesh = ax.imshow(
         np.ma.masked_equal(size, 0), aspect="auto", cmap=style.HEAT, norm=norm

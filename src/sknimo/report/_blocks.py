@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from sknimo.explain import correction_curve, effect_curve
 from sknimo.report._cases import Case
 from sknimo.report._figures import (
@@ -24,10 +26,10 @@ from sknimo.report._text import (
     common_decimals,
     cut_text,
     join_words,
+    show_count,
     show_fixed,
     show_number,
     show_percent,
-    show_range,
 )
 
 MAX_EFFECTS = 6
@@ -52,13 +54,16 @@ class TableRow:
     bent_by: str
     heading: bool = False
     level: bool = False
+    per: str = ""
+    average: str = ""
+    reach: str = ""
     coef: str = ""
     coef_value: str = ""
-    scaled: str = ""
-    local_coef: str = ""
-    average: str = ""
-    local_effect: str = ""
+    ratio: str = ""
+    per_sd: str = ""
     cell: str = ""
+    faint: bool = False
+    misleads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +101,43 @@ def _table_rows(story: Story, feature: int, scale: Scale) -> list[TableRow]:
     bent_by = join_words(cut_text(story.name(k), MAX_NAME) for k in modifiers)
     reference = story.reference_text(feature)
     if len(lines) == 1 and lines[0].row.is_feature:
-        return [_table_row(lines[0], scale, name, f"at {reference}", bent_by)]
-    where = "at" if features.levels(feature) is None else "against"
+        note = f"reference {reference}"
+        return [_table_row(story, lines[0], scale, name, note, bent_by)]
+    where = "reference" if features.levels(feature) is None else "against"
     heading = TableRow(name, f"{where} {reference}", bent_by, heading=True)
-    labels = [clean_text(line.row.level) or "per unit" for line in lines]
+    labels = [clean_text(line.row.level) or "the number" for line in lines]
     pairs = zip(lines, labels, strict=True)
-    return [heading, *(_table_row(line, scale, label) for line, label in pairs)]
+    return [heading, *(_table_row(story, line, scale, label) for line, label in pairs)]
 
 
 def _table_row(
-    line: Line, scale: Scale, name: str, note: str = "", bent_by: str = ""
+    story: Story,
+    line: Line,
+    scale: Scale,
+    name: str,
+    note: str = "",
+    bent_by: str = "",
 ) -> TableRow:
+    row, level = line.row, not note  # which stands below a heading
+    if not row.is_feature and row.n_rows is not None:
+        note = show_count(round(row.n_rows), "row")
+        note += ", too few to quote" * row.is_rare
+    low, high = line.response_ends
     return TableRow(
         name=name,
         note=note,
         bent_by=bent_by,
-        level=not note,  # levels stand below a heading, which says the rest
-        coef=show_number(line.row.coef),
-        coef_value=repr(line.row.coef),
-        scaled=show_number(line.row.scaled),
-        local_coef=show_range(*line.local_coef),
-        average=show_number(line.average_effect),
-        local_effect=show_range(*line.local_effect),
+        level=level,
+        per=show_number(row.step) if row.is_feature else "",
+        average=story.show_change(line.response),
+        reach="" if low == high else story.show_changes(low, high),
+        coef=show_number(row.coef * row.step),
+        coef_value=repr(row.coef),
+        ratio="" if np.isnan(row.ratio) else show_number(row.step_ratio),
+        per_sd="" if np.isnan(row.coef_std) else show_number(row.coef_std),
         cell=range_cell(line, scale),
+        faint=row.is_rare,
+        misleads=line.misleads,
     )
 
 
@@ -136,13 +155,14 @@ def make_effect_panels(story: Story) -> tuple[Panel, ...]:
 
 def _bent_pairs(story: Story, most: int) -> list[tuple[int, int]]:
     """Pairs that interact, strongest first; of either the one that is bent more."""
-    directed = story.interactions.directed
+    directed, bends = story.effects.directed, story.effects.bends
+    p = len(directed)
     pairs = [
         (j, k) if directed[j, k] >= directed[k, j] else (k, j)
-        for j, k in story.interactions.strongest_pairs(most)
+        for j, k in story.interactions.strongest_pairs(p * p)
     ]
-    # What is left of differences where nothing is bent is rounding.
-    return [(bent, modifier) for bent, modifier in pairs if directed[bent, modifier]]
+    # Where the table says that nothing bends a coefficient, nothing does here.
+    return [pair for pair in pairs if bends[pair]][:most]
 
 
 def make_pair_rows(story: Story) -> tuple[tuple[str, str, str, str], ...]:

@@ -130,7 +130,9 @@ def explain_cases(
 
 
 def _row_name(sample: Sample, row: int) -> str:
-    """Position of a row, and its label where that says more."""
+    """Its name, or its position, and its label where that says more."""
+    if sample.names is not None:
+        return sample.names[row]
     label = None if sample.labels is None else sample.labels[row]
     return f"row {row}" if label in (None, str(row)) else f"row {row} ({label})"
 

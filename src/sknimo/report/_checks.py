@@ -12,10 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from sknimo.explain import find_roles, restore_reach, spread_rows
+from sknimo.explain import (
+    RARE,
+    describe_stop,
+    feature_kinds,
+    find_roles,
+    is_bent,
+    restore_reach,
+    spread_rows,
+)
+from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
-from sknimo.report._quality import Quality
+from sknimo.report._lines import Line
+from sknimo.report._quality import Quality, rank_auc
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
 Status = Literal["ok", "note", "warn"]
@@ -30,19 +41,56 @@ class Check:
     text: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What is looked at: a model, its rows, how well it predicts, its coefficients.
+
+    `fresh` is the quality on rows that the model has not seen.
+    """
+
+    card: ModelCard
+    sample: Sample
+    quality: Quality
+    held_out: Sample | None = None
+    fresh: Quality | None = None
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def judged(self) -> Quality:
+        """Quality on new rows where it is known, with single predictions."""
+        fresh = self.fresh
+        has_rows = fresh is not None and len(fresh.predicted) > 0
+        return fresh if fresh is not None and has_rows else self.quality
+
+
 # Fewer rows than this per coefficient make any fit shaky.
 ROWS_PER_COEF = 10
+CURVE_EXTRA = 3
 # Values this many standard deviations from the reference steer a fit alone.
 FAR = 8.0
 CLOSE_CORRELATION = 0.95
+# Variance that others explain of a feature, times which its own would be blown up.
+INFLATION = 20.0
 # Beyond this many rows correlations are taken over an even selection.
 CORRELATION_ROWS = 5000
-# Linear predictors beyond this with hardly any deviance left mean separation.
-SEPARATION_ETA = 30.0
+# Ranks of a single feature, or of the model, that order the classes almost perfectly.
+LEAK_AUC = 0.99
+LEAK_CORRELATION = 0.99
+SEPARATED_AUC = 1 - 1e-9
+# Pearson's statistic per degree of freedom that a family with none to spare may have.
+OVERDISPERSED = 1.5
 CALIBRATION_GAP = 0.05
+# How far the slope of observations on predictions may lie from one, and how surely.
+CALIBRATION_SLOPE = 0.2
+SLOPE_ERRORS = 3.0
 # How much less may be explained on held-out rows before it is said, and warned of.
 SHORTFALL = 0.05
 OVERFIT = 0.15
+# Share of repeated rows that is told, and distinct values of a measured column.
+REPEATED = 0.05
+MEASURED = 0.2
+# Comparisons that fewer of the rows could make are called impossible.
+POSSIBLE = 0.5
 
 
 def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Check:
@@ -50,97 +98,186 @@ def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Chec
     return Check(status, title, trouble) if trouble else Check("ok", title, fine)
 
 
-def run_checks(
-    card: ModelCard,
-    sample: Sample,
-    quality: Quality,
-    held_out: Sample | None,
-    held_out_quality: Quality | None,
-) -> tuple[Check, ...]:
+def run_checks(facts: Facts) -> tuple[Check, ...]:
     """All checks, warnings first, then notes, then what is in order."""
+    card, sample = facts.card, facts.sample
     found = [
         *_convergence(card),
-        *_gain(quality, held_out_quality),
-        *_separation(card, sample, quality),
+        *_gain(facts),
+        *_reference(facts),
+        *_leakage(card, sample),
+        *_separation(facts),
+        *_dispersion(facts),
         *_rows(card, sample),
+        *_rare(facts),
         *_weights(sample),
         *_constant(card, sample),
         *_missing(card, sample),
-        *_range(card, sample, quality, held_out),
+        *_range(card, sample, facts.quality, facts.held_out),
         *_far_values(card, sample),
         *_correlation(card, sample),
-        *_repeated(sample, held_out),
-        *(
-            _balance(sample, quality)
-            if held_out is None or held_out_quality is None
-            else _balance(held_out, held_out_quality)
-        ),
+        *_possible(facts),
+        *_repeated(card, sample, facts.held_out),
+        *_balance(facts.judged),
     ]
     order = {"warn": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda check: order[check.status]))
 
 
 def _convergence(card: ModelCard) -> Iterator[Check]:
-    verdicts: dict[bool | None, tuple[Status, str]] = {
-        None: ("note", "Not recorded for this fit."),
-        True: ("ok", "The training ended calmly."),
-        False: ("warn", "The fit did not converge: read every number with care."),
-    }
-    status, text = verdicts[card.converged]
-    known = "" if card.certificate is None else f"{card.certificate.status} "
-    yield Check(status, "Convergence", known + text)
+    status = card.status if card.certificate is None else card.certificate.status
+    stopped = describe_stop(card.converged, status)
+    if card.converged is None:
+        yield Check("note", "Convergence", "Not recorded for this fit.")
+    else:
+        fine = f"{status} The training ended calmly.".strip()
+        yield _check("Convergence", fine, "".join(stopped), "warn")
 
 
-def _gain(quality: Quality, held_out: Quality | None) -> Iterator[Check]:
+def _gain(facts: Facts) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
-    judged = quality if held_out is None else held_out
-    model, glm = judged.explained.model, judged.explained.glm
-    figures = (
-        f"The model explains {show_percent(model)}, the same features without a "
-        f"network {show_percent(glm)}"
-    )
-    if held_out is None:
-        where = "" if quality.rows == "training" else ", which was solved on these rows"
+    fresh, quality = facts.fresh, facts.quality
+    if fresh is None or fresh.explained.model is None:
         yield Check(
             "note",
-            "No held-out rows",
-            f"{figures}{where}. A figure on rows that helped to fit is flattering: "
-            "pass held-out rows to learn what to expect on new ones.",
+            "No rows held out",
+            "All figures of fit are on rows that helped to fit, which flatters: pass "
+            "held-out rows to learn what to expect on new ones.",
         )
         return
-    trouble = (
-        f"{figures}: on held-out rows the plain GLM predicts better. Prefer it, or a "
-        "stronger penalty on the network."
-    ) * (judged.explained.winner == "glm")
-    fine = f"{figures}, on held-out rows."
-    yield _check("Worth of the network", fine, trouble, "warn")
-    if quality.rows == "training":
-        trained, fresh = quality.explained.model, held_out.explained.model
+    first = fresh.explained
+    others = [value for value in (first.linear, first.glm) if value is not None]
+    if others and is_bent(facts.card.model):
         text = (
-            f"The model explains {show_percent(trained)} on the training rows and "
-            f"{show_percent(fresh)} on held-out ones"
+            f"On rows it has not seen the model explains {show_percent(first.model)}, "
+            f"plainer models of the same features at most {show_percent(max(others))}"
         )
-        status: Status = "warn" if trained - fresh > OVERFIT else "note"
-        trouble = f"{text}: expect the second on new rows."
-        trouble *= trained - fresh > SHORTFALL
-        yield _check("Training against held-out", f"{text}.", trouble, status)
+        trouble = f"{text}. Prefer the plain one." * (first.winner not in ("model", ""))
+        yield _check("Worth of the dependence", f"{text}.", trouble, "warn")
+    trained = quality.explained.model
+    if quality.rows == "training" and trained is not None:
+        # The same measure on both kinds of rows.
+        name = quality.explained.name
+        same = [one.model for one in fresh.measures if one.name == name]
+        if same and same[0] is not None:
+            text = (
+                f"{name}: {show_percent(trained)} on the training rows and "
+                f"{show_percent(same[0])} on rows the model has not seen"
+            )
+            status: Status = "warn" if trained - same[0] > OVERFIT else "note"
+            trouble = f"{text}: expect the second." * (trained - same[0] > SHORTFALL)
+            yield _check("Training against new rows", f"{text}.", trouble, status)
 
 
-def _separation(card: ModelCard, sample: Sample, quality: Quality) -> Iterator[Check]:
-    if not card.model.family.is_binary:
-        return
-    gap = np.abs(quality.predicted - sample.y).max(initial=0.0)
-    far = np.abs(quality.eta).max(initial=0.0) > SEPARATION_ETA
+def _reference(facts: Facts) -> Iterator[Check]:
+    """Coefficients that would mislead about the average."""
+    wrong = [line for line in facts.lines if line.misleads]
+    names = join_words(dict.fromkeys(line.row.full_name for line in wrong), most=4)
     trouble = (
-        "The classes are separated perfectly, so the size of coefficients is "
-        "arbitrary; their signs are not."
-    ) * bool(far and gap < 1e-3)
+        f"At the reference these effects are unlike those of most rows, in sign or "
+        f"size: {names}. Quote the average effect, not the coefficient."
+    ) * bool(wrong)
+    fine = "Every coefficient has the sign and size that most rows have."
+    yield _check("Coefficients at the reference", fine, trouble, "warn")
+
+
+def _leakage(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    """A feature that alone tells the target is rather a copy of it than a cause."""
+    rows = spread_rows(len(sample), CORRELATION_ROWS)
+    y, weight = sample.y[rows], sample.row_weight[rows]
+    if np.ptp(y) == 0 or len(rows) < ROWS_PER_COEF:
+        return
+    found = []
+    for j, name in enumerate(card.model.features.names):
+        column = sample.table[rows, j]
+        score = _alone(column, y, weight, card.model.features.levels(j) is not None)
+        if card.model.family.is_binary:
+            own = rank_auc(y, score, weight)
+            if max(own, 1 - own) > LEAK_AUC:
+                found.append(f"{name} (AUC {max(own, 1 - own):.3f})")
+        else:
+            own = _rank_correlation(score, y)
+            if abs(own) > LEAK_CORRELATION:
+                found.append(f"{name} (rank correlation {show_number(own, 3)})")
+    trouble = (
+        f"{join_words(found)} alone predicts the target almost perfectly. Is it known "
+        "before the outcome, or a copy of it? Drop it if not."
+    ) * bool(found)
+    yield _check(
+        "Leakage", "No feature alone predicts the target perfectly.", trouble, "warn"
+    )
+
+
+def _alone(
+    column: np.ndarray, y: np.ndarray, weight: np.ndarray, category: bool
+) -> np.ndarray:
+    """How a column alone ranks the rows: itself, or the mean of the level's others."""
+    if not category:
+        return np.where(np.isnan(column), np.nanmedian(column), column)
+    _, which = np.unique(np.nan_to_num(column, nan=-1.0), return_inverse=True)
+    total = np.bincount(which, weight)[which] - weight
+    mean = float(weight @ y / weight.sum())
+    others = np.bincount(which, weight * y)[which] - weight * y
+    return np.where(total > 0, others / np.where(total > 0, total, 1.0), mean)
+
+
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's correlation; ties share their mean rank."""
+    ranks = []
+    for values in (x, y):
+        _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[which])
+    spread = [float(np.ptp(rank)) for rank in ranks]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if min(spread) > 0 else 0.0
+
+
+def _separation(facts: Facts) -> Iterator[Check]:
+    if not facts.card.model.family.is_binary or len(facts.sample) < 2:
+        return
+    sample, quality = facts.sample, facts.quality
+    if np.ptp(sample.y) == 0:
+        return
+    area = rank_auc(sample.y, quality.eta, sample.row_weight)
+    trouble = (
+        "The model orders the two classes without a single error, so the size of "
+        "coefficients is arbitrary; their signs are not. Look for a feature that gives "
+        "the outcome away."
+    ) * (area > SEPARATED_AUC)
     yield _check("Separation", "The classes overlap.", trouble, "warn")
+
+
+def _dispersion(facts: Facts) -> Iterator[Check]:
+    """Counts vary more than their family allows."""
+    model, judged = facts.card.model, facts.judged
+    family, sample = model.family, judged.sample
+    if family.dispersion == "deviance" or family.is_binary or sample is None:
+        return
+    mean = torch.as_tensor(np.maximum(judged.predicted, 1e-12))
+    scaled = (sample.y - judged.predicted) ** 2 / family.variance(mean).numpy()
+    size = len(sample)
+    spent = 0 if judged.is_fresh else _n_coefficients(model)
+    free = max(size - spent, 1)
+    statistic = float(size * (sample.row_weight @ scaled)) / free
+    text = f"Pearson's statistic is {statistic:.2f} per degree of freedom"
+    trouble = (
+        f"{text}, where a {family.name} target has 1: rows vary more than the family "
+        "says. Effects stand; anything said of their uncertainty would be too sure."
+    ) * (statistic > OVERDISPERSED)
+    yield _check("Overdispersion", f"{text}.", trouble, "warn")
+
+
+def _n_coefficients(model: FittedModel) -> int:
+    """Coefficients that are not zero; a curve counts for a few."""
+    features = model.features
+    coef = features.coefficients(model.term_coef)
+    curved = [kind == "curve" for kind in feature_kinds(features)]
+    acts = find_roles(model).acts
+    return int((coef != 0).sum()) + CURVE_EXTRA * int((np.array(curved) & acts).sum())
 
 
 def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
     n_rows = len(sample) if card.facts is None else card.facts.n_samples
-    acting = int((card.model.term_coef != 0).sum())
+    acting = _n_coefficients(card.model)
     count, what = n_rows, "rows"
     if card.model.family.is_binary:
         share = float(np.mean(sample.y))
@@ -276,6 +413,16 @@ def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
     closest = [
         f"{names[j]} and {names[k]} ({show_number(found[j, k], 3)})" for j, k in pairs
     ]
+    # A sum of several features shows in no pair of them.
+    size = len(found)
+    ridge = (1 - 1e-6) * found + 1e-6 * np.eye(size)
+    inflation = np.diag(np.linalg.inv(ridge))
+    paired = set(pairs.ravel().tolist())
+    closest += [
+        f"{names[j]} and the others together ({show_number(1 - 1 / inflation[j], 3)})"
+        for j in np.argsort(-inflation, kind="stable").tolist()
+        if inflation[j] > INFLATION and j not in paired
+    ]
     trouble = (
         f"{join_words(closest, most=3)}. The penalty, not the data, decides how they "
         "share their effect."
@@ -284,19 +431,53 @@ def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
     yield _check("Correlated features", fine, trouble)
 
 
-def _row_keys(sample: Sample) -> list[bytes]:
-    """What tells rows with their targets apart; missing equals missing."""
-    rows = np.column_stack([sample.table, sample.y])
-    rows = np.ascontiguousarray(np.where(np.isnan(rows), np.inf, rows) + 0.0)
+def _possible(facts: Facts) -> Iterator[Check]:
+    """Comparisons, all else equal, that hardly any row could make."""
+    odd = [
+        line.feature
+        for line in facts.lines
+        if line.support < POSSIBLE and not line.row.is_rare
+    ]
+    names = [facts.card.model.features.names[j] for j in dict.fromkeys(odd)]
+    trouble = (
+        f"{join_words(names)} cannot change alone in most rows, because other features "
+        "almost fix the value. An effect, all else equal, compares rows that do not "
+        "exist: read it together with them."
+    ) * bool(odd)
+    fine = "For every feature most rows could have another value, all else equal."
+    yield _check("Possible comparisons", fine, trouble, "warn")
+
+
+def _rare(facts: Facts) -> Iterator[Check]:
+    """Levels and missing values of very few rows."""
+    rare = [line.row for line in facts.lines if line.row.is_rare]
+    if not any(not line.row.is_feature for line in facts.lines):
+        return
+    shown = join_words(
+        f"{row.full_name} ({show_count(round(row.n_rows or 0), 'row')})" for row in rare
+    )
+    trouble = (
+        f"{shown}. Effects of so few rows are not quoted above; merge such levels "
+        "before fitting where that makes sense."
+    ) * bool(rare)
+    fine = f"Every level and every kind of missing value has {RARE} rows or more."
+    yield _check("Rare levels", fine, trouble)
+
+
+def _row_keys(table: np.ndarray) -> list[bytes]:
+    """What tells rows apart; missing equals missing."""
+    rows = np.ascontiguousarray(np.where(np.isnan(table), np.inf, table) + 0.0)
     return [row.tobytes() for row in rows]
 
 
-def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
-    keys = _row_keys(sample)
-    seen = set(keys)
-    repeated = len(keys) - len(seen)
+def _repeated(
+    card: ModelCard, sample: Sample, held_out: Sample | None
+) -> Iterator[Check]:
+    """Rows that occur again: in held-out rows, or among the rows themselves."""
+    keys = _row_keys(np.column_stack([sample.table, sample.y]))
     if held_out is not None:
-        other = _row_keys(held_out)
+        seen = set(keys)
+        other = _row_keys(np.column_stack([held_out.table, held_out.y]))
         shared = sum(key in seen for key in other)
         title, fine = "Held-out rows seen before", "None equals a row of the report."
         trouble = (
@@ -307,16 +488,39 @@ def _repeated(sample: Sample, held_out: Sample | None) -> Iterator[Check]:
         yield _check(
             title, fine, trouble, "warn" if shared > len(other) / 20 else "note"
         )
-    if repeated > len(keys) / 20:
-        count = f"{repeated:,} of {len(keys):,} rows"
-        text = f"{count} repeat an earlier one in every feature and the target."
-        yield Check("note", "Repeated rows", text)
+    n_rows = len(keys)
+    alike = n_rows - len(set(_row_keys(sample.table)))
+    exact = n_rows - len(set(keys))
+    numeric = [
+        len(np.unique(sample.table[:, j]))
+        for j in range(card.model.features.n_features)
+        if card.model.features.levels(j) is None
+    ]
+    # Measurements do not agree in every digit by chance.
+    measured = max(numeric, default=0) > MEASURED * n_rows
+    if measured and alike > REPEATED * n_rows:
+        text = (
+            f"{alike:,} of {n_rows:,} rows repeat an earlier one in every feature, "
+            "measurements among them. If several rows belong to one case, hold them "
+            "out together (groups) or figures on rows left out flatter."
+        )
+        yield Check("warn", "Repeated rows", text)
+        return
+    trouble = (
+        f"{exact:,} of {n_rows:,} rows repeat an earlier one in every feature and the "
+        "target."
+    ) * (exact > REPEATED * n_rows)
+    fine = f"{exact:,} of {n_rows:,} rows repeat an earlier one."
+    yield _check("Repeated rows", fine, trouble)
 
 
-def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
-    """Whether predictions are right on average."""
-    weight, y = sample.row_weight, sample.y
-    predicted, observed = float(weight @ quality.predicted), float(weight @ y)
+def _balance(quality: Quality) -> Iterator[Check]:
+    """Whether predictions are right on average, and neither too bold nor too timid."""
+    sample = quality.sample
+    if sample is None or len(quality.predicted) == 0:
+        return
+    weight, y, mean = sample.row_weight, sample.y, quality.predicted
+    predicted, observed = float(weight @ mean), float(weight @ y)
     spread = float(np.sqrt(weight @ (y - observed) ** 2))
     gap = abs(predicted - observed) / spread if spread > 0 else 0.0
     text = (
@@ -324,4 +528,22 @@ def _balance(sample: Sample, quality: Quality) -> Iterator[Check]:
         f"{show_number(observed)}"
     )
     trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
-    yield _check("Calibration", f"{text}.", trouble * (gap > CALIBRATION_GAP))
+    trouble *= gap > CALIBRATION_GAP
+    slope, error = _slope(mean - predicted, y - observed, weight)
+    text += f"; observations follow predictions with a slope of {slope:.2f}"
+    off = abs(slope - 1)
+    if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
+        how = "too bold" if slope < 1 else "too timid"
+        trouble = f"{text}, where 1 is right: predictions are {how}."
+    where = " On rows the model has not seen." * quality.is_fresh
+    yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
+
+
+def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Slope of y on x, both centred, and its standard error."""
+    total = float(weight @ x**2)
+    if total <= 0:
+        return 1.0, np.inf
+    slope = float(weight @ (x * y)) / total
+    left = (y - slope * x) * weight * x
+    return slope, float(np.sqrt((left**2).sum())) / total

@@ -46,24 +46,28 @@ def fit_figure(quality: Quality, target: str, by_row: bool) -> str:
 
 
 def range_cell(line: Line, scale: svg.Scale) -> str:
-    """Local effects of a line as a range, with average and coefficient marked."""
+    """Effects of a line over rows as a range, with average and coefficient marked."""
     body = svg.cell_rule(scale(0.0), "zero")
-    if np.isfinite(line.local_effect).all():
-        low, high = (scale(end * line.unit) for end in line.local_effect)
+    if np.isfinite(line.eta_ends).all():
+        low, high = (scale(end * line.per_unit) for end in line.eta_ends)
         body += svg.cell_range(low, high, "reach")
-    marks = (("mark-average", line.average_effect), ("mark-coef", line.row.coef))
+    marks = (
+        ("mark-average", line.eta * line.per_unit),
+        ("mark-coef", line.row.coef * line.unit),
+    )
     for css, value in marks:
         if np.isfinite(value):
-            body += svg.cell_mark(scale(value * line.unit), css)
+            body += svg.cell_mark(scale(value), css)
     return svg.cell(body)
 
 
 def range_scale(lines: Iterable[Line]) -> svg.Scale:
-    """Scale of a cell that shows every line and zero."""
+    """Scale of a cell that shows every line that is not rare, and zero."""
     ends = [0.0]
     for line in lines:
-        values = (*line.local_effect, line.average_effect, line.row.coef)
-        ends += [value * line.unit for value in values]
+        if not line.row.is_rare:
+            ends += [value * line.per_unit for value in (*line.eta_ends, line.eta)]
+            ends.append(line.row.coef * line.unit)
     return svg.Scale(*svg.spread(ends, 0.04), 0.0, 1.0)
 
 

@@ -38,8 +38,12 @@ class ModelCard:
         Labels of a classifier; the model predicts the second.
     certificate : CertificateLike or None
     converged : bool or None
+    status : str
+        Why a fit without a certificate did not converge.
     scores : HeldOutScores or None
         What a search knows of rows held out.
+    left_out : ndarray of shape (n,) or None
+        Predictions of the training rows by members that have not seen them.
     """
 
     model: FittedModel
@@ -50,7 +54,9 @@ class ModelCard:
     classes: tuple[str, str] | None = None
     certificate: CertificateLike | None = None
     converged: bool | None = None
+    status: str = ""
     scores: HeldOutScores | None = None
+    left_out: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +73,8 @@ class Sample:
         Names of the rows, where they have any.
     target : str
         Name of the target.
+    names : tuple of str or None
+        What rows are called; by their position, and label, without.
     """
 
     table: np.ndarray
@@ -75,6 +83,7 @@ class Sample:
     offset: np.ndarray | None = None
     labels: tuple[str, ...] | None = None
     target: str = "the target"
+    names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -98,4 +107,5 @@ class Sample:
             None if self.offset is None else self.offset[rows],
             None if self.labels is None else tuple(self.labels[row] for row in rows),
             self.target,
+            None if self.names is None else tuple(self.names[row] for row in rows),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import CoefficientRanges, Effects, SummaryRow, summary_rows
+from sknimo.explain import Comparisons, Effects, SummaryRow, summary_rows
 from sknimo.model import FittedModel
 
 
@@ -19,30 +19,36 @@ class Line:
     """One coefficient that a reader can quote, and what becomes of it over rows.
 
     `row` is a slope, a level or a missing value, as the summary has it. `unit` makes
-    lines comparable: the standard deviation of a slope, one for a contrast. Local
-    coefficients and effects are the ends of what 90 % of the rows have.
+    lines comparable: the standard deviation of a slope, one for a contrast. Changes
+    are for one `row.step`: of the linear predictor and of the response on average, and
+    the ends of what 90 % of the rows have. `support` is the share of the rows that
+    could make the step.
     """
 
     feature: int
     row: SummaryRow
     unit: float
-    local_coef: tuple[float, float]
-    local_effect: tuple[float, float]
+    eta: float
+    eta_ends: tuple[float, float]
+    response: float
+    response_ends: tuple[float, float]
+    support: float
+    misleads: bool
 
     @property
-    def average_effect(self) -> float:
-        """Mean local effect; NaN where no value is known."""
-        average = self.row.average_effect
-        return float("nan") if average is None else average
+    def per_unit(self) -> float:
+        """Factor from a step to the unit of comparison."""
+        return self.unit / self.row.step
 
 
 def make_lines(
-    model: FittedModel, effects: Effects, ranges: CoefficientRanges
+    model: FittedModel, effects: Effects, found: Comparisons
 ) -> Iterator[Line]:
     """One line per coefficient of every feature with a role, in their order."""
     owner, scale = model.features.coef_feature, model.features.scale
     roles = iter(np.flatnonzero(effects.roles.relevant).tolist())
-    for row in summary_rows(model, effects):
+    wrong = found.contradicts(model.features.coefficients(model.term_coef))
+    for row in summary_rows(model, effects, found):
         if row.is_feature:
             feature = next(roles)
             own = iter(np.flatnonzero(owner == feature).tolist())
@@ -53,6 +59,10 @@ def make_lines(
             feature=feature,
             row=row,
             unit=float(scale[feature]) if row.is_feature else 1.0,
-            local_coef=tuple(ranges.local_coef[at].tolist()),
-            local_effect=tuple(ranges.local_effect[at].tolist()),
+            eta=float(found.eta[at]),
+            eta_ends=tuple(found.eta_ends[:, at].tolist()),
+            response=float(found.response[at]),
+            response_ends=tuple(found.response_ends[:, at].tolist()),
+            support=float(found.support[at]),
+            misleads=bool(wrong[at]) and not row.is_rare,
         )

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from sknimo.explain import mean_of
+from sknimo.explain import (
+    NOT_HELD_OUT,
+    describe_gain,
+    describe_kept,
+    describe_trial,
+    is_bent,
+    mean_of,
+    n_networks,
+    plain_name,
+)
 from sknimo.report._blocks import (
     make_curve_panels,
     make_effect_panels,
@@ -22,6 +32,7 @@ from sknimo.report._blocks import (
     make_waterfall,
     tell_outcome,
 )
+from sknimo.report._checks import POSSIBLE
 from sknimo.report._figures import fit_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
@@ -36,7 +47,6 @@ from sknimo.report._text import (
     show_fixed,
     show_number,
     show_percent,
-    show_range,
 )
 from sknimo.version import VERSION
 
@@ -44,6 +54,8 @@ MAX_SENTENCES = 4
 MAX_SETTING = 120
 # An effect that varies by less than this share of itself is called the same.
 STEADY = 0.1
+# One that goes so many times its average either way has no direction.
+UP_AND_DOWN = 2.0
 
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 
@@ -61,39 +73,52 @@ class _RowsWords:
 ROWS_WORDS = {
     "training": _RowsWords(
         "the training rows",
-        "rows, the ones it was fitted to",
+        "the {:,} rows it was fitted to, which flatters",
         "On the {:,} training rows",
-        "These are the rows the model was fitted to, so the figures flatter; rows it "
-        "has not seen are the honest test.",
+        "These are the rows the model was fitted to, so the figures flatter; other "
+        "models are not compared here.",
+    ),
+    "left out": _RowsWords(
+        "rows left out",
+        "rows that were left out of the fit in turn",
+        "On {:,} rows, each left out of a fit",
+        "Every row is predicted by a fit that has not seen it. The search has also "
+        "chosen by such rows, so that its own figure is a little too good.",
     ),
     "held out": _RowsWords(
         "held-out rows",
-        "held-out rows, which it has not seen",
+        "{:,} held-out rows, which it has not seen",
         "On {:,} held-out rows",
-        "The model has not seen these rows. The nested GLM was solved on the other "
-        "rows of this report.",
+        "The model has not seen these rows. The plainer models were solved on the "
+        "other rows of this report.",
     ),
     "other": _RowsWords(
         "the rows given",
-        "rows, not the set it was fitted to",
+        "{:,} rows that are not, as a set, those it was fitted to",
         "On the {:,} rows given",
         "These are not, as a set, the rows the model was fitted to. Where they overlap "
-        "the figures flatter the model; the nested GLM was solved on these very rows, "
-        "which flatters it.",
+        "the figures flatter; other models are not compared here.",
     ),
 }
 
 
+AGAIN = (
+    "The model was solved again without each fifth of the rows, with a light ridge in "
+    "place of its own penalty, and predicts that fifth."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class QualityBlock:
-    """How well the model does on one set of rows.
+    """How well models do on one set of rows.
 
-    Each row is a measure, and its value for a constant, the GLM and the model.
+    Each row is a measure and a cell per heading: its text, and whether it is best.
     """
 
     title: str
     text: str
-    rows: tuple[tuple[Measure, str, str, str], ...]
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Measure, tuple[tuple[str, bool], ...]], ...]
     figure: str
     caption: str
 
@@ -120,11 +145,14 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         qualities=tuple(
             # Held-out rows first, where there are any.
             _quality_block(story, quality)
-            for quality in (story.held_out_quality, story.quality)
+            for quality in (story.fresh, story.quality)
             if quality is not None
         ),
         n_local=f"{story.effects.n_rows:,}",
-        scaled_label=model.family.ratio_name or "per sd",
+        ratio_name=model.family.ratio_name or "",
+        is_bent=is_bent(model),
+        misleads=any(line.misleads for line in story.lines),
+        response=_response_name(story),
         eta_name=model.family.eta_name,
         tables=make_tables(story),
         base_value=show_number(model.base_value),
@@ -163,42 +191,78 @@ def _sections(effects: bool, cases: bool) -> tuple[tuple[str, str], ...]:
 
 
 def _lead(story: Story) -> str:
-    judged = story.judged
-    what = "variance" if story.model.family.least_squares else "deviance"
-    rows = f"{judged.n_rows:,} {ROWS_WORDS[judged.rows].in_lead}"
-    model, glm = judged.explained.model, judged.explained.glm
-    if model < 0:
-        return (
-            f"On {rows}, the model predicts "
-            f"{story.sample.target} worse than a constant would. The same features in "
-            f"a plain linear model explain {show_percent(glm)} of the {what}."
+    """Which model this is and how well it predicts rows that are new to it."""
+    judged, model = story.judged, story.model
+    first = judged.explained
+    rows = ROWS_WORDS[judged.rows].in_lead.format(judged.n_rows)
+    kept = describe_kept(model, None).removesuffix(NOT_HELD_OUT)
+    is_variance = first.name == "R²"
+    what = f"{'variance' if is_variance else 'deviance'} of {story.sample.target}"
+    if first.model is None:
+        return kept
+    if first.model < 0:
+        text = f"On {rows}, it predicts {story.sample.target} worse than a constant."
+    else:
+        text = f"On {rows}, it explains {show_percent(first.model)} of the {what}."
+    rivals = [
+        f"{name} {show_percent(value) if value >= 0 else 'less than nothing'}"
+        for name, value in (
+            (f"a plain {plain_name(model.family)}", first.linear),
+            ("the same curves without such dependence", first.glm),
         )
-    return (
-        f"The model explains {show_percent(model)} of the {what} of "
-        f"{story.sample.target} on {rows}. The same "
-        f"features in a plain linear model, without the network, explain "
-        f"{show_percent(glm)}."
-    )
+        if value is not None
+    ]
+    if rivals and is_bent(model):
+        text += f" On the same rows {' and '.join(rivals)}."
+    return " ".join([kept, text, *_gain_text(story)])
+
+
+def _gain_text(story: Story) -> Iterator[str]:
+    """What the dependence on other features is worth, as the search measured it."""
+    scores = story.card.scores
+    if scores is None:
+        return
+    if is_bent(story.model):
+        if np.isnan(scores.gain) or story.judged.rows != "left out":
+            return
+        yield describe_gain(scores)
+    elif story.card.converged is not False:
+        yield describe_trial(scores)
+
+
+def _response_name(story: Story) -> str:
+    """What averages are about."""
+    classes = story.card.classes
+    if classes is not None:
+        target = cut_text(story.sample.target, 24)
+        return f"probability that {target} is {cut_text(classes[1], 24)}"
+    mean = "" if story.model.family.link == "identity" else "mean of "
+    return f"{mean}{cut_text(story.sample.target, 32)}"
 
 
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     """The numbers at the top: label, value, note."""
     judged, effects = story.judged, story.effects
     where = ROWS_WORDS[judged.rows].name
-    measures = [
-        (f"{one.name} on {where}", _measure(one, "model"), _measure(one, "glm"))
-        for one in judged.measures[:2]
-    ]
+    measures = []
+    # A second share explained would say the same as the first.
+    first, *others = judged.measures
+    second = [one for one in others if one.name != "Deviance explained"][:1]
+    for one in (first, *second):
+        note = ""
+        if one.linear is not None:
+            note = f"plain {plain_name(story.model.family)} {_measure(one, 'linear')}"
+        measures.append((f"{one.name} on {where}", _measure(one, "model"), note))
     bent = sum(bool(effects.modifiers_of(j)) for j in story.order)
     acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
     return (
-        *((name, model, f"nested GLM {glm}") for name, model, glm in measures),
+        *measures,
         (
             "Features with an effect",
             f"{acting} of {p}",
-            f"{bent} bent by others" if bent else "none bent by others",
+            f"{bent} of them depend on others" if bent else "none depends on others",
         ),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
@@ -208,7 +272,7 @@ def _measure(measure: Measure, which: str) -> str:
     value = getattr(measure, which)
     if measure.percent or value is None:
         return show_percent(value)
-    every = (measure.constant, measure.glm, measure.model)
+    every = (measure.constant, measure.linear, measure.glm, measure.model)
     known = [size for size in every if size is not None]
     if not all(size == 0 or 1e-4 <= abs(size) < 1e7 for size in known):
         return show_number(value)
@@ -224,20 +288,30 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         if by_row
         else "Every dot a tenth of the rows, by size of prediction."
     )
+    plain = plain_name(story.model.family)
+    names = {
+        "constant": "Constant",
+        "linear": plain[0].upper() + plain[1:],
+        "glm": "Curves, no dependence",
+        "model": "This model",
+    }
+    kept = [
+        name
+        for name in names
+        if any(getattr(one, name) is not None for one in quality.measures)
+    ]
+    known = len(quality.predicted) > 0
+    again = quality.rows == "left out" and story.card.left_out is None and known
     return QualityBlock(
         title=words.title.format(quality.n_rows),
-        text=words.text,
+        text=AGAIN if again else words.text,
+        headings=tuple(names[name] for name in kept),
         rows=tuple(
-            (
-                one,
-                _measure(one, "constant"),
-                _measure(one, "glm"),
-                _measure(one, "model"),
-            )
+            (one, tuple((_measure(one, name), one.winner == name) for name in kept))
             for one in quality.measures
         ),
-        figure=fit_figure(quality, _target_short(story), by_row),
-        caption=f"{caption} On the diagonal predictions are exactly right.",
+        figure=fit_figure(quality, _target_short(story), by_row) if known else "",
+        caption=f"{caption} On the diagonal predictions are exactly right." * known,
     )
 
 
@@ -248,37 +322,44 @@ def _target_short(story: Story) -> str:
 
 
 def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
-    """The strongest features, each with a sentence."""
+    """The features that move predictions most, each with a sentence."""
     out = []
-    for feature in story.order[:MAX_SENTENCES]:
-        line = max(
-            story.lines_of(feature),
-            key=lambda line: abs(line.average_effect * line.unit),
-        )
+    for feature in story.order:
+        # What few rows say is no headline.
+        lines = [line for line in story.lines_of(feature) if not line.row.is_rare]
+        lines = [line for line in lines if np.isfinite(line.response)]
+        if not lines:
+            continue
+        line = max(lines, key=lambda line: abs(line.eta * line.per_unit))
         acts = story.effects.roles.acts[feature]
         text = _sentence(story, line) if acts else _modifier_sentence(story, feature)
         out.append((story.name(feature), text))
+        if len(out) == MAX_SENTENCES:
+            break
     return tuple(out)
 
 
 def _sentence(story: Story, line: Line) -> str:
-    """One coefficient in words: at the reference, over rows, and what bends it."""
-    where = ""
-    if story.model.family.link != "identity":
-        where = f" in the {story.model.family.eta_name}"
-    low, high = line.local_effect
-    text = (
-        f": {_comparison(story, line)} goes with "
-        f"{show_number(line.row.coef, 3, signed=True)}{where} at the reference"
-    )
-    if high - low <= STEADY * abs(line.average_effect):
-        return f"{text}, and much the same everywhere."
-    ends = show_range(low, high, signed=True)
-    text = f"{text}; from {ends} over 90 % of the rows"
+    """One comparison in words: on average, over rows, and what it depends on."""
+    low, high = line.response_ends
+    what, where = _comparison(story, line), _response_name(story)
+    average, ends = story.show_change(line.response), story.show_changes(low, high)
     modifiers = story.effects.modifiers_of(line.feature)
-    if not modifiers:
-        return f"{text}."
-    return f"{text}, depending on {join_words(story.name(k) for k in modifiers)}."
+    depends = ""
+    if modifiers:
+        depends = f", depending on {join_words(story.name(k) for k in modifiers)}"
+    if line.support < POSSIBLE:
+        depends += "; few rows could change so, all else equal"
+    size = UP_AND_DOWN * abs(line.response)
+    if low < -size and high > size:  # its average says little
+        return (
+            f": up and down. {what[0].upper()}{what[1:]} goes with {ends} in the "
+            f"{where} in 90 % of the rows, {average} on average{depends}."
+        )
+    text = f": {what} goes with {average} in the {where} on average"
+    if high - low <= STEADY * abs(line.response):
+        return f"{text}, much the same in all rows."
+    return f"{text}, {ends} in 90 % of the rows{depends}."
 
 
 def _modifier_sentence(story: Story, feature: int) -> str:
@@ -295,10 +376,10 @@ def _comparison(story: Story, line: Line) -> str:
         return f"{clean_text(line.row.level)} instead of {baseline}"
     column = story.sample.table[:, line.feature]
     values = np.unique(column[~np.isnan(column)])
-    if len(values) == 2 and values[1] - values[0] == 1:
+    if len(values) == 2:
         low, high = (show_number(float(value)) for value in values)
         return f"{high} instead of {low}"
-    return "one unit more"
+    return "one more" if line.row.step == 1 else f"{show_number(line.row.step)} more"
 
 
 def _mean_text(card: ModelCard, eta: float) -> str:
@@ -339,7 +420,7 @@ def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     card, model = story.card, story.model
     facts = [
         ("Family and link", f"{model.family.name}, {model.family.link}"),
-        ("Members averaged", f"{model.n_members:,}"),
+        ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
         ("Hidden units", " and ".join(str(width) for width in model.spec.hidden)),
     ]

@@ -1,57 +1,80 @@
-"""How well the model predicts, beside the nested GLM and a constant.
+"""How well the model predicts, beside plainer models and a constant.
 
-The nested GLM has the same features and no network. It is solved without a penalty on
-the rows of the report; all three are then judged on the same rows.
+Models are compared on rows that none of them has seen: held-out rows, or rows that were
+left out of a fit. On the rows of the fit the model stands beside a constant alone.
 
 Shapes: n rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
 
-from sknimo.explain import TrainingFacts, best_constant, mean_of
-from sknimo.families import Family
-from sknimo.model import FittedModel
+from sknimo.explain import (
+    TrainingFacts,
+    best_constant,
+    has_curves,
+    is_bent,
+    mean_of,
+    plain_by_folds,
+    plain_model,
+)
+from sknimo.families import LINKS, Family
 from sknimo.report._inputs import ModelCard, Sample
 
 # A deviance that agrees to this share is that of the same rows.
 SAME_DEVIANCE = 1e-6
+# An R2 that agrees to this is that of the same rows in the same order.
+SAME_SCORE = 1e-6
 N_GROUPS = 10
+# How far predictions on new rows may lie from the ends of their range.
+EDGE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure of fit for a constant (where it says anything), GLM and model."""
+    """One measure of fit for a constant and for models; None is not known."""
 
     name: str
     meaning: str
     constant: float | None
-    glm: float
-    model: float
+    model: float | None
+    linear: float | None = None
+    glm: float | None = None
     _: KW_ONLY
     larger_is_better: bool = False
     percent: bool = False
 
     @property
     def winner(self) -> str:
-        """Which of the two models does better; empty for a tie in what is shown."""
-        gain = self.model - self.glm if self.larger_is_better else self.glm - self.model
-        if abs(gain) <= 5e-4 * max(abs(self.model), abs(self.glm)):
+        """Which of several models does best; empty for a tie in what is shown."""
+        known = {
+            name: value
+            for name in ("linear", "glm", "model")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(known) < 2:
             return ""
-        return "model" if gain > 0 else "glm"
+        sign = 1 if self.larger_is_better else -1
+        first, second = sorted(known, key=lambda name: -sign * known[name])[:2]
+        gap = abs(known[first] - known[second])
+        size = 1.0 if self.percent else max(abs(known[first]), abs(known[second]))
+        tie = gap <= (1e-3 if self.percent else 5e-4) * size
+        return "" if tie else first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quality:
-    """How well the model does on rows that are "training", "held out" or "other".
+    """How well the model does on rows of a kind.
 
-    The share of deviance explained is the first measure. Means are over at most
-    N_GROUPS groups of rows with similar predictions; the other arrays are (n,).
+    Rows are "training", "held out" (given as such), "left out" (of fits to the other
+    training rows) or "other". The share of deviance explained is the first measure.
+    Means are over at most N_GROUPS groups of rows with similar predictions; the other
+    arrays are (n,), and empty where single predictions are not known.
     """
 
     n_rows: int
@@ -62,43 +85,141 @@ class Quality:
     observed: np.ndarray
     mean_predicted: np.ndarray
     mean_observed: np.ndarray
+    sample: Sample | None = None
 
     @property
     def explained(self) -> Measure:
         """Share of deviance explained."""
         return self.measures[0]
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the model has not seen the rows."""
+        return self.rows in ("held out", "left out")
 
-def judge(
-    card: ModelCard, sample: Sample, glm: FittedModel, held_out: bool = False
-) -> Quality:
-    """Measure the best constant, the nested GLM and the model on a sample."""
+
+def judge(card: ModelCard, sample: Sample) -> Quality:
+    """Measure the model, beside a constant, on the rows of a report."""
     model, facts = card.model, card.facts
-    family = model.family
-    constant = best_constant(model, sample.y, sample.weight, sample.offset)
-    eta = (
-        constant + sample.row_offset,
-        *(one.eta(sample.table, sample.offset) for one in (glm, model)),
-    )
-    deviances = [mean_deviance(family, sample, at) for at in eta]
-    means = [mean_of(family, at) for at in eta]
-    rows = "held out" if held_out else "other"
-    if not held_out and facts is not None:
-        known = training_deviances(facts, sample)
-        near = SAME_DEVIANCE * known[-1] + 1e-12 * known[0]
-        same = abs(deviances[-1] - known[-1]) <= near
+    eta = model.eta(sample.table, sample.offset)
+    rows, known = "other", None
+    if facts is not None:
+        trained = training_deviances(facts, sample)
+        near = SAME_DEVIANCE * trained[1] + 1e-12 * trained[0]
+        same = abs(mean_deviance(model.family, sample, eta) - trained[1]) <= near
         if len(sample) == facts.n_samples and same:
-            rows, deviances = "training", known
-    groups = group_means(means[-1], sample)
+            rows, known = "training", trained
+    return _quality(card, sample, {"model": eta}, rows, known)
+
+
+def judge_held_out(card: ModelCard, sample: Sample, held_out: Sample) -> Quality:
+    """Measure models that were solved on the rows of a report on rows held out."""
+    model = card.model
+    given = sample.table, sample.y, sample.weight, sample.offset
+    rivals = {"linear": plain_model(model, *given)}
+    if has_curves(model):
+        rivals["glm"] = plain_model(model, *given, curves=True)
+    eta = {
+        name: one.eta(held_out.table, held_out.offset) for name, one in rivals.items()
+    }
+    eta["model"] = model.eta(held_out.table, held_out.offset)
+    return _quality(card, held_out, eta, "held out")
+
+
+def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
+    """What is known of training rows that were left out of a fit.
+
+    Predictions by members that have not seen the row, where the search has them in the
+    order of these rows; of a model without a network those of itself, solved again
+    without a fifth of the rows; otherwise the scores of the search.
+    """
+    model, scores = card.model, card.scores
+    given = sample.table, sample.y, sample.weight, sample.offset
+    eta = {"linear": plain_by_folds(model, *given)}
+    found = card.left_out
+    if found is not None and scores is not None and len(found) == len(sample):
+        known = ~np.isnan(found)
+        again = _explained_variance(sample.take(np.flatnonzero(known)), found[known])
+        if abs(again - scores.r2) <= SAME_SCORE:
+            link = LINKS[model.family.link]
+            mean = link.inside(torch.as_tensor(np.array(found)), EDGE)
+            eta["model"] = link.link_function(mean).numpy()
+    elif not is_bent(model):
+        eta["model"] = plain_by_folds(model, *given, curves=True)
+    kept = ~np.any([np.isnan(each) for each in eta.values()], axis=0)
+    if kept.sum() < 3:
+        return None
+    some = sample.take(np.flatnonzero(kept))
+    eta = {name: each[kept] for name, each in eta.items()}
+    quality = _quality(card, some, eta, "left out")
+    if scores is None or np.isnan(scores.r2):
+        return quality if "model" in eta else None
+    return _with_scores(quality, card, sample, eta)
+
+
+def _with_scores(
+    quality: Quality, card: ModelCard, sample: Sample, eta: Mapping[str, np.ndarray]
+) -> Quality:
+    """The same with what the search itself has measured: R2, first."""
+    scores = card.scores
+    assert scores is not None
+    means = mean_of(card.model.family, eta["linear"])
+    kept = quality.sample or sample
+    first = Measure(
+        "R²",
+        "share of the variance of the target that the predictions explain",
+        None,
+        scores.r2,
+        _explained_variance(kept, means),
+        scores.glm_r2 if is_bent(card.model) and has_curves(card.model) else None,
+        larger_is_better=True,
+        percent=True,
+    )
+    others = quality.measures if "model" in eta else ()
+    others = tuple(one for one in others if one.name != first.name)
+    return Quality(
+        quality.n_rows,
+        quality.rows,
+        (first, *others),
+        *(quality.eta, quality.predicted, quality.observed),
+        *(quality.mean_predicted, quality.mean_observed, quality.sample),
+    )
+
+
+def _explained_variance(sample: Sample, mean: np.ndarray) -> float:
+    weight, y = sample.row_weight, sample.y
+    total = float(weight @ (y - weight @ y) ** 2)
+    return 1 - float(weight @ (y - mean) ** 2) / total if total > 0 else 0.0
+
+
+def _quality(
+    card: ModelCard,
+    sample: Sample,
+    eta: Mapping[str, np.ndarray],
+    rows: str,
+    known: list[float] | None = None,
+) -> Quality:
+    """All measures of some linear predictors (n,); deviances where they are known."""
+    model, family = card.model, card.model.family
+    constant = best_constant(model, sample.y, sample.weight, sample.offset)
+    every = {"constant": constant + sample.row_offset, **eta}
+    deviances = {name: mean_deviance(family, sample, at) for name, at in every.items()}
+    if known is not None:
+        deviances = dict(zip(("constant", "model"), known, strict=True))
+    means = {name: mean_of(family, at) for name, at in every.items()}
+    none = np.empty(0)
+    shown = "model" in eta
+    groups = group_means(means["model"], sample) if shown else np.empty((2, 0))
     return Quality(
         n_rows=len(sample),
         rows=rows,
         measures=tuple(_measures(family, sample, deviances, means)),
-        eta=eta[-1],
-        predicted=means[-1],
+        eta=eta["model"] if shown else none,
+        predicted=means["model"] if shown else none,
         observed=sample.y,
         mean_predicted=groups[0],
         mean_observed=groups[1],
+        sample=sample,
     )
 
 
@@ -115,76 +236,92 @@ def mean_deviance(family: Family, sample: Sample, eta: np.ndarray) -> float:
 
 
 def training_deviances(facts: TrainingFacts, sample: Sample) -> list[float]:
-    """Mean unit deviances of constant, GLM and model that a fit keeps of its rows.
+    """Mean unit deviances of constant and model that a fit keeps of its rows.
 
     They are those of a sample if the model's is: the rows themselves are not kept.
     """
     total = len(sample) if sample.weight is None else float(sample.weight.sum())
-    every = (facts.null_deviance, facts.glm_deviance, facts.deviance)
-    return [deviance / total for deviance in every]
+    return [deviance / total for deviance in (facts.null_deviance, facts.deviance)]
 
 
 def _measures(
-    family: Family, sample: Sample, deviances: list[float], means: list[np.ndarray]
+    family: Family,
+    sample: Sample,
+    deviances: Mapping[str, float],
+    means: Mapping[str, np.ndarray],
 ) -> Iterator[Measure]:
     """Measures that suit the family; the share of deviance explained first."""
     gaussian, binary = family.least_squares, family.is_binary
-    null, glm, model = deviances
-    yield Measure(
+    null = deviances["constant"]
+    gone = {
+        name: 1 - deviance / null if null > 0 else 0.0
+        for name, deviance in deviances.items()
+        if name != "constant"
+    }
+    yield _measure(
         "R²" if gaussian else "Deviance explained",
         "share of the variance that the predictions explain"
         if gaussian
         else "share of the deviance of the best constant that is gone",
-        None,
-        1 - glm / null if null > 0 else 0.0,
-        1 - model / null if null > 0 else 0.0,
+        gone,
         larger_is_better=True,
         percent=True,
     )
     yield from (_class_measures if binary else _size_measures)(sample, means)
     if binary:
-        meaning = "mean negative log-likelihood; smaller is better"
-        yield Measure("Log loss", meaning, null / 2, glm / 2, model / 2)
+        half = {name: deviance / 2 for name, deviance in deviances.items()}
+        yield _measure("Log loss", "mean negative log-likelihood; less is better", half)
     elif not gaussian:
-        meaning = f"mean {family.name} deviance of a row; smaller is better"
-        yield Measure("Mean deviance", meaning, null, glm, model)
+        meaning = f"mean {family.name} deviance of a row; less is better"
+        yield _measure("Mean deviance", meaning, deviances)
 
 
-def _class_measures(sample: Sample, means: list[np.ndarray]) -> Iterator[Measure]:
+def _measure(
+    name: str, meaning: str, values: Mapping[str, float], **options: bool
+) -> Measure:
+    names = ("constant", "model", "linear", "glm")
+    return Measure(name, meaning, *(values.get(each) for each in names), **options)
+
+
+def _class_measures(
+    sample: Sample, means: Mapping[str, np.ndarray]
+) -> Iterator[Measure]:
     """Measures of predicted probabilities, each (n,)."""
     y, weight = sample.y, sample.row_weight
-    yield Measure(
+    yield _measure(
         "AUC",
         "chance that a random row of the class is ranked above one that is not",
-        *(rank_auc(y, at, weight) for at in means),
+        {name: rank_auc(y, at, weight) for name, at in means.items()},
         larger_is_better=True,
     )
-    yield Measure(
+    yield _measure(
         "Accuracy",
         "share of rows put into the right class at probability one half",
-        *(float(weight @ ((at > 0.5) == (y > 0.5))) for at in means),
+        {name: float(weight @ ((at > 0.5) == (y > 0.5))) for name, at in means.items()},
         larger_is_better=True,
         percent=True,
     )
-    yield Measure(
+    yield _measure(
         "Brier score",
-        "mean squared error of the probability; smaller is better",
-        *(float(weight @ (at - y) ** 2) for at in means),
+        "mean squared error of the probability; less is better",
+        {name: float(weight @ (at - y) ** 2) for name, at in means.items()},
     )
 
 
-def _size_measures(sample: Sample, means: list[np.ndarray]) -> Iterator[Measure]:
+def _size_measures(
+    sample: Sample, means: Mapping[str, np.ndarray]
+) -> Iterator[Measure]:
     """Measures of predicted sizes, each (n,)."""
     y, weight = sample.y, sample.row_weight
-    yield Measure(
+    yield _measure(
         "RMSE",
-        "root mean squared error, in units of the target; smaller is better",
-        *(float(np.sqrt(weight @ (at - y) ** 2)) for at in means),
+        "root mean squared error, in units of the target; less is better",
+        {name: float(np.sqrt(weight @ (at - y) ** 2)) for name, at in means.items()},
     )
-    yield Measure(
+    yield _measure(
         "MAE",
-        "mean absolute error, in units of the target; smaller is better",
-        *(float(weight @ np.abs(at - y)) for at in means),
+        "mean absolute error, in units of the target; less is better",
+        {name: float(weight @ np.abs(at - y)) for name, at in means.items()},
     )
 
 

@@ -12,25 +12,33 @@ import numpy as np
 
 from sknimo.explain import (
     MAX_ROWS,
+    Comparisons,
     Effects,
     Explanation,
     Interactions,
-    coefficient_ranges,
+    Support,
+    compare,
     effects,
     explain,
     fit_gauge,
     interactions,
-    nested_glm,
+    measure_support,
     ranking_rows,
     spread_rows,
 )
 from sknimo.model import FittedModel
 from sknimo.report._cases import Case, explain_cases
-from sknimo.report._checks import Check, run_checks
+from sknimo.report._checks import Check, Facts, run_checks
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line, make_lines
-from sknimo.report._quality import Quality, judge
-from sknimo.report._text import clean_text, show_value
+from sknimo.report._quality import Quality, judge, judge_held_out, judge_left_out
+from sknimo.report._text import (
+    clean_text,
+    show_fixed,
+    show_number,
+    show_range,
+    show_value,
+)
 
 # Rows that are drawn as dots.
 MAX_POINTS = 240
@@ -42,16 +50,19 @@ class Story:
 
     `swap` (q, q) is the gauge of the contributions. The effects are those of the
     summary where the rows are the training rows. Lines come in the order of the
-    columns; `dots` explains the rows that are drawn.
+    columns; `dots` explains the rows that are drawn. `fresh` is the quality on rows
+    that the model has not seen, None where there are none.
     """
 
     card: ModelCard
     sample: Sample
     held_out: Sample | None
     quality: Quality
-    held_out_quality: Quality | None
+    fresh: Quality | None
     swap: np.ndarray
     effects: Effects
+    comparisons: Comparisons
+    support: Support | None
     interactions: Interactions
     lines: tuple[Line, ...]
     dots: Explanation
@@ -65,14 +76,13 @@ class Story:
 
     @property
     def judged(self) -> Quality:
-        """The quality to quote: on held-out rows where there are any."""
-        held_out = self.held_out_quality
-        return self.quality if held_out is None else held_out
+        """The quality to quote: on rows that are new to the model, if any are."""
+        return self.quality if self.fresh is None else self.fresh
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Features with a role, largest effects first."""
-        ranked = np.argsort(-self.effects.size, kind="stable").tolist()
+        """Features with a role, those that move predictions most first."""
+        ranked = np.argsort(-self.comparisons.importance, kind="stable").tolist()
         return tuple(j for j in ranked if self.effects.roles.relevant[j])
 
     def name(self, feature: int) -> str:
@@ -90,6 +100,19 @@ class Story:
         value = float(features.reference[feature])
         return show_value(value, features.levels(feature))
 
+    def show_change(self, value: float) -> str:
+        """A change of the response: percentage points of a probability."""
+        if not self.model.family.is_binary:
+            return show_number(value, 3, signed=True)
+        return "–" if np.isnan(value) else f"{show_fixed(100 * value, 1)} points"
+
+    def show_changes(self, low: float, high: float) -> str:
+        """The ends of a range of such changes."""
+        if not self.model.family.is_binary:
+            return show_range(low, high, signed=True)
+        ends = [show_fixed(100 * end, 1) for end in (low, high)]
+        return f"{ends[0]} to {ends[1]}"
+
     def lines_of(self, feature: int) -> list[Line]:
         """The coefficients of a feature."""
         return [line for line in self.lines if line.feature == feature]
@@ -106,16 +129,23 @@ def tell(
     model, facts = card.model, card.facts
     weight = sample.weight
     swap = fit_gauge(model, sample.table, weight) if facts is None else facts.swap
-    glm = nested_glm(model, sample.table, sample.y, weight=weight, offset=sample.offset)
-    quality = judge(card, sample, glm)
-    other = None if held_out is None else judge(card, held_out, glm, held_out=True)
+    quality = judge(card, sample)
+    fresh = None
+    if held_out is not None:
+        fresh = judge_held_out(card, sample, held_out)
+    elif quality.rows == "training":
+        fresh = judge_left_out(card, sample)
     # As many rows as a fit sums up of its training.
     some, few = sample.take(spread_rows(len(sample), MAX_ROWS)), ranking_rows(model)
     table, weight = some.table, some.weight
-    pairs = interactions(model, table, weight=weight, swap=swap, max_rows=few)
+    compared, found, directed = None, None, None
     if facts is not None and quality.rows == "training":
-        found = facts.effects
-    else:
+        found, compared = facts.effects, facts.comparisons
+        directed = found.directed  # one answer to who bends whom
+    pairs = interactions(
+        model, table, weight=weight, swap=swap, directed=directed, max_rows=few
+    )
+    if found is None:
         found = effects(
             model,
             table,
@@ -125,21 +155,25 @@ def tell(
             directed=pairs.directed,
             max_rows=few,
         )
-    ranges = coefficient_ranges(model, table, weight=weight, swap=swap, max_rows=few)
+    if compared is None:
+        compared = compare(model, table, weight=weight, offset=some.offset)
+    lines = tuple(make_lines(model, found, compared))
     dots = sample.table[spread_rows(len(sample), MAX_POINTS)]
     return Story(
         card=card,
         sample=sample,
         held_out=held_out,
         quality=quality,
-        held_out_quality=other,
+        fresh=fresh,
         swap=swap,
         effects=found,
+        comparisons=compared,
+        support=measure_support(model, table, weight),
         interactions=pairs,
-        lines=tuple(make_lines(model, found, ranges)),
+        lines=lines,
         dots=explain(model, dots, swap=swap),
         cases=explain_cases(model, sample, quality.eta, swap, rows),
-        checks=run_checks(card, sample, quality, held_out, other),
+        checks=run_checks(Facts(card, sample, quality, held_out, fresh, lines)),
     )
 
 
@@ -161,9 +195,10 @@ def _clean_card(card: ModelCard) -> ModelCard:
 
 def _clean_sample(sample: Sample) -> Sample:
     """The same rows with names that can be shown."""
-    labels = sample.labels
+    labels, names = sample.labels, sample.names
     return replace(
         sample,
         labels=None if labels is None else tuple(map(clean_text, labels)),
+        names=None if names is None else tuple(map(clean_text, names)),
         target=clean_text(sample.target),
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sknimo.explain import Support, weighted_quantiles
 from sknimo.io import model_record
 from sknimo.model import FittedModel
 from sknimo.report._inputs import Sample
@@ -21,6 +22,8 @@ from sknimo.report._story import Story
 from sknimo.report._text import clean_text
 
 N_BINS = 32
+# Columns of which the page carries the covariance.
+MAX_SUPPORT = 120
 # Features whose controls are shown at once; the others are folded.
 SHOWN = 12
 
@@ -37,6 +40,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "target": sample.target,
         "controls": [_control(model, sample, j) for j in story.order],
         "shown": SHOWN,
+        "support": None if story.support is None else _support(story.support),
         "hasOffset": sample.offset is not None,
         "rows": [
             {
@@ -47,6 +51,38 @@ def page_data(story: Story) -> dict[str, Any]:
             for case in story.cases
         ],
     }
+
+
+def _support(support: Support) -> dict[str, Any] | None:
+    """Where rows lie, for the page to say how unusual a combination is.
+
+    The inverse covariance travels as its upper triangle, squared distances of the rows
+    as their percentiles; a column without a value is the number, -1 is missing.
+    """
+    if len(support.owner) > MAX_SUPPORT:
+        return None
+    rows, columns = np.triu_indices(len(support.owner))
+    shares = np.linspace(0.0, 1.0, 101).tolist()
+    values = [
+        None if np.isnan(value) else -1 if np.isinf(value) else int(value)
+        for value in support.value
+    ]
+    return {
+        "owner": support.owner.tolist(),
+        "value": values,
+        "mean": _numbers(support.mean),
+        "scale": _numbers(support.scale),
+        "precision": [_round(value) for value in support.precision[rows, columns]],
+        "percentiles": [
+            _round(value)
+            for value in weighted_quantiles(support.distance, support.weight, shares)
+        ],
+    }
+
+
+def _round(value: float) -> float:
+    """A few digits, which is as well as a distance is known."""
+    return float(f"{value:.6g}")
 
 
 def _shorten(record: dict[str, Any]) -> dict[str, Any]:

@@ -170,15 +170,20 @@ def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:
     return values
 
 
-def read_numeric_target(y: Any, first_row: int = 0) -> np.ndarray:
-    """A numeric target as a float vector; NaN and infinity are refused by row."""
+def read_numeric_target(
+    y: Any, first_row: int = 0, classifier: str = "NIMOClassifier"
+) -> np.ndarray:
+    """A numeric target as a float vector; NaN and infinity are refused by row.
+
+    `classifier` is the class that a refusal of labels names.
+    """
     column = column_or_1d(drop_gradient(y), warn=True)
     try:
         target = read_vector(column, "y", first_row)
     except ValueError as error:
         if column.dtype.kind not in "OUS":
             raise
-        raise ValueError(f"{error} Use NIMOClassifier for labels.") from error
+        raise ValueError(f"{error} Use {classifier} for labels.") from error
     _refuse_missing(target, first_row)
     return target
 
@@ -200,7 +205,7 @@ def check_classes(classes: np.ndarray) -> None:
         kind = type_of_target(classes, input_name="y", raise_unknown=True)
         raise ValueError(
             "Only binary classification is supported. The type of the target is "
-            f"{kind} with {len(classes)} classes."
+            f"{kind} with {len(classes)} classes. Join classes until two are left."
         )
     if len(classes) < 2:
         raise ValueError(
@@ -288,6 +293,12 @@ def check_spans(
         check_span("log(y)", logs, row, MAX_LINK_SPAN, remedy, ranks)
 
 
+def check_verbose(verbose: Any) -> None:
+    """Refuse words other than "auto"."""
+    if isinstance(verbose, str):
+        check_option("verbose", verbose, ("auto",))
+
+
 def check_folder(path: Any) -> None:
     """Refuse what names no folder, before anything is computed."""
     if not (path is None or isinstance(path, str | os.PathLike)):
@@ -304,12 +315,15 @@ class Target:
     classes: np.ndarray | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class NumberReader:
     """Numbers as they are."""
 
+    classifier: str = "NIMOClassifier"  # the class for labels
+
     def read(self, y: Any, first_row: int) -> np.ndarray:
         """The numbers of a block."""
-        return read_numeric_target(y, first_row)
+        return read_numeric_target(y, first_row, self.classifier)
 
     def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
         """All of them."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sknimo.exceptions import DataWarning
 from sknimo.families import Family
 from sknimo.features import (
     FeatureMap,
@@ -18,6 +20,7 @@ from sknimo.features import (
     fit_features,
     fit_linear,
     spread_option,
+    typical_reference,
 )
 from sknimo.rows import RowBlocks, WeightedRows
 from sknimo.training._checks import (
@@ -206,6 +209,13 @@ def prepare_table(
     check_heavy(rows.weight, given)  # copies of one row are one
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
+    elif np.ptp(rows.y) == 0:
+        warnings.warn(
+            f"y is {rows.y[0]:g} in every row: there is nothing to explain. Check the "
+            "target.",
+            DataWarning,
+            stacklevel=7,
+        )
     spread = None
     if family.least_squares:
         spread = fit_linear(rows.y - rows.offset, rows.weight)
@@ -218,6 +228,8 @@ def prepare_table(
         how = choose_curves(
             rows, names, levels, options.features, family, options.curves
         )
+    place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
+    how = replace(how, reference=place_of)
     if curved is not None and not alone:
         curved = _with_curves(how, curved, names, levels)
         curves = fit_features(
@@ -252,4 +264,4 @@ def _with_curves(
         for j, (kind, other) in enumerate(zip(*both, strict=True))
         if levels[j] is None
     }
-    return replace(curved, basis=basis)
+    return replace(curved, basis=basis, reference=chosen.reference)

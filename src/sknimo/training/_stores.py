@@ -18,6 +18,7 @@ import torch
 
 from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
 from sknimo.exceptions import CheckpointError
+from sknimo.progress import finish, plan
 from sknimo.ranks import ALONE, Ranks, together
 from sknimo.solver import EvidenceOptions, JointOptions, Problem
 from sknimo.training._data import TrainingSet
@@ -69,6 +70,7 @@ class TaskStore:
     ) -> Result:
         """Compute and keep a result, unless the deadline may have cut it short."""
         result = function(*args)
+        finish(stage_of(name))
         late = any(isinstance(arg, TIMED) and arg.out_of_time for arg in args)
         if self.checkpoint is not None and result is not None and not late:
             state = pack_record(result)
@@ -77,6 +79,7 @@ class TaskStore:
 
     def name(self, stage: str, args: Sequence[Any]) -> str:
         """Name of a task's state."""
+        plan(stage)
         if self.checkpoint is None:
             return stage
         digest = fingerprint(self.view, *_what_matters(args))
@@ -133,6 +136,12 @@ class TaskStore:
                 "have changed, or cv is a splitter that shuffles without a "
                 "random_state. Restore them, or remove the folder to begin again."
             )
+
+
+def stage_of(name: str) -> str:
+    """The stage of a task, which its name begins with."""
+    stage, _, digest = name.rpartition("-")
+    return stage if len(digest) == DIGEST_LENGTH else name
 
 
 def open_store(

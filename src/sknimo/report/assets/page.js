@@ -111,6 +111,49 @@
     return `${points.startsWith("-") ? points.replace("-", MINUS) : `+${points}`} points`;
   };
 
+  // ---- how unusual a combination is ---------------------------------------------
+
+  const support = data.support;
+
+  // Squared distance from the mean of the rows, in units of their joint spread.
+  function distanceOf(at) {
+    if (!support) return 0;
+    const z = support.owner.map((feature, c) => {
+      const value = at[feature];
+      const of = support.value[c];
+      const raw = of === null ? (Number.isNaN(value) ? model.reference[feature] : value)
+        : Number(of === -1 ? Number.isNaN(value) : value === of);
+      return (raw - support.mean[c]) / support.scale[c];
+    });
+    let sum = 0;
+    let place = 0;
+    for (let c = 0; c < z.length; c += 1) {
+      for (let d = c; d < z.length; d += 1) {
+        sum += (c === d ? 1 : 2) * support.precision[place] * z[c] * z[d];
+        place += 1;
+      }
+    }
+    return sum;
+  }
+
+  // Combinations further out than nearly all rows, and than the one that is set, are
+  // not proposed.
+  const farthest = () => Math.max(support ? support.percentiles[99] : 0, distanceOf(values));
+
+  function tellUnusual() {
+    const told = byId("unusual");
+    if (!support) { told.textContent = ""; return; }
+    const distance = distanceOf(values);
+    const share = support.percentiles.filter((each) => each < distance).length;
+    const beyond = distance > support.percentiles[100] * (1 + 1e-5);
+    told.dataset.value = distance;
+    told.classList.toggle("warned", beyond);
+    told.textContent = beyond
+      ? "No row is as unusual as this combination: the prediction is a guess."
+      : share < 50 ? "A usual combination of values."
+        : `A combination more unusual than ${Math.min(share, 99)}\u202f% of the rows.`;
+  }
+
   const fromRow = (values) => values.map((value) => (value === null ? NaN : value));
   const starts = [
     { label: "the reference", values: model.reference, offset: 0 },
@@ -287,8 +330,11 @@
     const tail = data.link === "identity" ? "" : ` ${data.etaName}`;
     byId("sum").textContent = `base value ${showNumber(model.baseValue)}${known}, `
       + `contributions ${showNumber(total, 4, true)}; together ${showNumber(eta)}${tail}`;
+    tellUnusual();
     const largest = Math.max(...controls.map(({ feature }) => Math.abs(parts[feature])), 0);
-    partScale = Math.max(partScale, niceCeiling(largest));
+    // The scale holds still while values move, but not after an absurd one is mended.
+    const needed = niceCeiling(largest);
+    if (needed > partScale || needed < partScale / 4) partScale = needed;
     const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
     for (const control of controls) {
       const part = parts[control.feature];
@@ -321,6 +367,10 @@
         control.means = control.grid.map((value) => {
           trial[control.feature] = value;
           return model.mean(model.eta(trial, offset));
+        });
+        control.distances = control.grid.map((value) => {
+          trial[control.feature] = value;
+          return distanceOf(trial);
         });
       }
       if (queue.length) { setTimeout(step, 0); return; }
@@ -359,9 +409,11 @@
 
   function listMoves(mean) {
     const gain = AIMS[aim()];
+    const most = farthest();
     const moves = controls.map((control) => {
       let best = { gain: 0 };
       control.grid.forEach((value, at) => {
+        if (control.distances[at] > most) return;
         const change = control.means[at] - mean;
         // Rounding is no gain.
         if (gain(change) > best.gain + 1e-12 * Math.abs(mean)) {

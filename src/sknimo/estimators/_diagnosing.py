@@ -1,0 +1,182 @@
+"""How good predictions are, and how they move: methods of all estimators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from sknimo.diagnostics import (
+    Calibration,
+    Dependence,
+    Residuals,
+    Roc,
+    calibrate,
+    depend,
+    judge_thresholds,
+)
+from sknimo.explain import effect_curve
+from sknimo.model import FittedModel
+from sknimo.training import read_offset, read_weight
+
+# Rows that a dependence is computed from, spread evenly.
+MAX_ROWS = 500
+
+
+class Diagnosable:
+    """An estimator whose predictions can be judged on rows with a known target.
+
+    On training rows everything looks too good: give rows that the fit has not seen.
+    """
+
+    if TYPE_CHECKING:
+
+        def _explained(self) -> FittedModel: ...
+
+        def _read_table(self, X: Any) -> np.ndarray: ...
+
+        def _known_target(self, y: Any) -> np.ndarray: ...
+
+    def _judge(
+        self, X: Any, y: Any, offset: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Target as numbers, linear predictor and mean of each row, (n,)."""
+        check_is_fitted(self)
+        table = self._read_table(X)
+        truth = self._known_target(y)
+        if len(truth) != len(table):
+            raise ValueError(
+                f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
+                "numbers of samples."
+            )
+        model = self._explained()
+        eta = model.eta(table, read_offset(offset, len(table)))
+        return truth, eta, model.family.mean(torch.as_tensor(eta)).numpy()
+
+    def calibration(
+        self, X: Any, y: Any, *, offset: Any = None, n_bins: int = 10
+    ) -> Calibration:
+        """Set predictions beside what happened, in bins.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        offset : array of shape (n_samples,), optional
+        n_bins : int, default=10
+
+        Returns
+        -------
+        Calibration
+        """
+        truth, _, mean = self._judge(X, y, offset)
+        binary = self._explained().family.is_binary
+        return calibrate(truth, mean, is_probability=binary, n_bins=n_bins)
+
+    def residuals(self, X: Any, y: Any, *, offset: Any = None) -> Residuals:
+        """Deviance residuals of every row.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Residuals
+        """
+        truth, eta, mean = self._judge(X, y, offset)
+        family = self._explained().family
+        loss = family.loss(torch.as_tensor(truth), torch.as_tensor(eta)).numpy()
+        deviance = 2 * np.maximum(loss, 0.0)
+        scale = deviance.mean() if family.estimates_dispersion else 1.0
+        signed = np.sign(truth - mean) * np.sqrt(deviance / (scale or 1.0))
+        return Residuals(mean, signed)
+
+    def dependence(
+        self, X: Any, feature: int | str, *, offset: Any = None, n_grid: int = 41
+    ) -> Dependence:
+        """Move one feature through its values in every row, on the response scale.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Rows whose other values are kept; of many 500 are taken.
+        feature : int or str
+            Position or name.
+        offset : array of shape (n_samples,), optional
+        n_grid : int, default=41
+
+        Returns
+        -------
+        Dependence
+            `mean` is the partial dependence, `rows` has a line for each row.
+        """
+        check_is_fitted(self)
+        table = self._read_table(X)
+        known = read_offset(offset, len(table))
+        model = self._explained()
+        curve = effect_curve(model, feature, n_grid=n_grid, table=table)
+        j = model.features.names.index(curve.feature)
+        some = np.linspace(0, len(table) - 1, min(len(table), MAX_ROWS))
+        rows = some.round().astype(int)
+        lines = depend(
+            lambda moved: model.mean(moved, known[rows]), table[rows], j, curve.value
+        )
+        return Dependence(
+            feature=curve.feature,
+            grid=curve.value,
+            levels=None if curve.labels is None else tuple(curve.labels),
+            mean=lines.mean(axis=0),
+            rows=lines,
+            response="probability" if model.family.is_binary else "prediction",
+        )
+
+
+class DiagnosableClasses(Diagnosable):
+    """The same for two classes, with thresholds."""
+
+    classes_: np.ndarray
+
+    def _known_target(self, y: Any) -> np.ndarray:
+        labels = np.asarray(y)
+        unknown = ~np.isin(labels, self.classes_)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"y holds {labels.tolist()[row]!r} at row {row}; the classes are "
+                f"{self.classes_.tolist()}."
+            )
+        return (labels == self.classes_[1]).astype(float)
+
+    def roc(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Roc:
+        """Sensitivity and specificity of every threshold on the probability.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Roc
+            `at([0.1, 0.5])` has chosen thresholds, `to_frame()` a table.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> est.roc(data.X, data.y).at(0.0).sensitivity
+        array([1.])
+        """
+        truth, _, mean = self._judge(X, y, offset)
+        return judge_thresholds(truth, mean, read_weight(sample_weight, len(truth)))

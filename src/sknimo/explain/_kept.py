@@ -1,0 +1,209 @@
+"""Which model this is, in a sentence: what was kept, and what the bends are worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sknimo.explain._comparisons import RARE, Comparisons
+from sknimo.explain._kinds import feature_kinds
+from sknimo.explain._local import find_roles
+from sknimo.explain._text import clean, cut, show_number
+from sknimo.families import Family
+from sknimo.model import FittedModel
+
+# Coefficients that are named where they mislead; the others are counted.
+NAMED = 3
+NOT_HELD_OUT = " No rows were held out to tell whether that predicts better."
+# Comparisons that fewer of the rows could make are called impossible.
+POSSIBLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutScores:
+    """What a search knows of rows that its members have not seen; NaN is not known.
+
+    Attributes
+    ----------
+    r2, glm_r2 : float
+        Explained variance of the target, by the model and by its nested GLM.
+    bend : float
+        Share of the bent members beside the additive model.
+    gain, gain_error : float
+        Share of the nested GLM's loss that the bends save, and its standard error. Of
+        a model without bends: what they would have saved.
+    """
+
+    r2: float = math.nan
+    glm_r2: float = math.nan
+    bend: float = math.nan
+    gain: float = math.nan
+    gain_error: float = math.nan
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Label and value of what is known."""
+        found = (
+            ("Held-out R2", f"{self.r2:.4f}"),
+            ("... without bends", f"{self.glm_r2:.4f}"),
+            ("Share of bent members", f"{self.bend:.2f}"),
+        )
+        return tuple(line for line in found if line[1] != "nan")
+
+
+def is_bent(model: FittedModel) -> bool:
+    """Whether some effect depends on another feature."""
+    return bool(find_roles(model).modifies.any())
+
+
+def has_curves(model: FittedModel) -> bool:
+    """Whether some feature with an effect acts along a curve."""
+    acts = find_roles(model).acts
+    return any(
+        kind == "curve" and acts[j]
+        for j, kind in enumerate(feature_kinds(model.features))
+    )
+
+
+def n_networks(model: FittedModel) -> int:
+    """Members with a network, `n_members_` of a search."""
+    return int(model.modulated.any(-1).sum())
+
+
+def plain_name(family: Family) -> str:
+    """What a model of lines without a network is called."""
+    names = {"identity": "linear model", "logit": "logistic regression"}
+    return names.get(family.link, f"{family.name} regression")
+
+
+def without_bends_name(model: FittedModel) -> str:
+    """What the nested GLM is called."""
+    return "additive curves" if has_curves(model) else plain_name(model.family)
+
+
+def describe_kept(
+    model: FittedModel, scores: HeldOutScores | None, converged: bool | None = None
+) -> str:
+    """What was kept, and how much the bends add on rows held out."""
+    bent, plain = is_bent(model), plain_name(model.family)
+    article = "an" if plain[0] in "aeiou" else "a"
+    if not bent:
+        text = f"This is {article} plain {plain}: no effect depends on another feature."
+        if has_curves(model):
+            text = (
+                f"This is {article} {plain} with curves: every feature acts on its "
+                "own, and no effect depends on another feature."
+            )
+    else:
+        count = n_networks(model)
+        average = f" (average of {count} fits)" if count > 1 else ""
+        text = f"In this model effects can depend on other features{average}."
+    if scores is None:
+        return text + NOT_HELD_OUT * bent
+    return f"{text} {_worth(model, scores, bent, converged)}".strip()
+
+
+def _worth(
+    model: FittedModel, scores: HeldOutScores, bent: bool, converged: bool | None
+) -> str:
+    """What a search measured on rows held out."""
+    parts = []
+    if not bent:
+        if converged is not False:
+            parts.append(describe_trial(scores))
+    if not math.isnan(scores.r2):
+        text = f"On held-out rows it explains {_percent(scores.r2)} of the variance"
+        if bent and not math.isnan(scores.glm_r2):
+            text += (
+                f", {_percent(scores.glm_r2)} without such dependence "
+                f"({without_bends_name(model)})"
+            )
+        parts.append(f"{text}.")
+    if bent and not math.isnan(scores.gain):
+        parts.append(describe_gain(scores))
+    return " ".join(parts)
+
+
+def describe_gain(scores: HeldOutScores) -> str:
+    """What the dependence saves of the error that would remain, on held-out rows."""
+    if scores.gain > scores.gain_error:
+        return f"The dependence saves {_share(scores)} of the remaining error."
+    return (
+        "The dependence makes no difference that held-out rows could show: it saves "
+        f"{_share(scores)} of the remaining error."
+    )
+
+
+def describe_trial(scores: HeldOutScores) -> str:
+    """What became of the dependence that a search has looked for."""
+    text = "Effects that depend on other features were searched for and"
+    if math.isnan(scores.gain):
+        return f"{text} found no support."
+    size = f" ({_share(scores)} of its error)" if scores.gain_error > 0 else ""
+    return f"{text} predict held-out rows no better{size}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _share(scores: HeldOutScores) -> str:
+    return f"{100 * scores.gain:.1f} % (standard error {100 * scores.gain_error:.1f})"
+
+
+def describe_stop(converged: bool | None, status: str = "") -> tuple[str, ...]:
+    """What must be said first of a fit that was cut short."""
+    if converged is not False:
+        return ()
+    why = f"{status.rstrip()} " if status else ""
+    return (f"Not converged. {why}Read every number below with care: it may move.",)
+
+
+def warn_of_reference(
+    model: FittedModel, comparisons: Comparisons | None, n_rows: np.ndarray | None
+) -> tuple[str, ...]:
+    """Coefficients that mislead about the average; `n_rows` (c,) of levels, or NaN."""
+    if comparisons is None:
+        return ()
+    features = model.features
+    coef = features.coefficients(model.term_coef)
+    wrong = comparisons.contradicts(coef)
+    if n_rows is not None:
+        wrong &= ~(n_rows < RARE)
+    found = np.flatnonzero(wrong)
+    if len(found) == 0:
+        return ()
+    ranked = found[np.argsort(-np.abs(comparisons.eta[found]), kind="stable")]
+    named = [
+        f"{cut(clean(features.coef_names[c]), 40)} "
+        f"({show_number(coef[c] * comparisons.step[c], 3)} there, "
+        f"{show_number(comparisons.eta[c], 3)} on average)"
+        for c in ranked[:NAMED]
+    ]
+    more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
+    return (
+        "At the reference these effects are unlike those of most rows: "
+        f"{', '.join(named)}{more}. Quote the average.",
+    )
+
+
+def warn_of_support(
+    model: FittedModel, comparisons: Comparisons | None
+) -> tuple[str, ...]:
+    """Features whose step hardly any row could make, all else equal."""
+    if comparisons is None:
+        return ()
+    features = model.features
+    odd = comparisons.support < POSSIBLE
+    names: dict[str, None] = {}
+    for c in np.flatnonzero(odd).tolist():
+        names[features.names[int(features.coef_feature[c])]] = None
+    if not names:
+        return ()
+    shown = [cut(name, 30) for name in list(names)[:NAMED]]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return (
+        f"{', '.join(shown)}{more} cannot change alone in most rows: other features "
+        "almost fix it. Its effect, all else equal, compares rows that do not exist.",
+    )

@@ -1,0 +1,132 @@
+"""The plain linear model: every column as a line, no curves and no network.
+
+A yardstick that readers know. It has all columns of the table, whether or not the
+fitted model uses them, and a ridge of one row, so that separated classes and copies of
+columns leave it finite.
+
+Shapes: n rows, p features, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from sknimo.explain._local import spread_rows
+from sknimo.explain._nested import MemoryRows
+from sknimo.features import (
+    Basis,
+    Clipped,
+    FeatureMap,
+    Levels,
+    Linear,
+    OrMissing,
+)
+from sknimo.model import FittedModel
+
+N_FOLDS = 5
+# Rows that folds are made of; more tell no more.
+MAX_FOLD_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainModel:
+    """A generalised linear model without a network.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    coef : ndarray of shape (q,)
+    intercept : float
+    ends : ndarray of shape (2, p)
+        Range of each column in the rows it was solved on.
+    """
+
+    features: FeatureMap
+    coef: np.ndarray
+    intercept: float
+    ends: np.ndarray
+
+    def eta(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
+        """Linear predictor, (n,); numbers beyond the ends stand at them."""
+        inside = np.clip(table, *self.ends)  # one absurd value would decide alone
+        eta = self.features.terms(inside) @ self.coef + self.intercept
+        return eta if offset is None else eta + offset
+
+
+def straighten(features: FeatureMap) -> FeatureMap:
+    """The same columns, every number as a line."""
+    bases = tuple(map(_line, features.bases))
+    return replace(features, bases=bases, input_bases=bases)
+
+
+def _line(basis: Basis) -> Basis:
+    if isinstance(basis, OrMissing):
+        return replace(basis, basis=_line(basis.basis))
+    if isinstance(basis, Clipped):
+        return _line(basis.basis)
+    if isinstance(basis, Levels | Linear):
+        return basis
+    return Linear(basis.reference, basis.scale)
+
+
+def plain_model(
+    model: FittedModel,
+    table: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    *,
+    curves: bool = False,
+) -> PlainModel:
+    """Solve the plain linear model on some rows, or with the curves of the model."""
+    features = model.features if curves else straighten(model.features)
+    rows = MemoryRows(replace(model, features=features), y, weight, offset)
+    terms = torch.as_tensor(features.terms(table)).unsqueeze(0)
+    if curves:
+        terms = rows.nested_design(table)
+    found = rows.solve(terms, ridge=1 / len(y))
+    ends = np.stack([np.fmin.reduce(table, axis=0), np.fmax.reduce(table, axis=0)])
+    return PlainModel(features, found.coef[0].numpy(), float(found.intercept[0]), ends)
+
+
+def plain_by_folds(
+    model: FittedModel,
+    table: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
+    *,
+    curves: bool = False,
+) -> np.ndarray:
+    """Its linear predictor of each row, solved without a fifth of the rows, (n,).
+
+    Of very many rows the others are NaN. Rows with the same features and target share a
+    fold: a copy would be no new row.
+    """
+    out = np.full(len(y), np.nan)
+    kept = spread_rows(len(y), MAX_FOLD_ROWS)
+    kept = kept if weight is None else kept[weight[kept] > 0]
+    keys = np.column_stack([np.nan_to_num(table[kept], nan=np.inf), y[kept]])
+    _, which = np.unique(keys, axis=0, return_inverse=True)
+    fold = np.random.default_rng(0).permutation(which.max() + 1)[which.ravel()]
+    fold %= N_FOLDS
+    some = [None if each is None else each[kept] for each in (weight, offset)]
+    for k in range(N_FOLDS):
+        inside, outside = fold != k, fold == k
+        if not outside.any() or np.ptp(y[kept][inside]) == 0:
+            return np.full(len(y), np.nan)
+        own = [None if each is None else each[inside] for each in some]
+        found = plain_model(
+            model,
+            table[kept][inside],
+            y[kept][inside],
+            weight=own[0],
+            offset=own[1],
+            curves=curves,
+        )
+        held = None if some[1] is None else some[1][outside]
+        out[kept[outside]] = found.eta(table[kept][outside], held)
+    return out

@@ -1,0 +1,97 @@
+"""Text that is a number or a date in disguise: `12,5`, `45 %`, `1.234,56`.
+
+Such a column would become a category with a level per value, which nobody wants and
+nobody sees. Codes with leading zeros, such as `01234`, are names and no disguise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+# Signs that stand before or after a number and change nothing but its unit.
+UNITS = "[$€£¥%‰]"
+SIGNS = rf"\s*{UNITS}?\s*"
+DATE = re.compile(r"\s*\d{1,4}([-./])\d{1,2}\1\d{1,4}([T ,].*)?")
+CODE = re.compile(r"0\d+")
+# Decimal point and mark between thousands, in the order in which they are tried.
+FORMATS = ((".", ""), (",", ""), (",", "."), (".", ","), (".", " "), (",", " "))
+# Text of which at least this share are numbers is a column of numbers.
+MOSTLY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Disguise:
+    """What a column of text really holds."""
+
+    is_date: bool
+    decimal: str  # what a reader needs to know to read the numbers
+    thousands: str
+    example: str  # a value that shows it
+    other: str | None = None  # the first value that is no number, if any is none
+    is_plain: bool = False  # whether they are numbers without any disguise
+    may_be_grouped: bool = False  # whether a decimal comma may also part thousands
+
+    def describe(self) -> str:
+        """The column in words, to follow its name."""
+        what = "dates" if self.is_date else "numbers as text"
+        return f"holds {what}, such as {self.example!r}"
+
+
+def number_pattern(decimal: str, thousands: str) -> str:
+    """Regular expression of a number with these marks, units included."""
+    point = re.escape(decimal)
+    whole = r"\d+"
+    if thousands:
+        # Narrow and fixed spaces part thousands like the plain one.
+        mark = "[ \xa0\u202f]" if thousands == " " else re.escape(thousands)
+        whole = rf"(\d{{1,3}}({mark}\d{{3}})+|\d+)"
+    exponent = r"([eE][-+]?\d+)?"
+    return rf"^{SIGNS}[-+]?({whole}({point}\d*)?|{point}\d+){exponent}{SIGNS}$"
+
+
+def find_disguise(labels: Mapping[str, int] | Iterable[str]) -> Disguise | None:
+    """What most labels are if they are no names; a mapping counts the rows of each."""
+    counts = labels if isinstance(labels, Mapping) else Counter(labels)
+    total = sum(counts.values())
+    if not total:
+        return None
+    dates = sum(n for label, n in counts.items() if DATE.fullmatch(label))
+    if dates > MOSTLY * total:
+        first = next(label for label in counts if DATE.fullmatch(label))
+        return Disguise(True, ".", "", first)
+    best, found = (".", ""), 0
+    for marks in FORMATS:
+        matched = sum(n for label, n in counts.items() if is_number(label, *marks))
+        if matched > found:
+            best, found = marks, matched
+    if found < MOSTLY * total or is_code(counts):
+        return None
+    plain = {
+        label
+        for label in counts
+        if is_number(label, ".", "") and not re.search(UNITS, label)
+    }
+    known = [label for label in counts if is_number(label, *best)]
+    shows = [label for label in known if label not in plain]
+    other = next((label for label in counts if label not in known), None)
+    grouped = best == (",", "") and all(is_number(label, ".", ",") for label in known)
+    return Disguise(False, *best, (shows or known)[0], other, not shows, grouped)
+
+
+def is_number(text: str, decimal: str, thousands: str) -> bool:
+    """Whether a text is a number with these marks."""
+    return _compile(decimal, thousands).match(text) is not None
+
+
+@cache
+def _compile(decimal: str, thousands: str) -> re.Pattern[str]:
+    return re.compile(number_pattern(decimal, thousands))
+
+
+def is_code(labels: Iterable[str]) -> bool:
+    """Whether some labels are whole numbers that begin with a zero."""
+    return any(CODE.fullmatch(label.strip()) for label in labels)

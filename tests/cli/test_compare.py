@@ -1,0 +1,62 @@
+"""`sknimo compare` measures two models on the same rows and says how sure it is."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sknimo import NIMOClassifier
+
+PATIENTS = Path(__file__).parent / "patients.csv"
+
+
+@pytest.fixture(scope="module")
+def other_file(patients, tmp_path_factory):
+    """A model that knows less: the age alone."""
+    est = NIMOClassifier(max_iter=0, alpha=0.2)
+    est.fit(patients.select(["age"]), patients["relapse"].to_pylist())
+    path = tmp_path_factory.mktemp("models") / "age.sknimo"
+    est.save(path)
+    return str(path)
+
+
+def test_measures_and_verdict_are_those_of_the_rows(
+    sknimo, classifier_file, other_file, classifier, patients
+):
+    args = ["compare", other_file, classifier_file, PATIENTS, "-t", "relapse"]
+    told = json.loads(sknimo(*args, "--json").stdout)
+    X = patients.select(["age", "dose", "sex", "ward"])
+    y = np.array(patients["relapse"].to_pylist())
+    chance = classifier.predict_proba(X)
+    own = chance[np.arange(len(y)), (y == "yes").astype(int)]
+    assert told["relapse"]["log_loss"] == pytest.approx(-np.log(own).mean())
+    assert told["relapse"]["auc"] > told["age"]["auc"]
+    assert told["verdict"].startswith("relapse predicts these rows better than age")
+    text = sknimo(*args).stdout
+    assert text.splitlines()[0].split() == ["age", "relapse", "baseline"]
+
+
+def test_the_page_has_everything_in_one_file(
+    sknimo, classifier_file, other_file, tmp_path
+):
+    page = tmp_path / "c.html"
+    args = ["compare", other_file, classifier_file, PATIENTS, "-t", "relapse"]
+    sknimo(*args, "-o", page)
+    text = page.read_text()
+    assert text.count("<svg") == 3 and "http" not in text.replace("http://www.w3", "")
+    assert "<script" not in text and "<img" not in text
+    sknimo(*args, "-o", page)
+    assert page.read_text() == text
+    assert "Average effects" in text and "neither has seen" in text
+
+
+def test_models_of_different_targets_are_refused(sknimo, classifier_file, model_file):
+    args = ["compare", model_file, classifier_file, PATIENTS, "-t", "relapse"]
+    told = sknimo(*args, code=1).stderr
+    assert "One model predicts a number, the other no or yes." in told
+
+
+def test_equal_models_show_no_difference(sknimo, model_file):
+    args = ["compare", model_file, model_file, PATIENTS, "-t", "fall"]
+    assert "No clear difference" in sknimo(*args).stdout

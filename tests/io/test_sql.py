@@ -1,0 +1,166 @@
+"""SQL scores as `predict` does, and a card of points comes as near as it says."""
+
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sknimo import NIMOClassifier, NIMORegressor
+from sknimo.io import build_sql
+
+# Both compute in doubles, in another order.
+TOL = 1e-9
+KINDS = (
+    *("linear", "residue", "constant", "polynomial", "spline", "levels", "clipped"),
+    *("or_missing", "levels_or_missing", "ramps"),
+)
+
+
+def run(query, frame, table="data"):
+    """The rows of a query in SQLite, as columns."""
+    with sqlite3.connect(":memory:") as base:
+        frame.to_sql(table, base, index=False)
+        return pd.read_sql_query(query, base)
+
+
+def rows_of(features, seed=0, n_rows=400):
+    """Values within and far outside the ranges, codes for levels, some missing."""
+    rng = np.random.default_rng(seed)
+    table = features.reference + features.scale * rng.normal(
+        0, 4, (n_rows, len(features.names))
+    )
+    for j in range(features.n_features):
+        levels = features.levels(j)
+        if levels is not None:
+            table[:, j] = rng.integers(len(levels), size=n_rows)
+        if features.admits_missing[j]:
+            table[rng.random(n_rows) < 0.2, j] = np.nan
+    return table
+
+
+def as_frame(features, table):
+    """The same with levels as they are called."""
+    frame = pd.DataFrame(table, columns=list(features.names))
+    for j, name in enumerate(features.names):
+        levels = features.levels(j)
+        if levels is not None:
+            codes = table[:, j]
+            frame[name] = [None if np.isnan(c) else levels[int(c)] for c in codes]
+    return frame
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_every_basis_scores_as_the_model_does(make_model, family):
+    model = make_model(KINDS, family=family)
+    model = replace(model, modulated=model.modulated & False)
+    table = rows_of(model.features)
+    found = run(build_sql(model, table="data"), as_frame(model.features, table))
+    eta = model.eta(table)
+    bound = TOL * np.maximum(np.abs(eta), 1)
+    assert (np.abs(found["eta"] - eta) <= bound).all()
+    np.testing.assert_allclose(found["prediction"], model.mean(table), rtol=1e-7)
+
+
+@pytest.fixture(scope="module")
+def patients():
+    rng = np.random.default_rng(0)
+    n = 300
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 12, n).round(),
+            'the "dose"': rng.gamma(2, 10, n),
+            "ward": rng.choice(["north", "south's", "o"], n),
+        }
+    )
+    frame.loc[rng.random(n) < 0.1, "age"] = np.nan
+    risk = 0.05 * (frame["age"].fillna(60) - 50) + (frame["ward"] == "north")
+    return frame, (risk + rng.logistic(size=n) > 0.5).map({True: "ill", False: "well"})
+
+
+@pytest.fixture(scope="module")
+def glm(patients):
+    est = NIMOClassifier(basis="spline", missing="indicator", max_iter=0, alpha=1e-3)
+    return est.fit(*patients)
+
+
+def test_a_classifier_gives_labels_and_probabilities(glm, patients, tmp_path):
+    frame = patients[0]
+    query = glm.to_sql(tmp_path / "m.sql", table="my patients")
+    assert (tmp_path / "m.sql").read_text() == query
+    found = run(query, frame, "my patients")
+    assert found["prediction"].tolist() == glm.predict(frame).tolist()
+    chance = glm.predict_proba(frame)[:, 1]
+    np.testing.assert_allclose(found["probability_well"], chance, rtol=TOL)
+    np.testing.assert_array_equal(found["ward"], frame["ward"])
+
+
+def test_what_the_model_refuses_is_null(glm, patients):
+    odd = patients[0].head(2).assign(ward=["west", None])
+    assert run(glm.to_sql(), odd)["eta"].isna().all()
+    kind = NIMOClassifier(**glm.get_params()).set_params(handle_unknown="reference")
+    kind.fit(*patients)
+    found = run(kind.to_sql(), odd)["eta"]
+    known = odd.head(1).assign(
+        ward=kind.model_.features.levels(2)[int(kind.reference_[2])]
+    )
+    assert found[0] == pytest.approx(kind.decision_function(known)[0])
+    assert np.isnan(found[1])
+
+
+def test_a_network_is_refused_or_approximated_with_the_error(patients):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] * (1 + 0.5 * X[:, 1]) + 0.1 * rng.normal(size=300)
+    est = NIMORegressor(random_state=0, max_iter=60, tol=1.0, patience=6).fit(X, y)
+    with pytest.raises(ValueError, match=r"a network bends .*'x0'.*give X to to_sql"):
+        est.to_sql()
+    with pytest.raises(ValueError, match="A scorecard adds up features"):
+        est.scorecard()
+    query = est.to_sql(X=X)
+    found = run(query, pd.DataFrame(X, columns=["x0", "x1"]))["prediction"]
+    off = np.abs(found - est.predict(X))
+    stated = float(query.split("largest error ")[1].split(".\n")[0])
+    assert off.max() == pytest.approx(stated, rel=0.01)
+
+
+def score(card, frame):
+    """Points of every row, by the words of the card."""
+    total = np.zeros(len(frame))
+    for row in card.rows:
+        column = frame[row.feature]
+        if row.value == "missing":
+            hit = column.isna()
+        elif column.dtype.kind == "f":
+            low = -np.inf if row.low is None else row.low
+            high = np.inf if row.high is None else row.high
+            hit = (column >= low) & (column < high)
+        else:
+            hit = column == row.value
+        total += row.points * hit
+    return total
+
+
+def test_points_add_up_to_the_prediction_within_the_stated_error(glm, patients):
+    frame = patients[0]
+    card = glm.scorecard()
+    points = score(card, frame)
+    off = card.base + card.unit * points - glm.decision_function(frame)
+    assert np.abs(off).max() <= card.error * (1 + 1e-9) + 0.02  # of ranges by a grid
+    assert points.min() >= 0 and points.max() <= card.most
+    assert card.unit * 20 == pytest.approx(np.log(2))
+    chance = glm.predict_proba(frame)[:, 1]
+    assert np.corrcoef(card.predict(points), chance)[0, 1] > 0.9
+
+
+def test_the_card_is_a_table(glm):
+    card = glm.scorecard(max_ranges=3)
+    lines = card.to_csv().splitlines()
+    assert (
+        lines[0] == "feature,value,from,below,points"
+        and len(lines) == len(card.rows) + 1
+    )
+    assert sum(row.feature == "age" for row in card.rows) <= 4  # and missing values
+    text = card.to_markdown()
+    assert "| sum of points | probability |" in text and "south's" in text
