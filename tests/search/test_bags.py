@@ -22,7 +22,8 @@ from sknimo.search import Settings, large_features
 from sknimo.solver import AdditiveOptions, fit_additive, predict_rows
 from sknimo.training import TaskStore
 
-SHORT = {"batch_size": 16, "bag_hidden": (4, 4), "n_members": 3}
+# Few rows go their own way, see `TestFewRows`.
+SHORT = {"batch_size": 16, "bag_hidden": (4, 4), "n_members": 3, "few_rows": 0}
 IDENTITY = 1e-12  # the same sums in another order
 
 
@@ -161,7 +162,7 @@ class TestHeldOut:
         twice = replace(
             where, rows=np.where(where.rows == 0, 1, where.rows)
         )  # row 1 by two folds, row 0 by none
-        mean = bagged._mean_by_row(twice, where.agreed, bags.problem.n_rows)
+        mean = bagged.mean_by_row(twice, where.agreed, bags.problem.n_rows)
         assert math.isnan(mean[0])
         both = where.agreed[np.isin(where.rows, [0, 1])]
         assert mean[1] == pytest.approx(both.mean())

@@ -85,28 +85,34 @@ def choose(curved, straight=None, n_members=10):
 
 class TestDecide:
     def test_a_network_that_predicts_held_out_rows_is_returned(self, explore, y):
-        members, verdict = choose(explore(agreed=y + 0.1))
+        members, verdict, eta = choose(explore(agreed=y + 0.1))
         assert names(members) == [1.0]
+        assert np.array_equal(eta, y + 0.1)
         assert verdict.keeps_network
 
     def test_a_network_that_does_not_is_not(self, explore, y):
-        members, verdict = choose(explore(agreed=y + 1.1))
+        fit = explore(agreed=y + 1.1)
+        members, verdict, eta = choose(fit)
         assert members is None
+        assert eta is fit.held_out.glm
         assert verdict.gain < 0
 
     def test_without_a_network_there_is_nothing_to_judge(self, explore):
-        assert choose(explore(), explore()) == (None, None)
+        fit = explore()
+        members, verdict, eta = choose(fit, explore())
+        assert members is None and verdict is None
+        assert eta is fit.held_out.glm
 
     def test_without_time_the_evidence_decides(self, explore, y):
-        members, verdict = choose(explore(agreed=y + 9, held_out=False))
+        members, verdict, eta = choose(explore(agreed=y + 9, held_out=False))
         assert names(members) == [1.0]
-        assert verdict is None
+        assert verdict is None and eta is None
 
     def test_errors_that_cancel_call_for_the_average(self, explore, y):
         noise = 0.3 * np.random.default_rng(0).normal(size=N_ROWS)
         curved = explore(agreed=y + noise)
         lines = explore(agreed=y - noise, name=2.0, curved=False)
-        members, _ = choose(curved, straighten(lines))
+        members, _, _ = choose(curved, straighten(lines))
         assert names(members) == [1.0, 2.0]
 
     @pytest.mark.parametrize("better", ["curves", "lines"])
@@ -116,14 +122,14 @@ class TestDecide:
         curved, lines = (good, bad) if better == "curves" else (bad, good)
         fit = explore(agreed=curved)
         other = straighten(explore(agreed=lines, name=2.0))
-        members, _ = choose(fit, other)
+        members, _, _ = choose(fit, other)
         assert names(members) == [1.0 if better == "curves" else 2.0]
 
     def test_restarts_within_supports_of_their_own_must_be_better(self, explore, y):
         better = explore(agreed=y + 0.2, loose=y + 0.1)
         worse = explore(agreed=y + 0.1, loose=y + 0.2)
         for fit, pool in ((better, "loose"), (worse, "agreed")):
-            _, verdict = choose(fit)
+            _, verdict, eta = choose(fit)
             expected = judge(
                 fit.view.problem,
                 fit.held_out,
@@ -131,17 +137,18 @@ class TestDecide:
                 np.ones(N_ROWS),
             )
             assert verdict.gain == expected.gain
+            assert eta is getattr(fit.held_out, pool)
 
     def test_one_member_is_never_an_average(self, explore, y):
         fit = explore(agreed=y + 0.1)
         other = straighten(explore(agreed=y - 0.1, name=2.0))
-        members, _ = choose(fit, other, n_members=1)
+        members, _, _ = choose(fit, other, n_members=1)
         assert len(members.coef) == 1
 
     def test_a_curved_glm_joins_where_only_lines_have_a_network(self, explore, y):
         fit = explore(glm=y + 0.3)
         other = straighten(explore(agreed=y - 0.3, name=2.0))
-        members, _ = choose(fit, other)
+        members, _, _ = choose(fit, other)
         assert names(members) == [0.0, 2.0]
         assert not members.modulated[0].any()
 

@@ -68,7 +68,7 @@ class TestOutcome:
         assert len(list(tmp_path.iterdir())) == n_states
 
     def test_bags_end_with_the_same_record(self, task):
-        outcome = task.search(batch_size=32, max_iter=4, bag_hidden=(3, 3), n_members=3)
+        outcome = task.search(batch_size=32, max_iter=4, few_hidden=(3, 3), n_members=3)
         assert outcome.problem.spec.hidden == (3, 3)
         assert task.problem.spec.hidden == (4, 4)
         assert math.isnan(outcome.log_evidence)

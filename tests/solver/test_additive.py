@@ -1,5 +1,8 @@
 """Additive models: ridge for given precisions, learned ones by evidence, exact bags.
 
+Precisions of groups are drawn towards those of their kind, and groups that do nothing
+are left out: `ALONE` asks for neither, and then the evidence has its maximum.
+
 Oracles: normal equations written out, gradients that vanish, refits on the rows that
 remain, and the members without a network that `fit_evidence` makes.
 
@@ -15,7 +18,13 @@ import torch
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.network import make_spec
-from sknimo.solver import EvidenceOptions, Problem, fit_additive, solve_bags
+from sknimo.solver import (
+    EvidenceOptions,
+    MemoryColumns,
+    Problem,
+    fit_additive,
+    solve_bags,
+)
 from sknimo.solver._additive import AdditiveFit, AdditiveOptions, predict
 from sknimo.training import state_columns
 
@@ -23,7 +32,8 @@ RIDGE_RTOL = 1e-8  # normal equations of a few dozen rows
 GRADIENT_ATOL = 1e-6  # of sums over rows, after steps that all keep one matrix
 PRECISION_RTOL = 0.1  # `AdditiveOptions.tol` stops at changes of five per cent
 FIXED_POINT_RTOL = 1e-6  # after updates until nothing moves
-STILL = AdditiveOptions(tol=1e-12, updates_least_squares=3000)
+ALONE = AdditiveOptions(pooling=0, least_wald=0)
+STILL = AdditiveOptions(tol=1e-12, updates_least_squares=3000, least_wald=0)
 
 EVERY_FAMILY = pytest.mark.parametrize(
     "family", ["gaussian", "binomial", "poisson", "gamma"]
@@ -56,6 +66,25 @@ def normal_equations(problem, weight, ridge):
     w, y = weight.numpy(), (problem.y - problem.offset).numpy()
     penalty = np.diag([0.0, *ridge.tolist()])
     return np.linalg.solve(X.T @ (w[:, None] * X) + penalty, X.T @ (w * y))
+
+
+def spread(problem, weight, fit):
+    """Variances of coefficients of least squares under their priors, (q,)."""
+    X, w = problem.terms.numpy(), weight.numpy()
+    centred = X - np.average(X, axis=0, weights=w)
+    gram = centred.T @ (w[:, None] * centred)
+    ridge = np.diag(fit.ridge(problem.term_group))
+    return np.diag(np.linalg.inv(gram + ridge)) * fit.dispersion
+
+
+def learned_by_group(problem, weight, fit):
+    """Coefficients that the rows determine and squares, of every group, (g,) each."""
+    variance = spread(problem, weight, fit)
+    size, used, square = (
+        np.bincount(problem.term_group, values, problem.n_groups)
+        for values in (np.ones_like(variance), variance, fit.coef.numpy() ** 2)
+    )
+    return size - fit.precision.numpy() * used, square
 
 
 def folds_of(weight, n_bags=3):
@@ -126,27 +155,41 @@ class TestBags:
 class TestPrecisions:
     """Learned precisions are stationary points of the evidence."""
 
-    def test_least_squares_ends_at_a_fixed_point(self, make_problem):
-        problem = make_problem(n_rows=80, widths=(2, 1, 3, 1))
+    @pytest.mark.parametrize("pooling", [0.0, 0.3, 1.0])
+    def test_least_squares_ends_at_a_fixed_point(self, pooling):
+        """`(gamma + 2 a) / (square + 2 a / common)`, alone for `a = 0`."""
+        problem, _ = curved_problem(wavy, n_rows=120, missing=True)
         weight = some_weight(problem)
-        fit = fit_additive(problem, weight, STILL)
-        ridge = fit.ridge(problem.term_group)
-        expected = normal_equations(problem, weight, ridge)
-        live = (fit.coef != 0).numpy()
-        assert fit.coef.numpy()[live] == pytest.approx(
-            expected[1:][live], rel=FIXED_POINT_RTOL
+        fit = fit_additive(problem, weight, replace(STILL, pooling=pooling))
+        expected = normal_equations(problem, weight, fit.ridge(problem.term_group))
+        live = (fit.precision < STILL.precision_range[1])[problem.term_group].numpy()
+        scale = np.abs(expected[1:]).max()
+        gap = np.abs(fit.coef.numpy() - expected[1:])
+        assert gap[live].max() < FIXED_POINT_RTOL * scale
+        gamma, square = learned_by_group(problem, weight, fit)
+        precision = fit.precision.numpy()
+        kind = np.repeat([0, 1, 0], 3)  # lines, curves, indicators of missing values
+        common = np.array(
+            [gamma[kind == k].sum() / square[kind == k].sum() for k in (0, 1)]
         )
-        X = problem.terms.numpy()
-        centred = X - np.average(X, axis=0, weights=weight)
-        gram = centred.T @ (weight.numpy()[:, None] * centred)
-        inverse = np.linalg.inv(gram + np.diag(ridge))
-        spread = np.diag(inverse) * fit.dispersion
-        group = problem.term_group.numpy()
-        for g in np.unique(group[live]):
-            own, precision = group == g, float(fit.precision[g])
-            gamma = own.sum() - precision * spread[own].sum()
-            square = float(fit.coef[own].square().sum())
-            assert gamma / square == pytest.approx(precision, rel=FIXED_POINT_RTOL)
+        found = (gamma + 2 * pooling) / (square + 2 * pooling / common[kind])
+        there = np.bincount(problem.term_group, minlength=9) > 0
+        # Alone, what does nothing is on its way to infinity.
+        sure = there & (precision < (1e3 if pooling == 0 else np.inf))
+        assert sure[kind == 0].sum() >= 3 and sure[kind == 1].sum() >= 1
+        assert found[sure] == pytest.approx(precision[sure], rel=1e-4)
+
+    def test_pooling_draws_precisions_together(self):
+        problem, _ = curved_problem(wavy, n_rows=120)
+        weight = some_weight(problem)
+        apart, near, together = (
+            fit_additive(problem, weight, replace(STILL, pooling=a)).precision.log()
+            for a in (0.0, 1.0, 1e6)
+        )
+        for kind in (slice(0, 3), slice(3, 6)):
+            assert near[kind].std() < 0.7 * apart[kind].std()
+            assert together[kind].std() < 1e-3
+        assert abs(together[0] - together[3]) > 0.1  # kinds do not mix
 
     @EVERY_FAMILY
     def test_they_are_those_of_a_member_without_a_network(
@@ -154,7 +197,7 @@ class TestPrecisions:
     ):
         problem = make_problem(family, n_rows=300, widths=(2, 1, 3, 1))
         ones = torch.ones(300, dtype=torch.float64)
-        found = fit_additive(problem, ones, AdditiveOptions())
+        found = fit_additive(problem, ones, ALONE)
         options = EvidenceOptions(max_iter=60)
         member = fit(problem, ones, options, inputs=False)
         live = (found.coef != 0) & (member.coef != 0)
@@ -197,12 +240,23 @@ class TestPrecisions:
         assert float(fit.intercept) == pytest.approx(np.log(mean), rel=1e-6)
 
 
-def curved_problem(y_of, family="gaussian", n_rows=800, p=3, seed=0):
+def wavy(X, rng):
+    """A strong wave, a faint one, a line, and noise."""
+    known = np.nan_to_num(X)
+    eta = np.sin(2 * known[:, 0]) + 0.5 * known[:, 1] + 0.3 * np.cos(2 * known[:, 2])
+    return eta + 0.2 * rng.normal(size=len(X))
+
+
+def curved_problem(
+    y_of, family="gaussian", n_rows=800, p=3, seed=0, missing=False, n_edges=16
+):
     """A table of curves of straight pieces; `y_of(X, rng)` makes the target."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, size=(n_rows, p))
+    if missing:
+        X[rng.random(X.shape) < 0.1] = np.nan
     names, ones = [f"x{j}" for j in range(p)], np.ones(n_rows)
-    options = FeatureOptions(basis="ramps", n_edges=16)
+    options = FeatureOptions(basis="ramps", n_edges=n_edges)
     features = fit_features(X, names, ones, (None,) * p, options)
     owner = torch.as_tensor(features.term_feature)
     problem = Problem(
@@ -265,6 +319,34 @@ class TestCurves:
         idle = fit.precision >= AdditiveOptions().precision_range[1]
         assert idle.any()
         assert (fit.coef[idle[problem.term_group]] == 0).all()
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_what_is_left_out_has_small_wald_statistics(self, seed):
+        """Squared ones that sum to less than half of what the rows determine."""
+
+        def line(X, rng):
+            return X[:, 0] + rng.normal(size=len(X))
+
+        problem, _ = curved_problem(line, n_rows=150, p=6, seed=seed, n_edges=8)
+        weight, group = some_weight(problem), problem.term_group.numpy()
+        every = fit_additive(problem, weight, replace(STILL, pooling=1.0))
+        fit = fit_additive(problem, weight, replace(STILL, least_wald=0.5))
+        gamma, _ = learned_by_group(problem, weight, every)
+        wald = np.bincount(
+            group, every.coef.numpy() ** 2 / spread(problem, weight, every)
+        )
+        out = wald < 0.5 * gamma
+        assert 0 < out.sum() < len(out) and not out[0]
+        assert np.array_equal(fit.coef.numpy() == 0, out[group])
+        # The others are as if those had never been there, at the same precisions.
+        kept = ~out[group]
+        fewer = replace(
+            problem, columns=MemoryColumns(problem.terms[:, kept], problem.inputs)
+        )
+        ridge = every.ridge(problem.term_group)[torch.as_tensor(kept)]
+        expected = normal_equations(fewer, weight, ridge)
+        assert fit.coef.numpy()[kept] == pytest.approx(expected[1:], rel=1e-3)
+        assert float(fit.intercept) == pytest.approx(expected[0], rel=1e-3)
 
     def test_separated_classes_keep_finite_coefficients(self):
         problem, _ = curved_problem(

@@ -226,6 +226,36 @@ def test_more_passes_never_end_in_a_worse_state(setup):
     assert (long.n_passes == 40).all()
 
 
+def test_members_that_stop_together_keep_the_pass_of_the_least_total_loss(
+    setup, in_double, monkeypatch
+):
+    """Total over rows held out: a member with more of them counts for more."""
+    problem, table, flat = setup(n_rows=90)
+    start = start_of(problem, flat)
+    held_out = start.held_out * torch.tensor([[1.0], [1.0], [5.0]])
+    start = replace(start, held_out=held_out)
+    passes, measure = [], joint.held_out_loss
+
+    def watch(table, flat, *rows):
+        passes.append((flat.clone(), measure(table, flat, *rows)))
+        return passes[-1][1]
+
+    monkeypatch.setattr(joint, "held_out_loss", watch)
+    together = JointOptions(
+        batch_size=16, max_passes=25, learning_rate=0.1, patience=8, common_stop=True
+    )
+    kept = train_jointly(table, start, ridge_of(problem), together)
+    losses = torch.stack([loss for _, loss in passes])
+    total = losses @ held_out.sum(1)
+    best = int(total.argmin())
+    # Something is at stake: members alone, and the plain mean, would stop elsewhere.
+    assert len(set(losses.argmin(0).tolist()) | {best}) > 1
+    assert torch.equal(kept.loss, losses[best])
+    assert torch.equal(joint.join_parameters(kept), passes[best][0])
+    assert len(set(kept.n_passes.tolist())) == 1
+    assert len(passes) - 1 == min(25, best + 8) == int(kept.n_passes[0])
+
+
 def test_training_learns_a_bend(make_problem):
     """The first feature of the problem is bent by the last one."""
     problem = make_problem(n_rows=600, hidden=(8, 8))

@@ -1,0 +1,314 @@
+"""A mean of two searches: one model, whose weight rows held out choose.
+
+Outcomes are made by hand, so that every number of theirs is known. The oracle is the
+model of each search alone, with its own features and network.
+
+Shapes: n rows, q terms, p features, K members.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from sknimo.families import get_family
+from sknimo.features import FeatureOptions, fit_features
+from sknimo.model import FittedModel
+from sknimo.network import make_spec, one_hot
+from sknimo.search import Beside, Outcome, Settings
+from sknimo.search._blend import blend_outcomes
+from sknimo.solver import Problem
+from sknimo.training import Ensemble, state_columns
+
+IDENTITY = 1e-12  # the same sums in another order
+N_ROWS = 300
+NAMES = ("line", "spline", "gaps", "kind", "other")
+LEVELS = (None, None, None, ("x", "y", "z"), None)
+STEPS = np.linspace(0, 1, Settings().blend_steps + 1)
+
+
+def draw_table(seed=0):
+    """Numbers, a skewed column, missing values, levels."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(N_ROWS, 5))
+    table[:, 1] = np.exp(table[:, 1])
+    table[:, 3] = rng.integers(3, size=N_ROWS)
+    table[rng.random(N_ROWS) < 0.1, 2] = np.nan
+    table[rng.random(N_ROWS) < 0.1, 3] = np.nan
+    return table
+
+
+def within_range(table, seed=1):
+    """Other rows, every value of which has been there."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.permutation(column) for column in table.T])
+
+
+class Case:
+    """Evidence with lines and a spline, bags with curves, on the same rows.
+
+    Evidence bends the second and the fourth feature, bags the first and the third.
+    """
+
+    def __init__(self, make_params, family="gaussian", code="binary"):
+        self.table = draw_table()
+        lines = FeatureOptions(basis={"spline": "spline"})
+        curves = FeatureOptions(
+            basis={"line": "ramps", "spline": "spline", "gaps": "ramps"},
+            input_scaling="ramps",
+            n_edges=10,
+            n_input_edges=8,
+        )
+        ones = np.ones(N_ROWS)
+        self.lines, self.curves = (
+            fit_features(self.table, NAMES, ones, LEVELS, how)
+            for how in (lines, curves)
+        )
+        rng = np.random.default_rng(2)
+        truth = rng.normal(size=N_ROWS)
+        known = 0.2 * rng.normal(size=N_ROWS)
+        y = truth
+        if family == "binomial":
+            y = (rng.random(N_ROWS) < expit(truth)).astype(float)
+        self.y, self.truth = y, truth
+        problems = [
+            Problem(
+                columns=state_columns(features, self.table),
+                term_feature=torch.as_tensor(features.term_feature),
+                term_group=torch.as_tensor(features.term_group),
+                y=torch.as_tensor(y),
+                offset=torch.as_tensor(known),
+                family=get_family(family),
+                spec=make_spec(features.input_feature.tolist(), 5, (4, 3), code),
+            )
+            for features in (self.lines, self.curves)
+        ]
+        if code != "none":
+            spec = replace(problems[1].spec, code=one_hot(5, [0, 2]))
+            problems[1] = replace(problems[1], spec=spec)
+        self.found = outcome(problems[0], make_params, (1, 3), n_members=2, seed=3)
+        self.other = outcome(problems[1], make_params, (0, 2), n_members=3, seed=4)
+        columns = [torch.as_tensor(at) for at in self.lines.embed(self.curves)]
+        self.beside = Beside(problems[1], [], *columns)
+
+    def hold_out(self, one, two):
+        """What both predict of rows that they have not seen."""
+        self.found = replace(self.found, held_out_eta=one, straight_eta=one + 0.1)
+        self.other = replace(self.other, held_out_eta=two, straight_eta=two + 0.3)
+
+    def apart(self):
+        """Errors of both that cancel, so that a mean of both is best."""
+        error = np.random.default_rng(5).normal(size=N_ROWS)
+        self.hold_out(self.truth + error, self.truth - error)
+
+    def blend(self, weight=None, **settings):
+        weight = np.ones(N_ROWS) if weight is None else weight
+        how = Settings(**settings)
+        pair = self.found, self.other
+        return blend_outcomes(*pair, self.beside, torch.as_tensor(weight), how)
+
+    def loss(self, w, weight=None):
+        """Mean loss of rows held out, up to a constant."""
+        one, two = self.found.held_out_eta, self.other.held_out_eta
+        eta = (1 - w) * one + w * two
+        each = (self.y - eta) ** 2 / 2
+        if self.found.problem.family.name == "binomial":
+            each = np.logaddexp(0, eta) - self.y * eta
+        return np.average(each, weights=weight)
+
+
+def outcome(problem, make_params, bent, n_members, seed):
+    """Random members, two of whose features are bent, in one case not by all."""
+    generator = torch.Generator().manual_seed(seed)
+    coef = torch.randn(n_members, problem.n_terms, generator=generator).double()
+    modulated = torch.zeros(n_members, 5, dtype=torch.bool)
+    modulated[:, list(bent)] = True
+    modulated[0, bent[0]] = False
+    members = Ensemble(
+        coef,
+        torch.randn(n_members, generator=generator).double(),
+        make_params(problem.spec, range(seed, seed + n_members), size=1.0),
+        modulated,
+    )
+    nothing = {"path": None, "verdict": None, "features": None, "best_index": 0}
+    numbers = ("alpha", "network_alpha", "input_precision", "log_evidence")
+    return Outcome(
+        members=members,
+        problem=problem,
+        glm_log_evidence=math.nan,
+        trials={"stage": ["some"] * n_members, f"only {seed}": [1.0] * n_members},
+        n_members=n_members,
+        out_of_time=False,
+        dial=1.0 if seed == 3 else 0.4,
+        **nothing,
+        **dict.fromkeys(numbers, math.nan),
+    )
+
+
+def model_of(features, problem, members):
+    return FittedModel(
+        features=features,
+        family=problem.family,
+        spec=problem.spec,
+        coef=members.coef,
+        intercept=members.intercept,
+        params=members.params,
+        modulated=members.modulated,
+    )
+
+
+@pytest.fixture
+def case(make_params):
+    def make(**options):
+        case = Case(make_params, **options)
+        case.apart()
+        return case
+
+    return make
+
+
+def chosen_weight(case, weight=None):
+    return float(STEPS[np.argmin([case.loss(w, weight) for w in STEPS])])
+
+
+class TestModel:
+    """The mean of both is a model of the class."""
+
+    @pytest.mark.parametrize("code", ["binary", "none"])
+    @pytest.mark.parametrize("family", ["gaussian", "binomial"])
+    def test_its_linear_predictor_is_the_mean_of_both(self, family, code, case):
+        case = case(family=family, code=code)
+        w = chosen_weight(case)
+        assert 0 < w < 1
+        blend = case.blend()
+        model = model_of(case.curves, blend.problem, blend.members)
+        for X in (case.table, within_range(case.table)):
+            one = model_of(case.lines, case.found.problem, case.found.members).eta(X)
+            two = model_of(case.curves, case.other.problem, case.other.members).eta(X)
+            assert np.std(one - two) > 1
+            expected = (1 - w) * one + w * two
+            scale = np.abs(np.concatenate([one, two])).max()
+            assert np.abs(model.eta(X) - expected).max() < IDENTITY * scale
+
+    def test_contributions_sum_to_it(self, case):
+        case = case()
+        blend = case.blend()
+        model = model_of(case.curves, blend.problem, blend.members)
+        X = within_range(case.table)
+        total = model.base_value + model.contributions(X).sum(axis=1)
+        assert total == pytest.approx(model.eta(X), abs=1e-9)
+
+    def test_members_with_a_network_are_counted(self, case):
+        case = case()
+        silent = case.found.members.modulated.clone()
+        silent[0] = False
+        members = replace(case.found.members, modulated=silent)
+        case.found = replace(case.found, members=members)
+        blend = case.blend()
+        assert blend.n_members == 1 + 3
+        assert len(blend.members.coef) == 2 + 3
+        w = chosen_weight(case)
+        assert blend.dial == pytest.approx((1 - w) * 1.0 + w * 0.4)
+
+    def test_trials_are_those_of_both(self, case):
+        trials = case().blend().trials
+        assert trials["stage"] == ["some"] * 5
+        for name, known in (("only 3", slice(0, 2)), ("only 4", slice(2, 5))):
+            there = np.isfinite(trials[name])
+            assert there[known].all() and there.sum() == len(range(5)[known])
+
+
+class TestWeight:
+    """Rows held out choose between evidence, bags and their means."""
+
+    @pytest.mark.parametrize("w", [0.1, 0.3, 0.8])
+    def test_it_is_where_errors_cancel(self, w, case):
+        case = case()
+        error = np.random.default_rng(5).normal(size=N_ROWS)
+        case.hold_out(case.truth + error, case.truth - error * (1 - w) / w)
+        blend = case.blend()
+        assert blend.held_out_eta == pytest.approx(case.truth, abs=1e-9)
+        straight = (1 - w) * case.found.straight_eta + w * case.other.straight_eta
+        assert blend.straight_eta == pytest.approx(straight, abs=1e-9)
+        assert blend.by_bags
+
+    def test_the_verdict_is_on_what_is_returned(self, case):
+        case = case()
+        verdict, w = case.blend().verdict, chosen_weight(case)
+        assert verdict.network_loss == pytest.approx([case.loss(w)])
+        straight = (1 - w) * case.found.straight_eta + w * case.other.straight_eta
+        loss = np.mean((case.y - straight) ** 2) / 2
+        assert verdict.glm_loss == pytest.approx([loss])
+
+    def test_rows_count_by_their_weight(self, case):
+        case = case()
+        first = np.arange(N_ROWS) < N_ROWS // 2
+        rough = np.random.default_rng(6).normal(size=N_ROWS)
+        one = case.truth + np.where(first, 1.0, 0.1) * rough
+        two = case.truth - np.where(first, 0.1, 1.0) * rough
+        case.hold_out(one, two)
+        found = []
+        for weight in (np.where(first, 3.0, 0.01), np.where(first, 0.02, 3.0)):
+            w = chosen_weight(case, weight)
+            eta = case.blend(weight, blend_gain=0.0).held_out_eta
+            assert eta == pytest.approx((1 - w) * one + w * two)
+            found.append(w)
+        assert found[0] > 0.8 and found[1] < 0.2
+
+    def test_rows_that_one_of_them_has_seen_do_not_count(self, case):
+        """They would choose the other one."""
+        case = case()
+        one, two = case.found.held_out_eta.copy(), case.other.held_out_eta.copy()
+        expected = case.blend().dial
+        one[:50], two[:50] = np.nan, case.truth[:50]
+        case.hold_out(one, two)
+        blend = case.blend()
+        assert blend.dial == pytest.approx(expected, abs=0.05)
+        assert np.isnan(blend.held_out_eta).sum() == 50
+
+    def test_evidence_stays_alone_where_bags_save_too_little(self, case):
+        case = case()
+        error = np.random.default_rng(5).normal(size=N_ROWS)
+        case.hold_out(case.truth + error, case.truth + 0.998 * error)
+        assert case.blend() is case.found
+        case.hold_out(case.truth + error, case.truth + 1.5 * error)
+        assert case.blend() is case.found
+
+    def test_a_gain_within_chance_is_none(self, case):
+        """One row in three hundred has it all."""
+        case = case()
+        one, two = case.truth + 0.1, case.truth + 0.1
+        one[7] += 2.0
+        case.hold_out(one, two)
+        assert case.loss(1.0) < 0.5 * case.loss(0.0)
+        assert case.blend(blend_errors=1.5) is case.found
+        assert case.blend(blend_errors=0.25) is not case.found
+
+    def test_bags_stay_alone_where_evidence_adds_nothing(self, case):
+        case = case()
+        error = np.random.default_rng(5).normal(size=N_ROWS)
+        case.hold_out(case.truth + error, case.truth + 0.1 * error)
+        assert case.blend().members is case.other.members
+
+    @pytest.mark.parametrize("why", ["another point", "other widths"])
+    def test_what_cannot_be_averaged_is_one_or_the_other(self, why, case):
+        case = case()
+        error = np.random.default_rng(5).normal(size=N_ROWS)
+        case.hold_out(case.truth + error, case.truth - 0.5 * error)
+        if why == "another point":
+            case.found = replace(case.found, features=case.lines)
+        else:
+            spec = replace(case.found.problem.spec, hidden=(5, 3))
+            problem = replace(case.found.problem, spec=spec)
+            case.found = replace(case.found, problem=problem)
+        assert case.blend().members is case.other.members
+        case.hold_out(case.truth + 0.5 * error, case.truth - error)
+        assert case.blend() is case.found
+
+    def test_without_time_for_rows_held_out_evidence_stays(self, case):
+        case = case()
+        case.found = replace(case.found, held_out_eta=None, straight_eta=None)
+        assert case.blend() is case.found
