@@ -37,6 +37,7 @@ STAGES: dict[str, tuple[float, str]] = {
     "held out rows": (0.15, "held-out rows"),
     "curves": (0.05, "curves"),
     "bag": (0.95, "bags of rows"),
+    "few rows": (0.1, "bags of few rows"),
 }
 
 # What comes after the search: effects and facts of the training rows.

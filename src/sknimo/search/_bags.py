@@ -366,6 +366,7 @@ def _train(
     """Members of some bags: together, or one by one on threads of a CPU."""
     together = options.common_stop or bags.problem.device.type != "cpu"
     groups = [which] if together else [[k] for k in which]
+    stage = "few-rows" if options.common_stop else "bag"
     done: dict[int, JointState] = {}
     bar = tqdm(
         total=len(which) * options.max_passes,
@@ -378,7 +379,7 @@ def _train(
     def work(place: int) -> None:
         group = groups[place]
         start = _start(bags, group, settings)
-        name = store.name("bag", (start, bags.ridge, options))
+        name = store.name(stage, (start, bags.ridge, options))
         state = store.load(JointState, name)
         if state is None:
             args = (bags.table, start, bags.ridge, options, bar.update)

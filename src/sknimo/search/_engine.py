@@ -15,8 +15,8 @@ all rows are used for fitting, and asks held-out rows at the end:
 
 Evidence is exact where a table is smooth and nearly free of noise. Most are not, and
 an average of bags predicts them better (`_bags.py`): both are tried, and rows held out
-weigh them (`_blend.py`). Tables too large for evidence have bags alone; rows that come in blocks go
-another way, see `_batches.py`. All ways end with the same record.
+weigh them (`_blend.py`). Tables too large for evidence have bags alone; rows that come
+in blocks go another way, see `_batches.py`. All ways end with the same record.
 
 Shapes: n rows, p features.
 """

@@ -399,10 +399,10 @@ def decide(
     settings: Settings,
     most: np.ndarray,
 ) -> tuple[Ensemble | None, Verdict | None, np.ndarray | None]:
-    """Members to return, None for the GLM, what the held-out rows say of them, and what
-    is predicted of these rows, (m,).
+    """Members to return, None for the GLM, and what the held-out rows say of them.
 
-    `most` is the weight of every row. Without time the evidence has the last word.
+    The last is what the chosen model predicts of these rows, (m,). `most` is the weight
+    of every row. Without time the evidence has the last word.
     """
     if curved.held_out is None:
         members = curved.choice("agreed").members if curved.agreed else None

@@ -55,8 +55,8 @@ class AdditiveOptions:
     # Precisions are kept in this range.
     precision_range: tuple[float, float] = (1e-6, 1e7)
     # A group whose squared Wald statistics sum to less than this share of the
-    # coefficients that the data determine is idle: it is left out exactly. Loss relative
-    # to leaving none out, 17 small tables: 1.002; at 1: 1.004; at 2: 1.01.
+    # coefficients that the data determine is idle: it is left out exactly. Loss
+    # relative to leaving none out, 17 small tables: 1.002; at 1: 1.004; at 2: 1.01.
     least_wald: float = 0.5
     # Where targets can be separated coefficients run away; see `EvidenceOptions`.
     least_separable: float = 1e-2
