@@ -56,5 +56,4 @@ if __name__ == "__main__":
         print(*sorted(link for link in links if link.startswith("http")), sep="\n")
     else:
         faults = [fault for page in pages() for fault in broken(page)]
-        print(*faults, sep="\n")
-        sys.exit(bool(faults))
+        sys.exit("\n".join(faults) or None)

@@ -53,9 +53,9 @@ est = NIMORegressorCV(missing="indicator", n_starts=3, random_state=0).fit(X, y)
 print(est.summary())
 
 # %%
-# The head says whose effects these are: a patient at the reference. ``bend`` is the
+# The head says whose effects these are: a patient at the reference. ``varies`` is the
 # share of an effect that differs between patients, and the block below the table says
-# who bends whom. The centre does nothing, and its coefficients are exactly zero.
+# what it depends on. The centre does nothing, and its coefficients are exactly zero.
 #
 # Was the network worth it? The plain linear model is nested in this one; here is what
 # both explain, and what each correction is worth.

@@ -34,9 +34,9 @@ print(f"R squared on new patients: {est.score(X_test, y_test):.2f}")
 # Read
 # ----
 #
-# The table reads like that of any regression. A coefficient is the effect of one unit
-# more in a patient at the *reference*, the average patient. In a notebook the estimator
-# shows the same table by itself.
+# The table reads like that of any regression. A coefficient is the effect of one step
+# more (``per``) in a patient at the *reference*, the average patient. In a notebook
+# the estimator shows the same table by itself.
 print(est.summary())
 
 # %%

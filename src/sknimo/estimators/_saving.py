@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
+    Comparisons,
     Effects,
     Origin,
     TrainingFacts,
@@ -484,6 +485,21 @@ def _used(matrix: np.ndarray) -> dict[str, list[int]]:
     }
 
 
+def _read_comparisons(
+    tensors: dict[str, np.ndarray], model: FittedModel
+) -> Comparisons | None:
+    """Comparisons over the training rows; not in files of earlier versions."""
+    if "facts.comparisons" not in tensors:
+        return None
+    features = model.features
+    shapes = (8, len(features.coef_feature)), (features.n_features,)
+    measured, importance = (
+        Node(tensors.get(f"facts.{name}"), f"facts.{name}").array(shape, finite=False)
+        for name, shape in zip(COMPARED, shapes, strict=True)
+    )
+    return restore_comparisons(measured, importance)
+
+
 def read_facts(
     node: Node, tensors: dict[str, np.ndarray], model: FittedModel
 ) -> TrainingFacts | None:
@@ -519,11 +535,6 @@ def read_facts(
     if "facts.reach" in tensors:  # not in files of schema 1
         n_columns = len(reach.columns)
         reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
-    comparisons = None
-    if "facts.comparisons" in tensors:
-        shape = 8, len(features.coef_feature)
-        measured = fact("comparisons").array(shape, finite=False)
-        comparisons = restore_comparisons(measured, column("importance"))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
@@ -548,7 +559,7 @@ def read_facts(
         swap=square(found["swap"], "swap", q),
         effects=effects,
         reach=reach,
-        comparisons=comparisons,
+        comparisons=_read_comparisons(tensors, model),
         near=found["near"].real() if has_near else math.nan,
         **{name: found[name].real() for name in DEVIANCES},
     )
