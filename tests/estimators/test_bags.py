@@ -215,7 +215,7 @@ class TestHeldOut:
     @pytest.mark.parametrize("batch_size", [0, "auto"])
     def test_small_tables_have_it_too(self, batch_size, make_search, draw_bent):
         X, y = draw_bent(n_rows=100)
-        est = make_search(batch_size=batch_size, max_iter=30).fit(X, y)
+        est = make_search(batch_size=batch_size, max_iter=50).fit(X, y)
         assert 0 < est.bend_ <= 1
         assert r2_score(y, est.oob_prediction_) > 0.9
         new_X, new_y = draw_bent(n_rows=2000, seed=9)
