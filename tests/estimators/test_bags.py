@@ -212,10 +212,15 @@ class TestHeldOut:
         apart = make(max_iter=5).fit(X, y)
         assert r2_score(y, apart.oob_prediction_) > 0.2
 
-    def test_the_evidence_holds_no_rows_out_in_this_sense(self, make_search, draw_bent):
-        est = make_search(n_starts=1, max_iter=3).fit(*draw_bent())
-        assert est.oob_prediction_ is None
-        assert math.isnan(est.bend_)
+    @pytest.mark.parametrize("batch_size", [0, "auto"])
+    def test_small_tables_have_it_too(self, batch_size, make_search, draw_bent):
+        X, y = draw_bent(n_rows=100)
+        est = make_search(batch_size=batch_size, max_iter=50).fit(X, y)
+        assert 0 < est.bend_ <= 1
+        assert r2_score(y, est.oob_prediction_) > 0.9
+        new_X, new_y = draw_bent(n_rows=2000, seed=9)
+        known = np.mean((est.oob_prediction_ - y) ** 2)
+        assert np.mean((est.predict(new_X) - new_y) ** 2) < 1.5 * known
 
 
 class TestFolds:
@@ -262,11 +267,18 @@ class TestInvariance:
             torch.set_num_threads(1)
         assert again.predict(X) == pytest.approx(fitted.predict(X), abs=1e-4)
 
-    @pytest.mark.parametrize("n_done", [0, 1, 3])
+    @pytest.mark.parametrize(
+        ("few_rows", "n_done"), [(0, 0), (0, 1), (0, 3), (N_ROWS, 0), (N_ROWS, 1)]
+    )
     def test_an_interrupted_search_resumes_with_the_same_bits(
-        self, n_done, fitted, tmp_path, monkeypatch
+        self, few_rows, n_done, fitted, tmp_path, monkeypatch, change_settings
     ):
+        """Every bag is a state, or all of them are where rows are few."""
         X, y = draw()
+        change_settings(few_rows=few_rows)
+        if not few_rows:
+            fitted = make().fit(X, y)
+        n_states = 1 if few_rows else 3
         calls, real = [], bagged.train_jointly
 
         def fail(*args):
@@ -277,7 +289,7 @@ class TestInvariance:
 
         monkeypatch.setattr(bagged, "train_jointly", fail)
         est = make(checkpoint=tmp_path)
-        if n_done < 3:
+        if n_done < n_states:
             with pytest.raises(KeyboardInterrupt):
                 est.fit(X, y)
             assert not hasattr(est, "model_")
@@ -395,13 +407,14 @@ class TestTables:
     def test_only_large_ones_go_this_way_unasked(self, change_settings):
         X, y = draw(100)
         brief = {"n_starts": 1, "max_iter": 3, "random_state": 0}
-        assert math.isnan(NIMORegressorCV(**brief).fit(X, y).bend_)
-        change_settings(max_work=1.0)
-        large = NIMORegressorCV(**brief, n_members=2).fit(X, y)
-        assert large.bend_ >= 0
-        assert large.model_.spec.hidden == (64, 64)
+        for few_rows, hidden in ((0, (64, 64)), (100, (16, 16))):
+            change_settings(max_work=1.0, few_rows=few_rows)
+            large = NIMORegressorCV(**brief, n_members=2).fit(X, y)
+            assert large.path_ is None and math.isnan(large.log_evidence_)
+            assert large.model_.spec.hidden == hidden
         never = NIMORegressorCV(**brief, batch_size=0).fit(X, y)
-        assert math.isnan(never.bend_) and math.isfinite(never.log_evidence_)
+        assert math.isfinite(never.log_evidence_)
+        assert not {"additive", "bent"} & set(never.trials_["stage"])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""Who joins the average of a search, and that the average is one."""
+"""Who joins the average of a search by evidence, and that the average is one.
+
+`batch_size=0` asks for evidence alone: beside it bags would join.
+"""
 
 from dataclasses import replace
 
@@ -15,13 +18,14 @@ ROUNDING = 1e-12  # float64: only the order of operations differs
 @pytest.fixture(scope="module")
 def four(make_search, draw_bent):
     """A search of four restarts in each stage."""
-    return make_search(n_starts=4, n_members=6).fit(*draw_bent())
+    return make_search(n_starts=4, n_members=6, batch_size=0).fit(*draw_bent())
 
 
 @pytest.fixture(scope="module")
 def stable(make_search, draw_bent):
     """The same by the rule that most restarts must agree."""
-    return make_search(rule="stability", n_starts=4, n_members=6).fit(*draw_bent())
+    how = {"n_starts": 4, "n_members": 6, "batch_size": 0}
+    return make_search(rule="stability", **how).fit(*draw_bent())
 
 
 @pytest.mark.parametrize("n_members", [2, 6])
@@ -30,7 +34,7 @@ def test_members_are_restarts_of_nearly_the_best_evidence(
 ):
     est = four
     if n_members != four.n_members:
-        est = make_search(n_members=n_members).fit(*data)
+        est = make_search(n_members=n_members, batch_size=0).fit(*data)
     gains = np.array(est.trials_["log_evidence"]) - est.glm_log_evidence_
     eligible = (gains >= SETTINGS.member_share * gains.max()).sum()
     # Restarts can lose their place when they are refitted within the supports.
@@ -42,7 +46,7 @@ def test_the_average_has_the_mean_coefficients_and_the_mean_eta(
     family, make_search, draw_bent
 ):
     X, y = draw_bent(family, n_rows=120)
-    est = make_search(family, n_starts=3).fit(X, y)
+    est = make_search(family, n_starts=3, batch_size=0).fit(X, y)
     model = est.model_
     if family != "binomial":
         assert est.n_members_ > 1
@@ -75,15 +79,15 @@ def test_members_share_their_supports(four):
     assert (kept == kept[0]).all()
 
 
-def test_without_relaxation_no_restart_is_relaxed(data, make_search, searched):
-    assert "relaxed" in searched.trials_["stage"]
-    est = make_search(relax=False).fit(*data)
+def test_without_relaxation_no_restart_is_relaxed(data, make_search, four):
+    assert "relaxed" in four.trials_["stage"]
+    est = make_search(relax=False, batch_size=0).fit(*data)
     assert "relaxed" not in est.trials_["stage"]
     assert est.n_members_ > 0
 
 
 def test_one_member_is_the_best_restart(data, make_search):
-    est = make_search(n_members=1).fit(*data)
+    est = make_search(n_members=1, batch_size=0).fit(*data)
     assert est.n_members_ == est.model_.n_members == 1
 
 

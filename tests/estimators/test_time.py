@@ -41,7 +41,7 @@ def clock(monkeypatch):
 def test_restarts_within_the_time_are_kept(data, clock, make_search):
     """The deadline passes in the midst of the second restart."""
     X, y = data
-    est = make_search(max_time=25, n_starts=4)
+    est = make_search(max_time=25, n_starts=4, batch_size=0)
     with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
         est.fit(X, y)
     stages = est.trials_["stage"]
@@ -57,7 +57,7 @@ def test_restarts_within_the_time_are_kept(data, clock, make_search):
 
 def test_simplifying_ends_in_time(data, clock, make_search):
     """Restarts fit in the time, tidying up after them does not."""
-    est = make_search(max_time=40, n_starts=2)
+    est = make_search(max_time=40, n_starts=2, batch_size=0)
     with pytest.warns(ConvergenceWarning):
         est.fit(*data)
     assert est.trials_["stage"] == ["wide", "wide", "simplified"]

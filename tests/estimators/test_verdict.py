@@ -25,7 +25,7 @@ def test_losses_are_those_of_the_folds(data, make_search):
     """The GLM's, recomputed with scikit-learn; the network's are smaller."""
     X, y = data
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
-    est = make_search(cv=folds, alphas=[0.1]).fit(X, y)
+    est = make_search(cv=folds, alphas=[0.1], batch_size=0).fit(X, y)
     verdict, Z, t = est.verdict_, standardise(X), standardise(y)
     share = est.path_.relaxation
     expected, saved = [], []
@@ -56,7 +56,7 @@ def test_a_network_that_loses_on_held_out_rows_is_not_returned(
     """Whatever its evidence."""
     loses = Verdict(np.full(3, 1.1), np.ones(3), gain=-0.1, error=0.01)
     monkeypatch.setattr(verdict_module, "judge", lambda *args, **named: loses)
-    est = make_search().fit(*data)
+    est = make_search(batch_size=0).fit(*data)
     assert est.n_members_ == 0
     assert est.log_evidence_ > est.glm_log_evidence_ + SETTINGS.evidence_margin
     assert est.input_precision_ == np.inf
