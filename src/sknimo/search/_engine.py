@@ -119,7 +119,7 @@ def search(
         twin.set_state(random.get_state())
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
         if bend_gain(other) < settings.least_gain:
-            settings = replace(settings, n_starts=0)
+            settings = replace(settings, cautious=True)
     runner = Runner(weight, settings, options, store)
     found = _by_evidence(runner, View(problem, reference), path, own, random)
     if beside is None or other is None:

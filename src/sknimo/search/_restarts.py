@@ -108,7 +108,10 @@ def select(
     stable = settings.rule == "stability"
     linear = runner.call(view, "linear", fit_linear_evidence, at, options)
     starts = first_starts(view.problem, at, linear.support, random, settings)
-    done = runner.run(view, starts, at)
+    if settings.cautious:
+        done = _scout(runner, view, starts, at, linear.log_evidence)
+    else:
+        done = runner.run(view, starts, at)
     if not done:
         return Selection([], linear, view)
     leader = max(done, key=by_evidence)
@@ -124,6 +127,25 @@ def select(
         done = done + relaxed.done
     selected = replace(selected, start=replace(selected.start, stage="simplified"))
     return Selection([*done, selected], linear, selected.view, n_barred)
+
+
+def _scout(
+    runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
+) -> list[Restart]:
+    """All restarts if one of the first is better than the GLM, else none."""
+    of_stage: dict[str, int] = {}
+    scouts = []
+    for k, start in enumerate(starts):
+        of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
+        if of_stage[start.stage] <= runner.settings.n_scouts:
+            scouts.append(k)
+    found = runner.run(view, [starts[k] for k in scouts], at)
+    best = max((each.log_evidence for each in found), default=-math.inf)
+    if best < floor + runner.settings.evidence_margin:
+        return []
+    found += runner.run(view, [s for k, s in enumerate(starts) if k not in scouts], at)
+    by_seed = {each.start.seed: each for each in found}
+    return [by_seed[start.seed] for start in starts if start.seed in by_seed]
 
 
 def first_starts(

@@ -101,9 +101,11 @@ class Settings:
     blend_steps: int = 10
     blend_errors: float = 0.5
     blend_gain: float = 0.003
-    # Evidence tries no network where bends save less than this share of the additive
-    # model's loss: bags have what there is to gain.
+    # Where bends of bags save less than this share of the additive model's loss, a few
+    # restarts of each kind (`n_scouts`) go ahead: without any success among them, the
+    # others are not tried.
     least_gain: float = 0.1
+    cautious: bool = False
     # Rows of a batch that nobody chose. Halved and doubled: 0.42 and 4.73 (rows4000),
     # in 0.6 and 0.5 of the seconds.
     batch_rows: int = 1024

@@ -228,8 +228,11 @@ def prepare_table(
         how = choose_curves(
             rows, names, levels, options.features, family, options.curves
         )
-    place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
-    how = replace(how, reference=place_of)
+    if not alone:
+        # On a large table a point among the rows costs accuracy: no feature can be bent
+        # there, where most rows are.
+        place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
+        how = replace(how, reference=place_of)
     if curved is not None and not alone:
         curved = _with_curves(how, curved, names, levels)
         curves = fit_features(
