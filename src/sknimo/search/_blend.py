@@ -23,7 +23,7 @@ from torch import Tensor
 from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, one_hot, unpack
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import HeldOut, Outcome, judge
+from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
 from sknimo.solver import Problem
 from sknimo.training import AnyFold, Ensemble
 
@@ -58,25 +58,21 @@ def blend_outcomes(
     same &= found.problem.spec.hidden == other.problem.spec.hidden
     steps = np.linspace(0, 1, settings.blend_steps + 1) if same else np.arange(2.0)
     losses = [
-        _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows]) for w in steps
+        eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
+        for w in steps
     ]
     means = [float(np.average(loss, weights=share)) for loss in losses]
     best = int(np.argmin(means))
     saved = losses[0] - losses[best]
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
-    errors = settings.blend_errors * math.sqrt(spread / float(share.sum()))
+    errors = settings.blend_errors[found.n_members > 0]
+    errors *= math.sqrt(spread / float(share.sum()))
     least = settings.blend_gain * _empty_loss(found.problem, rows, share)
     if not gain > max(errors, least):
         return found
     w = float(steps[best])
     return other if w == 1 else _blend(found, other, beside, w, weight)
-
-
-def _losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    y = problem.y.cpu()[torch.as_tensor(rows)]
-    loss = problem.family.loss(y, torch.as_tensor(eta))
-    return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
 
 
 def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
@@ -85,7 +81,7 @@ def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
     mean = float(np.average(problem.y.cpu().numpy()[rows], weights=share))
     constant = link.link_function(link.inside(torch.tensor(mean).double(), 1e-9))
     eta = np.full(len(rows), float(constant))
-    return float(np.average(_losses(problem, rows, eta), weights=share))
+    return float(np.average(eta_losses(problem, rows, eta), weights=share))
 
 
 def _blend(
