@@ -95,29 +95,9 @@ def _blend(
         other.members,
         params=_recode(other.problem.spec, spec, other.members.params),
     )
-    counts = len(first.coef), len(second.coef)
-    shares = (1 - w) / counts[0], w / counts[1]
-    parts = [
-        replace(
-            each,
-            coef=sum(counts) * share * each.coef,
-            intercept=sum(counts) * share * each.intercept,
-        )
-        for each, share in zip((first, second), shares, strict=True)
-    ]
-    members = Ensemble(
-        *(
-            torch.cat([getattr(part, name) for part in parts])
-            for name in Ensemble.__slots__
-        )
-    )
-    eta, straight = (
-        (1 - w) * one + w * two
-        for one, two in (
-            (found.held_out_eta, other.held_out_eta),
-            (found.straight_eta, other.straight_eta),
-        )
-    )
+    members = _weigh(first, second, w)
+    eta = _mean(found.held_out_eta, other.held_out_eta, w)
+    straight = _mean(found.straight_eta, other.straight_eta, w)
     rows = np.flatnonzero(np.isfinite(eta) & np.isfinite(straight))
     most = weight.cpu().numpy()
     held_out = HeldOut(
@@ -135,6 +115,30 @@ def _blend(
         straight_eta=straight,
         by_bags=True,
     )
+
+
+def _mean(one: np.ndarray | None, two: np.ndarray | None, w: float) -> np.ndarray:
+    assert one is not None and two is not None  # both have predicted rows held out
+    return np.asarray((1 - w) * one + w * two)
+
+
+def _weigh(first: Ensemble, second: Ensemble, w: float) -> Ensemble:
+    """All members as equals, with coefficients that give either side its weight."""
+    counts = len(first.coef), len(second.coef)
+    shares = (1 - w) / counts[0], w / counts[1]
+    parts = [
+        replace(
+            each,
+            coef=sum(counts) * share * each.coef,
+            intercept=sum(counts) * share * each.intercept,
+        )
+        for each, share in zip((first, second), shares, strict=True)
+    ]
+    columns = (
+        torch.cat([getattr(part, name) for part in parts])
+        for name in Ensemble.__slots__
+    )
+    return Ensemble(*columns)
 
 
 def _joint_spec(found: Outcome, other: Outcome) -> NetworkSpec:
