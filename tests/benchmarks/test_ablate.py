@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sknimo.families import get_family
 from sknimo.search import Settings
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -53,6 +54,32 @@ def test_a_table_is_drawn_anew_by_its_seed_alone(ablate):
         (X, y), (again, _), (other, _) = map(table.draw, (100, 100, 101))
         assert len(X) == len(y) == table.n_rows + ablate.N_TEST
         assert (X == again).all() and (X != other).any()
+
+
+def test_numbers_of_a_known_dispersion_are_tried_where_it_is_known(ablate):
+    for names, known in ((ablate.SPREAD, False), (ablate.KNOWN, True)):
+        for table in map(ablate.TABLES.__getitem__, names):
+            kinds = {"classification": "binomial", "poisson": "poisson"}
+            family = get_family(kinds.get(table.kind, "gaussian"))
+            assert family.estimates_dispersion != known
+            assert family.separable == (table.name in ablate.SEPARABLE)
+
+
+def test_a_run_stopped_in_the_middle_of_a_line_goes_on(ablate, tmp_path):
+    path = tmp_path / "ablate.csv"
+    fits = [
+        ablate.Fit("optimism", f"({seed}, 1)", "class1", seed, 0.5, 1.25)
+        for seed in range(3)
+    ]
+    for fit in fits[:2]:
+        ablate.append_fit(path, fit)
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        kept = ablate.read_fits(path)
+        assert list(kept.values()) == fits[: len(kept)]
+        ablate.append_fit(path, fits[2])
+        assert list(ablate.read_fits(path).values()) == [*fits[: len(kept)], fits[2]]
 
 
 def test_ratios_compare_the_same_table_and_seed(ablate):
