@@ -90,11 +90,10 @@ def _blend(
     """The model whose linear predictor is `(1 - w) found + w other`."""
     spec = _joint_spec(found, other)
     problem = replace(other.problem, spec=spec)
-    first = _embed(found, problem, beside)
-    second = replace(
-        other.members,
-        params=_recode(other.problem.spec, spec, other.members.params),
-    )
+    first, second = _embed(found, problem, beside), other.members
+    assert isinstance(second, Ensemble)
+    params = _recode(other.problem.spec, spec, second.params)
+    second = replace(second, params=params)
     members = _weigh(first, second, w)
     eta = _mean(found.held_out_eta, other.held_out_eta, w)
     straight = _mean(found.straight_eta, other.straight_eta, w)
