@@ -387,34 +387,36 @@ default="auto"
         (on large tables straight pieces, which end as lines where the rows want lines).
         A dictionary chooses by name or position; features that it does not name are
         lines. Where there are curves, a second search does without them, and the two
-        are averaged if held-out rows have nothing against it.""",
+        are averaged if held-out rows have nothing against it. Bags beside them have
+        curves for every feature, of straight pieces unless another kind was chosen.""",
     "reference": """reference : {"auto", "mean", "median", "mode"} or dict, \
 default="auto"
         The point that coefficients refer to. "auto" is the mean, but in columns whose
         mean lies where hardly any row is (a gap, a combination that does not occur)
         the place where rows lie closest together; and where the rows are explained much
         better around another point it is that point, at most three standard errors
-        away. Columns of two values and categories stand at
+        away. Large tables keep the mean. Columns of two values and categories stand at
         their most frequent value, unless a dictionary says otherwise.""",
     "parameters": """alphas : array of float, optional
         Penalties of the nested GLM's lasso path; by default from the smallest one that
         empties the model down to a thousandth of it.
     cv : int, splitter or iterable, default=5
-        Folds that choose on this path, and that judge the network at the end. On large
-        tables every member leaves one of them out, and a whole number is raised to
-        `n_members`. Rows that come in blocks need a whole number.
+        Folds that choose on this path, and that judge the network at the end. Every bag
+        leaves one of them out; for bags a whole number is raised to `n_members`. Rows
+        that come in blocks need a whole number.
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
-        of the successful restarts keep. A search on batches has no restarts to ask. On
+        of the successful restarts keep. Both search without bags on small tables. A
+        search on batches has no restarts to ask. On
         large tables "1se" is the fewest features as good as the best number of them,
         within one standard error, in what the first members predict of rows held out;
         `trials_` has the loss of every number that was tried.
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10
-        Largest number of restarts to average; 1 keeps the best alone. On large tables
-        the number of bags, all rows but those of one fold, with a member each.
+        Largest number of restarts to average; 1 keeps the best alone. Also the number
+        of bags, all rows but those of one fold, with a member each.
     relax : bool, default=True
         Whether to restart within the selected supports.
     hidden : tuple of two int, optional
@@ -427,7 +429,8 @@ default="auto"
         fewer where rows are very many.
     batch_size : int or "auto", default="auto"
         Whether to train on batches of that many rows and choose by held-out rows: 0
-        never does, "auto" does on tables for which Gauss-Newton steps take too long.
+        never does. "auto" does nothing else on tables for which Gauss-Newton steps take
+        too long; on others it does both, and averages them as held-out rows prefer.
     max_time : float, optional
         Seconds after which no further step of the search begins; the best so far is
         kept.
@@ -455,7 +458,7 @@ default="auto"
     model_ : FittedModel
         What predictions are made from.
     n_members_ : int
-        Averaged restarts; 0 when the GLM was kept.
+        Averaged networks; 0 when a model without any was kept.
     log_evidence_ : float
         Log evidence of the best restart; NaN after a search on batches.
     glm_log_evidence_ : float
@@ -475,12 +478,12 @@ default="auto"
         the network and its standard error. None when there was no network to judge, or
         no time. On large tables the GLM is the additive model of curves.
     bend_ : float
-        On large tables the share of the bent members beside the additive model: 0 is
-        the additive model alone, 1 none of it. NaN otherwise.
+        The share of members with a network: 0 is an additive model alone, 1 none of it.
+        NaN for rows in blocks.
     oob_prediction_ : ndarray of shape (n_samples,) or None
-        On large tables a prediction of every row (the probability of the second class)
-        by members that have not seen it, rows as given; NaN for rows of no weight and
-        for those that no fold holds out. None otherwise.
+        A prediction of every row (the probability of the second class) by members that
+        have not seen it, rows as given; NaN for rows of no weight and for those that no
+        fold holds out. None for rows in blocks, or where time ran out.
     held_out_score_ : float
         R2 on rows held out, of probabilities for classes; NaN where it is not known.
         Held-out rows have also chosen, so that it is a little too good.
