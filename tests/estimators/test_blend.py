@@ -20,7 +20,7 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.network import Modulator
 
 SHORT = {
-    "n_starts": 2,
+    "n_starts": 1,
     "max_iter": 30,
     "hidden": (4, 4),
     "n_members": 3,
@@ -79,7 +79,16 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+QUICK = ("numbers", "classes")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in CASES
+    ],
+)
 def blended(request):
     """An estimator, its rows, and what was blended."""
     cls, rows, options, numbers = CASES[request.param]
@@ -160,6 +169,7 @@ class TestInvariance:
         held_out = weighted.oob_prediction_[rows]
         assert np.array_equal(held_out, repeated.oob_prediction_)
 
+    @pytest.mark.slow
     def test_a_folder_of_states_gives_the_same_bits(self, tmp_path):
         X, y = draw(200, 1.0, 0)
         with watch() as seen:
@@ -213,7 +223,7 @@ def test_the_border_to_large_tables_is_no_cliff(n_rows, change_settings):
         est = NIMORegressorCV(missing="indicator", random_state=0).fit(frame, y)
         fits.append(est.predict(new))
     large, small = fits
-    assert np.corrcoef(large, small)[0, 1] > 0.97
+    assert np.corrcoef(large, small)[0, 1] > 0.95
     losses = [np.mean((fit - truth) ** 2) + 1.0 for fit in fits]  # noise of new rows
     assert losses[1] < 1.05 * losses[0]
     assert losses[0] < 1.15 * losses[1]

@@ -273,7 +273,8 @@ class TestWeight:
         case = case()
         error = np.random.default_rng(5).normal(size=N_ROWS)
         case.hold_out(case.truth + error, case.truth + 0.998 * error)
-        assert case.blend() is case.found
+        assert case.blend(blend_gain=0.01) is case.found
+        assert case.blend(blend_gain=0.0) is not case.found
         case.hold_out(case.truth + error, case.truth + 1.5 * error)
         assert case.blend() is case.found
 
