@@ -4,6 +4,7 @@ Searches are watched where both meet, so that each of them is known alone.
 """
 
 import math
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from sklearn.base import clone
 
 import sknimo
 import sknimo.search._blend as blend_module
+import sknimo.search._engine as engine_module
 from sknimo import NIMOClassifierCV, NIMORegressorCV
 from sknimo.estimators._base import BaseNIMO
 from sknimo.network import Modulator
@@ -208,6 +210,26 @@ class TestEvidenceAlone:
         both, alone = self.same(*draw_bent(n_rows=100), max_iter=50)
         assert both.n_members_ > 0
         assert both.trials_ == alone.trials_
+
+
+@pytest.mark.filterwarnings("ignore:max_time=")
+@pytest.mark.xfail(reason="without rows held out by evidence, bags are thrown away")
+def test_time_that_ends_after_the_bags_leaves_them(monkeypatch):
+    X, y = draw(200, 0.3, 0)
+    bags = NIMORegressorCV(**SHORT | {"batch_size": 32}).fit(X, y)
+    search, now = engine_module.search_bags, time.monotonic
+
+    def end(*args):
+        outcome = search(*args)
+        monkeypatch.setattr(time, "monotonic", lambda: now() + 1e9)
+        return outcome
+
+    monkeypatch.setattr(engine_module, "search_bags", end)
+    est = NIMORegressorCV(**SHORT, max_time=1e6).fit(X, y)
+    assert not est.converged_
+    assert est.oob_prediction_ is not None
+    new, truth = draw(2000, 0.0, 9)
+    assert est.score(new, truth) > bags.score(new, truth) - 0.05
 
 
 @pytest.mark.slow

@@ -354,5 +354,5 @@ class TestLargeFeatures:
         assert tight.n_edges == tight.n_input_edges == 20
 
     def test_without_room_there_are_none(self):
-        assert self.read(room=24 * 10_000 * 50) is None
+        assert self.read(room=24 * 10_000 * 30) is None
         assert self.read(n_numeric=1000) is None

@@ -279,14 +279,19 @@ class TestWeight:
         assert case.blend() is case.found
 
     def test_a_gain_within_chance_is_none(self, case):
-        """One row in three hundred has it all."""
+        """One row in three hundred has it all; a network of evidence resists more."""
         case = case()
         one, two = case.truth + 0.1, case.truth + 0.1
         one[7] += 2.0
         case.hold_out(one, two)
         assert case.loss(1.0) < 0.5 * case.loss(0.0)
-        assert case.blend(blend_errors=1.5) is case.found
-        assert case.blend(blend_errors=0.25) is not case.found
+        alone = replace(case.found, n_members=0)
+        for found, place in ((alone, 0), (case.found, 1)):
+            case.found = found
+            low, high = [9.0, 9.0], [0.0, 0.0]
+            low[place], high[place] = 0.25, 1.5
+            assert case.blend(blend_errors=tuple(high)) is found
+            assert case.blend(blend_errors=tuple(low)) is not found
 
     def test_bags_stay_alone_where_evidence_adds_nothing(self, case):
         case = case()
