@@ -38,6 +38,7 @@ from sknimo.search import (
 )
 from sknimo.solver import Options, Problem
 from sknimo.training import (
+    AnyFold,
     StreamedSet,
     TrainingSet,
     assemble,
@@ -172,7 +173,7 @@ class Searching(BaseNIMO):
                     random=random,
                     store=store,
                     reference=self._movable_reference(data, problem.family),
-                    beside=self._state_beside(data, settings, labels, random),
+                    beside=self._state_beside(data, settings, labels, random, folds),
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
@@ -233,16 +234,18 @@ class Searching(BaseNIMO):
         settings: Settings,
         labels: np.ndarray | None,
         random: np.random.RandomState,
+        folds: Sequence[AnyFold],
     ) -> Beside | None:
         """The rows with curves, for bags beside the evidence."""
         if isinstance(data, StreamedSet) or data.curves is None:
             return None
         curved = replace(data, features=data.curves)
         problem = self._state_problem(curved, settings.few_hidden)
-        # A copy: the seeds of the search are those of one without bags.
-        twin = np.random.RandomState()
-        twin.set_state(random.get_state())
-        folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
+        if isinstance(self.cv, Integral):
+            # A copy: the seeds of the search are those of one without bags.
+            twin = np.random.RandomState()
+            twin.set_state(random.get_state())
+            folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
         columns = [torch.as_tensor(at) for at in data.features.embed(data.curves)]
         return Beside(problem, folds, *(at.to(problem.device) for at in columns))
 

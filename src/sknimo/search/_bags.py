@@ -108,6 +108,10 @@ def search_bags(
     dial = turn_dial(bags, states, held_out, settings)
     mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
     verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
+    few = problem.n_rows <= settings.few_rows
+    if few and not verdict.gain > settings.dial_errors * verdict.error:
+        dial, mixed = 0.0, held_out.glm
+        verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
     table = _table(bags, states, held_out, path)
     return Outcome(
         members=mix_members(bags, states, dial),
@@ -329,7 +333,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
     n_rows, n_bags = int((bags.train[0] > 0).sum()), len(bags.seeds)
-    options = joint_options(n_rows, settings)
+    few = problem.n_rows <= settings.few_rows
+    options = joint_options(n_rows, few, settings)
     if options.common_stop:
         return _train(bags, list(range(n_bags)), options, settings, store)
     scouts = list(range(min(settings.n_scouts, n_bags)))
@@ -342,8 +347,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     return states
 
 
-def joint_options(n_rows: int, settings: Settings) -> JointOptions:
-    """How members of so many rows are trained."""
+def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
+    """How members of so many rows are trained, `few` of them or not."""
     joint = settings.joint
     most, least = joint.batch_size, settings.least_batch
     return replace(
@@ -351,7 +356,7 @@ def joint_options(n_rows: int, settings: Settings) -> JointOptions:
         max_passes=min(settings.max_iter, max(settings.max_visits // n_rows, 10)),
         batch_size=settings.batch_size
         or min(most, max(least, n_rows // settings.least_steps)),
-        common_stop=n_rows <= settings.few_rows,
+        common_stop=few,
         deadline=settings.deadline,
     )
 

@@ -44,13 +44,15 @@ def blend_outcomes(
 ) -> Outcome:
     """Evidence, bags or a mean of both: what predicts rows held out best.
 
-    Bags must improve on evidence by a share of the standard error, and of the loss that
-    there is without any feature: where they do not, what evidence has selected is the
-    simpler model.
+    Bags must improve on evidence, and on a model without features, by a share of the
+    standard error and of that model's loss: where they do not, what evidence has
+    selected is the simpler model.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
-        return found
+        # Time that ends before the evidence is judged leaves the bags.
+        late = found.out_of_time and two is not None and not other.out_of_time
+        return replace(other, out_of_time=True) if late else found
     rows = np.flatnonzero(np.isfinite(one) & np.isfinite(two))
     share = weight.cpu().numpy()[rows]
     # Members around another point, or of other widths, cannot stand beside each other.
@@ -68,19 +70,25 @@ def blend_outcomes(
     spread = float(np.average((saved - gain) ** 2, weights=share))
     errors = settings.blend_errors[found.n_members > 0]
     errors *= math.sqrt(spread / float(share.sum()))
-    least = settings.blend_gain * _empty_loss(found.problem, rows, share)
-    if not gain > max(errors, least):
+    empty = _empty_loss(found.problem, rows, share)
+    least = max(errors, settings.blend_gain * empty)
+    if not min(gain, empty - means[best]) > least:
         return found
     w = float(steps[best])
-    return other if w == 1 else _blend(found, other, beside, w, weight)
+    if w < 1:
+        return _blend(found, other, beside, w, weight)
+    facts = ("path", "alpha", "input_precision", "log_evidence", "glm_log_evidence")
+    kept = {name: getattr(found, name) for name in facts}
+    trials = _join(found.trials, other.trials)
+    return replace(other, trials=trials, best_index=found.best_index, **kept)
 
 
 def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
     """Mean loss of a model without features."""
-    link = LINKS[problem.family.link]
+    link, known = LINKS[problem.family.link], problem.offset.cpu().numpy()[rows]
     mean = float(np.average(problem.y.cpu().numpy()[rows], weights=share))
     constant = link.link_function(link.inside(torch.tensor(mean).double(), 1e-9))
-    eta = np.full(len(rows), float(constant))
+    eta = float(constant) + known - np.average(known, weights=share)
     return float(np.average(eta_losses(problem, rows, eta), weights=share))
 
 

@@ -249,10 +249,11 @@ class Settings:
     n_scouts: int = 2
     # Rows that a member is shown in all its passes, unless these are fewer than ten.
     max_visits: int = 1_500_000
-    # Steps between the additive and the bent model, and rows that tell the spread of
-    # members.
+    # Steps between the additive and the bent model, rows that tell the spread of
+    # members, and standard errors that bends must gain where rows are few.
     dial_steps: int = 20
     spread_rows: int = 2_000
+    dial_errors: float = 0.5
     # Edges of curves and of inputs, the columns that they may make, and the fewest of
     # them that are worth having. 64 edges of curves: 1.00, but 1.01 on adult, where
     # few values are frequent; inputs halved and doubled: 1.00 and 1.01.

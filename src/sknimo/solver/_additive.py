@@ -161,7 +161,8 @@ def _leave_out(
     still = replace(options, updates=0, updates_least_squares=0)
     after = _learn(problem, weight, fewer, look, size, still)
     after = _damp(problem, weight, fewer, after, look)[0]
-    return replace(after, coef=torch.where(idle[group], 0.0, after.coef))
+    coef = torch.where(idle[group], 0.0, after.coef)
+    return replace(after, coef=coef, n_effective=state.n_effective)
 
 
 def _start(problem: Problem, weight: Tensor) -> AdditiveFit:
