@@ -47,7 +47,7 @@ def test_losses_are_those_of_the_folds(data, make_search):
 
 def test_there_is_no_verdict_without_a_network(make_search, draw_linear):
     X, y = draw_linear(n_rows=100)
-    assert make_search(alphas=None).fit(X, y).verdict_ is None
+    assert make_search(alphas=None, batch_size=0).fit(X, y).verdict_ is None
 
 
 def test_a_network_that_loses_on_held_out_rows_is_not_returned(
