@@ -222,27 +222,12 @@ def prepare_table(
     y, offset, units = to_fit_units(rows.y, rows.offset, spread)
     rows = replace(rows, y=y, offset=offset)
     levels = used.levels or (None,) * len(names)
-    curved, alone = options.read_bags(len(rows.y), levels)
-    how, curves = curved, None
-    if how is None or not alone:
-        how = choose_curves(
-            rows, names, levels, options.features, family, options.curves
-        )
-    if not alone:
-        # On a large table a point among the rows costs accuracy: no feature can be bent
-        # there, where most rows are.
-        place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
-        how = replace(how, reference=place_of)
-    if curved is not None and not alone:
-        curved = _with_curves(how, curved, names, levels)
-        curves = fit_features(
-            rows.table, names, rows.weight, levels, curved, quiet=True
-        )
+    features, curves = _learn_features(rows, names, levels, family, options)
     return TrainingSet(
         y=y,
         weight=rows.weight,
         offset=offset,
-        features=fit_features(rows.table, names, rows.weight, levels, how),
+        features=features,
         classes=target.classes,
         table=rows.table,
         place=place,
@@ -250,6 +235,33 @@ def prepare_table(
         curves=curves,
         **units,
     )
+
+
+def _learn_features(
+    rows: WeightedRows,
+    names: Sequence[str],
+    levels: Sequence[Any],
+    family: Family,
+    options: ReadingOptions,
+) -> tuple[FeatureMap, FeatureMap | None]:
+    """Features of the model, and those of bags beside it, if there are any."""
+    curved, alone = options.read_bags(len(rows.y), levels)
+    table, weight = rows.table, rows.weight
+    how = curved
+    if how is None or not alone:
+        how = choose_curves(
+            rows, names, levels, options.features, family, options.curves
+        )
+    if not alone:
+        # On a large table a point among the rows costs accuracy: no feature can be bent
+        # there, where most rows are.
+        place_of = typical_reference(how.reference, table, weight, levels)
+        how = replace(how, reference=place_of)
+    features = fit_features(table, names, weight, levels, how)
+    if curved is None or alone:
+        return features, None
+    curved = _with_curves(how, curved, names, levels)
+    return features, fit_features(table, names, weight, levels, curved, quiet=True)
 
 
 def _with_curves(

@@ -1,0 +1,97 @@
+"""How bags read a table, alone or beside the evidence, and which of both is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+
+from sknimo.estimators._base import BaseNIMO
+from sknimo.features import FeatureOptions
+from sknimo.network import make_spec
+from sknimo.search import (
+    Beside,
+    Outcome,
+    RuleName,
+    Settings,
+    large_features,
+    takes_long,
+)
+from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
+
+HIDDEN = (16, 16)
+
+
+class Bagging(BaseNIMO):
+    """What a search needs to know of bags."""
+
+    cv: Any
+    rule: RuleName
+    hidden: tuple[int, int] | None
+
+    def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
+        """Folds of bags: one for each, unless a splitter is given."""
+        if isinstance(self.cv, Integral) and isinstance(data, TrainingSet):
+            return max(int(self.cv), settings.n_members)
+        return self.cv
+
+    def _state_beside(
+        self,
+        data: TrainingSet | StreamedSet,
+        settings: Settings,
+        labels: np.ndarray | None,
+        random: np.random.RandomState,
+        folds: Sequence[AnyFold],
+    ) -> Beside | None:
+        """The rows with curves, for bags beside the evidence."""
+        if isinstance(data, StreamedSet) or data.curves is None:
+            return None
+        curved = replace(data, features=data.curves)
+        problem = self._state_problem(curved, settings.few_hidden)
+        if isinstance(self.cv, Integral):
+            # A copy: the seeds of the search are those of one without bags.
+            twin = np.random.RandomState()
+            twin.set_state(random.get_state())
+            folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
+        columns = [torch.as_tensor(at) for at in data.features.embed(data.curves)]
+        return Beside(problem, folds, *(at.to(problem.device) for at in columns))
+
+    def _chosen_features(
+        self, data: TrainingSet | StreamedSet, outcome: Outcome
+    ) -> TrainingSet | StreamedSet:
+        """The rows as the model that was found reads them."""
+        if outcome.features is not None:
+            return replace(data, features=outcome.features)
+        if outcome.by_bags and isinstance(data, TrainingSet) and data.curves:
+            return replace(data, features=data.curves)
+        return data
+
+    def _read_bags(
+        self, n_rows: int, levels: Sequence[Any]
+    ) -> tuple[FeatureOptions | None, bool]:
+        settings, p = self._settings, len(levels)
+        columns = [1 if own is None else len(own) - 1 for own in levels]
+        if isinstance(self.batch_size, str):
+            owner = np.repeat(np.arange(p), columns).tolist()
+            spec = make_spec(owner, p, HIDDEN, self.position_code, True)
+            large = takes_long(n_rows, sum(columns) + spec.n_params, settings)
+            beside = self.rule == "min" and n_rows >= settings.least_rows
+        else:
+            large, beside = self.batch_size > 0, False
+        if not (large or beside):
+            return None, False
+        n_numeric = max(sum(own is None for own in levels), 1)
+        wanted = self._feature_options()
+        if self.input_scaling == "auto":
+            wanted = replace(wanted, input_scaling="ramps")
+        room = self._budget()
+        return large_features(settings, wanted, n_rows, n_numeric, room), large
+
+    def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
+        if self.hidden is None:
+            return default
+        return int(self.hidden[0]), int(self.hidden[1])
