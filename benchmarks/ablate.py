@@ -249,6 +249,10 @@ LEFT_OUT = {
     *("rounds", "learning_rate", "patience_share"),
     # Limits of memory, and what acts on sparse models of large tables alone.
     *("max_columns", "least_edges", "keep_share", "additive", "joint"),
+    # What decides between bags and evidence was measured on real tables.
+    *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
+    *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
+    "dial_errors",
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),
     *("evidence.memory_budget", "evidence.deadline"),
 }

@@ -407,6 +407,7 @@ class TestNewFamily:
         for words in ("tweedie, log", "log of the mean", "mean ratio", "&lt;Family"):
             assert words in page
 
+    @pytest.mark.slow
     def test_a_search_finds_what_acts_and_what_bends(self, claims):
         X, y = claims
         est = NIMORegressorCV(

@@ -95,6 +95,7 @@ def test_a_failure_is_raised_and_ends_the_rest(n_threads):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+@pytest.mark.slow
 def test_a_forked_process_starts_threads_of_its_own():
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
     assert subprocess.run(command, timeout=120).returncode == 0

@@ -53,6 +53,15 @@ class Roc(_Framed):
         Share of all rows that are called so.
     auc : float
         Chance that a row of the second class has the higher probability.
+
+    Examples
+    --------
+    >>> from sknimo import NIMOClassifier
+    >>> from sknimo.datasets import make_nimo_classification
+    >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+    >>> est.roc(data.X, data.y).at(0.0).sensitivity
+    array([1.])
     """
 
     threshold: np.ndarray
@@ -120,6 +129,15 @@ class Calibration(_Framed):
         95 % interval of the observed mean; of probabilities it stays within 0 and 1.
     n_rows : ndarray of shape (b,)
     is_probability : bool
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> est.calibration(data.X, data.y, n_bins=4).n_rows.sum()
+    np.int64(80)
     """
 
     predicted: np.ndarray
@@ -166,6 +184,15 @@ class Residuals(_Framed):
     residual : ndarray of shape (n,)
         Signed root of the deviance of each row, over the root of the dispersion: about
         standard normal where the family is right.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> est.residuals(data.X, data.y).predicted.shape
+    (80,)
     """
 
     predicted: np.ndarray
@@ -189,6 +216,15 @@ class Dependence:
         Response of each row: individual conditional expectations.
     response : str
         What the response is called.
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> est.dependence(data.X, 0, n_grid=5).grid.shape
+    (5,)
     """
 
     feature: str

@@ -120,6 +120,7 @@ def load_model(tmp_path):
     return load_one
 
 
+@pytest.mark.slow
 def test_fits_leave_nothing_behind(check, fit_any):
     check(fit_any, 5, n_first=5)
 

@@ -149,6 +149,7 @@ def test_one_interaction_is_worth_a_fifth_of_the_glm_s_deviance(family, glm, see
     assert left < DEVIANCE_SHARE * (1 - rival.score(test_X, test_y))
 
 
+@pytest.mark.slow
 def test_overdispersed_counts_are_no_worse_than_the_glm():
     """Noise beyond Poisson's looks like structure if its size is thought known."""
 

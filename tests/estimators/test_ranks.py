@@ -131,6 +131,7 @@ def found(folder):
     return run_ranks(folder / "fits", folder / "searches")
 
 
+@pytest.mark.slow
 def test_fits_of_two_ranks_equal_those_of_one_process(found, folder):
     one, two = fit_alone(folder / "fits"), found["fits"]
     names = {name.split(".")[0] for name in one} - {"error"}

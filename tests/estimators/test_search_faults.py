@@ -61,6 +61,7 @@ class TestHardData:
         est = make_search(**BRIEF).fit(np.ones((10, 2)), y)
         assert est.predict(np.ones((10, 2))) == pytest.approx(np.full(10, 4.5))
 
+    @pytest.mark.filterwarnings("ignore:y is:sknimo.exceptions.DataWarning")
     @pytest.mark.parametrize("value", [0.0, -3.0, 1e8, 1e-300])
     def test_a_constant_target_is_predicted_exactly(self, value, data, make_search):
         est = make_search(**BRIEF).fit(data[0], np.full(N_ROWS, value))
@@ -68,6 +69,7 @@ class TestHardData:
         assert not est.coef_.any()
         assert est.predict(data[0]) == pytest.approx(np.full(N_ROWS, value), rel=1e-15)
 
+    @pytest.mark.filterwarnings("ignore:y is:sknimo.exceptions.DataWarning")
     @pytest.mark.parametrize("family", ["poisson", "gamma"])
     def test_a_constant_target_is_predicted_by_other_families(
         self, family, data, make_search
@@ -76,6 +78,7 @@ class TestHardData:
         assert not est.coef_.any()
         assert est.predict(data[0]) == pytest.approx(np.full(N_ROWS, 2.0), rel=1e-9)
 
+    @pytest.mark.filterwarnings("ignore:y is:sknimo.exceptions.DataWarning")
     def test_counts_that_are_all_zero_stay_finite(self, data, make_search):
         est = make_search("poisson", **BRIEF).fit(data[0], np.zeros(N_ROWS))
         assert np.isfinite(est.intercept_)

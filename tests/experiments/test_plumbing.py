@@ -130,6 +130,7 @@ def test_a_name_that_no_plan_has_is_refused(tmp_path):
         run([artefact_of("setting4")], choose(tmp_path, "--methods", "laso"))
 
 
+@pytest.mark.slow
 def test_cells_are_computed_without_matplotlib(tmp_path):
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
@@ -303,6 +304,7 @@ def test_a_page_links_the_figures_that_it_saves(tmp_path):
     assert (tmp_path / "07_x_1.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_every_artefact_renders_from_few_results_and_the_report_names_gaps(tmp_path):
     run([artefact_of("setting1", "class1", seeds=2)], choose(tmp_path))
     results = plumbing.read_results(tmp_path / "cells", "quick")

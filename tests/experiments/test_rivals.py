@@ -94,6 +94,7 @@ def test_rivals_repeat_themselves_and_leave_the_global_generator_alone():
     assert np.array_equal(first, again)
 
 
+@pytest.mark.slow
 def test_joint_descent_shares_the_model_with_elimination():
     """With a frozen network both are the lasso, whose minimiser is known."""
     data = make_nimo_regression(setting=4, n_samples=150, random_state=0)

@@ -235,6 +235,7 @@ class TestFewRows:
             assert gap < 0.5 * (together.coef[k] - fit.coef).abs().max()
 
     @pytest.mark.parametrize("family", ["gaussian", "binomial"])
+    @pytest.mark.slow
     def test_rows_held_out_are_honest_about_noise(self, family):
         """Precisions of all rows know them: with those, noise seems predictable."""
         own, of_all = (

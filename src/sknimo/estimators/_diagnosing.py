@@ -70,6 +70,15 @@ class Diagnosable:
         Returns
         -------
         Calibration
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> len(est.calibration(data.X, data.y, n_bins=4).observed)
+        4
         """
         truth, _, mean = self._judge(X, y, offset)
         binary = self._explained().family.is_binary
@@ -87,6 +96,15 @@ class Diagnosable:
         Returns
         -------
         Residuals
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> est.residuals(data.X, data.y).residual.shape
+        (80,)
         """
         truth, eta, mean = self._judge(X, y, offset)
         family = self._explained().family
@@ -114,6 +132,15 @@ class Diagnosable:
         -------
         Dependence
             `mean` is the partial dependence, `rows` has a line for each row.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> est.dependence(data.X, 0, n_grid=5).rows.shape
+        (80, 5)
         """
         check_is_fitted(self)
         table = self._read_table(X)

@@ -53,6 +53,15 @@ class Scorecard:
         The most that rounding and ranges can be wrong by, on the same scale and within
         the training ranges.
     family : Family
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> bool(est.scorecard().unit > 0)
+    True
     """
 
     rows: tuple[ScoreRow, ...]
