@@ -222,12 +222,17 @@ def prepare_table(
     y, offset, units = to_fit_units(rows.y, rows.offset, spread)
     rows = replace(rows, y=y, offset=offset)
     levels = used.levels or (None,) * len(names)
-    features, curves = _learn_features(rows, names, levels, family, options)
+    how, curved = _choose_features(rows, names, levels, family, options)
+    curves = None
+    if curved is not None:
+        curves = fit_features(
+            rows.table, names, rows.weight, levels, curved, quiet=True
+        )
     return TrainingSet(
         y=y,
         weight=rows.weight,
         offset=offset,
-        features=features,
+        features=fit_features(rows.table, names, rows.weight, levels, how),
         classes=target.classes,
         table=rows.table,
         place=place,
@@ -237,16 +242,15 @@ def prepare_table(
     )
 
 
-def _learn_features(
+def _choose_features(
     rows: WeightedRows,
     names: Sequence[str],
     levels: Sequence[Any],
     family: Family,
     options: ReadingOptions,
-) -> tuple[FeatureMap, FeatureMap | None]:
-    """Features of the model, and those of bags beside it, if there are any."""
+) -> tuple[FeatureOptions, FeatureOptions | None]:
+    """How columns enter the model, and bags beside it, if there are any."""
     curved, alone = options.read_bags(len(rows.y), levels)
-    table, weight = rows.table, rows.weight
     how = curved
     if how is None or not alone:
         how = choose_curves(
@@ -255,13 +259,11 @@ def _learn_features(
     if not alone:
         # On a large table a point among the rows costs accuracy: no feature can be bent
         # there, where most rows are.
-        place_of = typical_reference(how.reference, table, weight, levels)
+        place_of = typical_reference(how.reference, rows.table, rows.weight, levels)
         how = replace(how, reference=place_of)
-    features = fit_features(table, names, weight, levels, how)
     if curved is None or alone:
-        return features, None
-    curved = _with_curves(how, curved, names, levels)
-    return features, fit_features(table, names, weight, levels, curved, quiet=True)
+        return how, None
+    return how, _with_curves(how, curved, names, levels)
 
 
 def _with_curves(
