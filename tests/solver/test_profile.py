@@ -473,3 +473,27 @@ def test_light_rows_decide_what_heavy_ones_leave_open(family, penalty, make_inne
     rows = Rows(y, rows.offset, weight / weight.sum(), rows.family)
     solution = solve_coefficients(design, rows, price(penalty, (1e-11,)), tol=1e-6)
     assert solution.converged.all()
+
+
+def test_curves_that_turn_on_the_way_are_not_dropped():
+    # More pieces than rows: Newton's steps turn a curve against itself. On the way its
+    # projection on its own direction is zero, the curve is not.
+    gram, moment = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(3, 12)), rng.normal(size=12)
+        pieces = [np.maximum(one[:, None] - np.sort(one)[:-1], 0) for one in x]
+        design = np.hstack(pieces)
+        design -= design.mean(0)
+        gram.append(design.T @ design / 12)
+        moment.append(design.T @ y / 12)
+    gram, moment = torch.as_tensor(np.array(gram)), torch.as_tensor(np.array(moment))
+    owner = torch.arange(3).repeat_interleave(11)
+    strength = torch.full((6,), 1e-4, dtype=torch.float64)
+    prices = make_penalty("lasso", strength, owner, 3)
+    coef = minimise_quadratic(gram, moment, prices, torch.zeros_like(moment))
+    gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) - moment
+    norm = prices.norm(coef)
+    assert (norm > 0).all()
+    pull = prices.spread(prices.slope(norm) / norm) * coef
+    assert (gradient + pull).abs().amax() <= 1e-9 * moment.abs().amax()

@@ -18,6 +18,8 @@ from sknimo.penalties import CoefPenalty
 TIE_BREAK = 1e-11
 # Relative error of a sum of products, a few units in the last place.
 ROUNDING = 1e-15
+# Share of the way to zero that a feature of several columns goes at a time.
+SHORT_OF = 0.9
 
 
 def solve_ridge(gram: Tensor, moment: Tensor, ridge: Tensor) -> Tensor:
@@ -125,7 +127,7 @@ def _proximal_descent(
 
 
 def _polish(gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor) -> Tensor:
-    """Newton's method on the support; a feature that would change sign leaves it."""
+    """Newton's method on the support; a column that would change sign leaves it."""
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     same_feature = (
         penalty.column_feature.unsqueeze(0) == penalty.column_feature[:, None]
@@ -151,17 +153,21 @@ def _polish(gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor) ->
 
 
 def _step_within_orthant(penalty: CoefPenalty, coef: Tensor, move: Tensor) -> Tensor:
-    """Step up to the first feature that reaches zero, and set that one to zero.
+    """Step up to the first feature that reaches zero.
 
-    A feature reaches zero when the projection on its own direction does.
+    A feature reaches zero when the projection on its own direction does. One of a
+    single column is zero then. Others may only have turned: they stop short of it, and
+    proximal descent drops those that belong there.
     """
+    owner = penalty.column_feature
     along = torch.zeros_like(penalty.weight)
-    along.index_add_(1, penalty.column_feature, coef * move)
+    along.index_add_(1, owner, coef * move)
     square = penalty.norm(coef).square()
+    single = torch.bincount(owner, minlength=square.shape[-1]) == 1
     # coef . (coef + t move) = 0 at t = -square / along.
-    reach = torch.where(along < 0, -square / along, torch.full_like(square, torch.inf))
-    reach = torch.where(square > 0, reach, torch.full_like(square, torch.inf))
-    size = reach.amin(-1).clamp(max=1.0)
-    hit = reach <= size.unsqueeze(-1)
+    falls = (along < 0) & (square > 0)
+    reach = torch.where(falls, -square / along, torch.full_like(square, torch.inf))
+    size = torch.where(single, reach, SHORT_OF * reach).amin(-1).clamp(max=1.0)
+    hit = (reach <= size.unsqueeze(-1)) & single
     moved = coef + size.unsqueeze(-1) * move
     return torch.where(penalty.spread(hit), torch.zeros_like(moved), moved)
