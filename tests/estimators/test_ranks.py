@@ -149,6 +149,7 @@ def test_fits_of_two_ranks_equal_those_of_one_process(found, folder):
         assert np.array_equal(*(rank[f"{name}.coef"] for rank in two))
 
 
+@pytest.mark.slow
 def test_every_rank_refuses_what_one_of_them_has_read(found):
     texts = {str(rank["error.error"]) for rank in found["fits"]}
     assert len(texts) == 1
