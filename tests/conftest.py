@@ -32,7 +32,7 @@ from sknimo.solver import Members, Problem
 
 # Tests of many cases in these modules: of every so many one is quick, the others slow.
 ONE_QUICK_OF = {
-    "contract/test_sklearn.py": 3,
+    "contract/test_sklearn.py": 4,
     "docs/test_pages.py": 3,
     "docs/test_reference.py": 2,
     "estimators/test_answers.py": 2,
@@ -51,14 +51,14 @@ ONE_QUICK_OF = {
     "explain/test_local.py": 2,
     "search/test_blend.py": 2,
     "test_plots.py": 2,
-    "estimators/test_faults.py": 2,
+    "estimators/test_faults.py": 3,
     "estimators/test_frames.py": 2,
     "estimators/test_models.py": 2,
     "estimators/test_tables.py": 2,
-    "io/test_archive.py": 2,
-    "parity/test_forward.py": 2,
-    "report/test_page.py": 2,
-    "report/test_whatif.py": 2,
+    "io/test_archive.py": 3,
+    "parity/test_forward.py": 4,
+    "report/test_page.py": 3,
+    "report/test_whatif.py": 3,
     "solver/test_evidence.py": 2,
     "solver/test_outer.py": 2,
     "solver/test_profile.py": 3,
