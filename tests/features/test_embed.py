@@ -81,3 +81,20 @@ def test_a_map_is_all_of_itself(table):
         terms, inputs = each.embed(each)
         assert np.array_equal(terms, np.arange(len(each.term_feature)))
         assert np.array_equal(inputs, np.arange(len(each.input_feature)))
+
+
+def test_other_curves_cannot_be_embedded(table):
+    ramps = dict.fromkeys(NAMES[:1], "ramps")
+    few, many = (
+        fit_features(
+            table,
+            NAMES,
+            np.ones(len(table)),
+            LEVELS,
+            FeatureOptions(basis=ramps, n_edges=n_edges),
+            quiet=True,
+        )
+        for n_edges in (6, 12)
+    )
+    assert few.embed(many) is None
+    assert many.embed(few) is None

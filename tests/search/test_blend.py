@@ -91,8 +91,8 @@ class Case:
             problems[1] = replace(problems[1], spec=spec)
         self.found = outcome(problems[0], make_params, (1, 3), n_members=2, seed=3)
         self.other = outcome(problems[1], make_params, (0, 2), n_members=3, seed=4)
-        columns = [torch.as_tensor(at) for at in self.lines.embed(self.curves)]
-        self.beside = Beside(problems[1], [], *columns)
+        columns = tuple(torch.as_tensor(at) for at in self.lines.embed(self.curves))
+        self.beside = Beside(problems[1], [], columns)
 
     def hold_out(self, one, two):
         """What both predict of rows that they have not seen."""

@@ -57,8 +57,11 @@ class Bagging(BaseNIMO):
             twin = np.random.RandomState()
             twin.set_state(random.get_state())
             folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
-        columns = [torch.as_tensor(at) for at in data.features.embed(data.curves)]
-        return Beside(problem, folds, *(at.to(problem.device) for at in columns))
+        columns = data.features.embed(data.curves)
+        if columns is None:
+            return Beside(problem, folds, None)
+        terms, inputs = (torch.as_tensor(at).to(problem.device) for at in columns)
+        return Beside(problem, folds, (terms, inputs))
 
     def _chosen_features(
         self, data: TrainingSet | StreamedSet, outcome: Outcome

@@ -152,15 +152,15 @@ class FeatureMap:
         """Derivative of each network input in the column of its feature, (n, r)."""
         return _slopes(self.input_bases, table)
 
-    def embed(self, wide: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
+    def embed(self, wide: FeatureMap) -> tuple[np.ndarray, np.ndarray] | None:
         """Terms and inputs of another map of the same columns that are those of this.
 
-        Features are the same there, or have curves beside what they have here.
+        Features are the same there, or have curves beside what they have here; None
+        where one has other curves.
         """
-        return (
-            _embed(self.bases, wide.bases),
-            _embed(self.input_bases, wide.input_bases),
-        )
+        terms = _embed(self.bases, wide.bases)
+        inputs = _embed(self.input_bases, wide.input_bases)
+        return None if terms is None or inputs is None else (terms, inputs)
 
     def per_feature(self, per_term: np.ndarray) -> np.ndarray:
         """Sum term columns into their features, (..., q) to (..., p)."""
@@ -232,11 +232,13 @@ def _slopes(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
     return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
 
 
-def _embed(bases: Sequence[Basis], wide: Sequence[Basis]) -> np.ndarray:
+def _embed(bases: Sequence[Basis], wide: Sequence[Basis]) -> np.ndarray | None:
     parts = [
         np.full(there.n_terms, True)
         if here.n_terms == there.n_terms
         else there.group != 1
         for here, there in zip(bases, wide, strict=True)
     ]
+    if any(part.sum() != here.n_terms for part, here in zip(parts, bases, strict=True)):
+        return None
     return np.flatnonzero(np.concatenate(parts or [np.empty(0, dtype=bool)]))

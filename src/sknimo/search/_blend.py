@@ -34,9 +34,9 @@ class Beside:
 
     problem: Problem
     folds: Sequence[AnyFold]
-    # Columns that are the terms and inputs of the evidence.
-    terms: Tensor  # (q,), integer
-    inputs: Tensor  # (r,), integer
+    # Columns that are the terms and inputs of the evidence: (q,) and (r,) integers, or
+    # None where it has other curves.
+    columns: tuple[Tensor, Tensor] | None
 
 
 def blend_outcomes(
@@ -55,8 +55,9 @@ def blend_outcomes(
         return replace(other, out_of_time=True) if late else found
     rows = np.flatnonzero(np.isfinite(one) & np.isfinite(two))
     share = weight.cpu().numpy()[rows]
-    # Members around another point, or of other widths, cannot stand beside each other.
-    same = found.features is None
+    # Members around another point, of other widths, or of other curves cannot stand
+    # beside each other.
+    same = found.features is None and beside.columns is not None
     same &= found.problem.spec.hidden == other.problem.spec.hidden
     steps = np.linspace(0, 1, settings.blend_steps + 1) if same else np.arange(2.0)
     losses = [
@@ -160,10 +161,12 @@ def _joint_spec(found: Outcome, other: Outcome) -> NetworkSpec:
 
 def _embed(found: Outcome, problem: Problem, beside: Beside) -> Ensemble:
     """Members of the evidence among the columns of the bags."""
+    assert beside.columns is not None
+    terms, inputs = beside.columns
     members, old, new = found.members, found.problem.spec, problem.spec
     coef = members.coef.new_zeros(len(members.coef), problem.n_terms)
-    coef[:, beside.terms] = members.coef
-    params = _recode(old, new, members.params, beside.inputs)
+    coef[:, terms] = members.coef
+    params = _recode(old, new, members.params, inputs)
     return Ensemble(coef, members.intercept, params, members.modulated)
 
 
