@@ -285,7 +285,7 @@ def test_every_row_is_shown_once_in_a_pass_with_its_weight(setup):
     problem, _, flat = setup(n_rows=50)
     start = start_of(problem, flat, n_folds=4)
     weight = start.train * torch.linspace(0.5, 2.0, 50).double()
-    order = joint.RowOrder.of(replace(start, train=weight), batch_size=8)
+    order = joint.RowOrder.of(weight, start.seeds, batch_size=8)
     seen = torch.zeros(3, 50)
     sizes = set()
     for rows, share in order.batches():

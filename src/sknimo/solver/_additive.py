@@ -149,10 +149,10 @@ def _leave_out(
     group = problem.term_group
     look = _look(problem, weight, predict(problem, state.coef, state.intercept))
     gram = look.moments.centred()[1]
-    factor = _factor(gram, state.ridge(group))
+    factor = factorise(gram, state.ridge(group))
     spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
-    gamma = size - state.precision * _by_group(spread, group, size)
-    wald = _by_group(state.coef.square() / spread, group, size)
+    gamma = size - state.precision * by_group(spread, group, size)
+    wald = by_group(state.coef.square() / spread, group, size)
     idle = wald < options.least_wald * gamma
     if not bool(idle.any()):
         return state
@@ -203,15 +203,15 @@ def _learn(
         n_updates = options.updates_least_squares
     for number in range(n_updates + 1):
         ridge = (precision * dispersion)[group]
-        factor = _factor(gram, ridge)
+        factor = factorise(gram, ridge)
         coef = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
         if number == n_updates:
             break
         spread = torch.cholesky_inverse(factor).diagonal() * dispersion
-        gamma = size - precision * _by_group(spread, group, size)
+        gamma = size - precision * by_group(spread, group, size)
         gamma = torch.minimum(gamma.clamp(min=1e-8), size)
-        square = _by_group(coef.square(), group, size).clamp(min=1e-30)
-        new = _pool(gamma, square, kind, options.pooling).clamp(low, high)
+        square = by_group(coef.square(), group, size).clamp(min=1e-30)
+        new = pool_precisions(gamma, square, kind, options.pooling).clamp(low, high)
         new = torch.where(size > 0, new, precision)
         change = (new / precision).log().abs()
         precision = new
@@ -228,7 +228,7 @@ def _learn(
     )
 
 
-def _pool(gamma: Tensor, square: Tensor, kind: Tensor, pooling: float) -> Tensor:
+def pool_precisions(gamma: Tensor, square: Tensor, kind: Tensor, pooling: float) -> Tensor:
     """Precisions of groups, (g,), each drawn towards that of its kind.
 
     `gamma` counts the coefficients of a group that the data determine, `square` is the
@@ -291,7 +291,7 @@ def solve_bags(
         gone = _moments(problem, per_row * out, rows)
         moments = look.moments.less(gone)
         mean, gram = moments.centred()
-        factor = _factor(gram, torch.where(idle, 1e12, 1.0) * ridge)
+        factor = factorise(gram, torch.where(idle, 1e12, 1.0) * ridge)
         coef, intercept = fit.coef, fit.intercept
         for step in range(1 if problem.family.least_squares else n_steps):
             if step:
@@ -356,7 +356,7 @@ def _pull(problem: Problem, score: Tensor) -> Tensor:
     return total
 
 
-def _factor(gram: Tensor, ridge: Tensor) -> Tensor:
+def factorise(gram: Tensor, ridge: Tensor) -> Tensor:
     """Cholesky factor; rounding may ask for a little more ridge."""
     scale = float(gram.diagonal().max()) if len(gram) else 1.0
     for power in (0.0, 1e-13, 1e-11, 1e-9):
@@ -371,5 +371,5 @@ def _factor(gram: Tensor, ridge: Tensor) -> Tensor:
     )
 
 
-def _by_group(values: Tensor, group: Tensor, size: Tensor) -> Tensor:
+def by_group(values: Tensor, group: Tensor, size: Tensor) -> Tensor:
     return torch.zeros_like(size).index_add_(0, group, values)

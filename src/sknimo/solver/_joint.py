@@ -128,14 +128,10 @@ class JointTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """A forward pass of a batch, with what the backward pass needs of it."""
+class Body:
+    """The network of a batch below its output, as the backward pass needs it."""
 
-    eta: Tensor  # (K, B)
-    terms: Tensor  # (K, B, q)
     inputs: Tensor  # (K, B, r)
-    effect: Tensor  # (K, B, a), terms times coefficients, of modulated features
-    bend: Tensor  # (K, a, B), g
     first: Tensor  # (K, a, B, h1), hyperbolic tangents
     second: Tensor  # (K, a B, h2), arguments of the sines
     sine: Tensor  # (K, a B, h2)
@@ -144,11 +140,20 @@ class Pass:
     base_sine: Tensor  # (K, a, h2)
 
 
-def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
-    """Linear predictors of rows (K, B), each member its own."""
-    weights, coef, intercept = table.split(flat)
-    (n_members, n_rows), n_active = rows.shape, len(table.active)
-    terms, inputs = table.terms[rows], table.inputs[rows]
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A forward pass of a batch, with what the backward pass needs of it."""
+
+    eta: Tensor  # (K, B)
+    terms: Tensor  # (K, B, q)
+    effect: Tensor  # (K, B, a), terms times coefficients, of modulated features
+    bend: Tensor  # (K, a, B), g
+    body: Body
+
+
+def run_body(table: JointTable, weights: Weights, inputs: Tensor) -> Body:
+    """The layers below the output; `inputs` are (K, B, r)."""
+    (n_members, n_rows), n_active = inputs.shape[:2], len(table.active)
     shift = (weights.code_weight @ table.code.T).mT + weights.bias.unsqueeze(1)
     total = inputs @ weights.first.mT
     first = total.new_empty(n_members, n_active, n_rows, weights.first.shape[1])
@@ -163,15 +168,21 @@ def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
     sine = second.sin()
     level = shift.tanh()
     base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
-    base_sine = base.sin()
+    return Body(inputs, first, second, sine, level, base, base.sin())
+
+
+def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
+    """Linear predictors of rows (K, B), each member its own."""
+    weights, coef, intercept = table.split(flat)
+    (n_members, n_rows), n_active = rows.shape, len(table.active)
+    terms = table.terms[rows]
+    body = run_body(table, weights, table.inputs[rows])
     out = weights.out.unsqueeze(-1)
-    bend = (sine @ out).view(n_members, n_active, n_rows) - base_sine @ out
+    bend = (body.sine @ out).view(n_members, n_active, n_rows) - body.base_sine @ out
     each = terms @ _spread(table, coef)  # (K, B, p)
     effect = each[..., table.active]
     eta = table.offset[rows] + intercept + each.sum(-1) + (effect * bend.mT).sum(-1)
-    return Pass(
-        eta, terms, inputs, effect, bend, first, second, sine, level, base, base_sine
-    )
+    return Pass(eta, terms, effect, bend, body)
 
 
 def _spread(table: JointTable, coef: Tensor) -> Tensor:
@@ -197,13 +208,30 @@ def gradient(
     index = table.term_feature.expand(len(flat), -1).unsqueeze(-1)
     to_coef[:] = pulled.gather(2, index).squeeze(-1) + ridge * coef
 
+    body = at.body
     by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
     at_reference = by_bend.sum(2)  # (K, a)
     flat_bend = by_bend.flatten(1).unsqueeze(1)  # (K, 1, a B)
-    to_net.out[:] = (flat_bend @ at.sine).squeeze(1)
-    to_net.out[:] -= (at_reference.unsqueeze(1) @ at.base_sine).squeeze(1)
-    by_second = at.second.cos_().mul_(weights.out.unsqueeze(1)).mul_(flat_bend.mT)
-    by_base = at_reference.unsqueeze(-1) * at.base.cos() * -weights.out.unsqueeze(1)
+    to_net.out[:] = (flat_bend @ body.sine).squeeze(1)
+    to_net.out[:] -= (at_reference.unsqueeze(1) @ body.base_sine).squeeze(1)
+    by_second = body.second.cos_().mul_(weights.out.unsqueeze(1)).mul_(flat_bend.mT)
+    by_base = at_reference.unsqueeze(-1) * body.base.cos() * -weights.out.unsqueeze(1)
+    pull_body(table, weights, to_net, body, by_second, by_base)
+    return out
+
+
+def pull_body(
+    table: JointTable,
+    weights: Weights,
+    to_net: Weights,
+    at: Body,
+    by_second: Tensor,
+    by_base: Tensor,
+) -> None:
+    """Write derivatives of all layers but the output, given those of the sines.
+
+    `by_second` (K, a B, h2) and `by_base` (K, a, h2); the body is used up.
+    """
     to_net.second[:] = by_second.mT @ at.first.flatten(1, 2) + by_base.mT @ at.level
     to_net.second_bias[:] = by_second.sum(1) + by_base.sum(1)
 
@@ -217,7 +245,6 @@ def gradient(
     for place, own in enumerate(table.own):
         seen = by_first[:, place].mT @ at.inputs[:, :, own]
         to_net.first[:, :, own] -= seen
-    return out
 
 
 def held_out_loss(
@@ -264,9 +291,48 @@ def train_jointly(
     `report` is called after every pass with the number of members that were in it.
     """
     flat = join_parameters(start)
+    ridge = ridge.to(flat)
+    held_out = pad_rows(start.held_out)
+    n_params = table.spec.n_params
+    order = RowOrder.of(start.train, start.seeds, options.batch_size)
+    end = descend(
+        Adam(flat, n_params, options, order.n_steps),
+        order,
+        held_out[1],
+        lambda at, rows, weight: gradient(table, at, rows, weight, ridge),
+        lambda at: held_out_loss(table, at, *held_out),
+        report,
+    )
+    return JointState(
+        end.flat[:, n_params:-1].double(),
+        end.flat[:, -1].double(),
+        end.flat[:, :n_params].double(),
+        end.loss,
+        end.n_passes.long(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Where the parameters of K members ended."""
+
+    flat: Tensor  # (K, N)
+    loss: Tensor  # (K,), on the held-out rows
+    n_passes: Tensor  # (K,)
+
+
+def descend(
+    adam: Adam,
+    order: RowOrder,
+    held_weight: Tensor,
+    slope: Callable[[Tensor, Tensor, Tensor], Tensor],
+    judge: Callable[[Tensor], Tensor],
+    report: Callable[[int], object],
+) -> Descent:
+    """Step by step down a `slope`, until held-out rows, (K, m), are judged no better."""
+    flat, options = adam.flat, adam.options
     mean = flat.clone()
-    held_rows, held_weight = pad_rows(start.held_out)
-    best, best_loss = mean.clone(), held_out_loss(table, flat, held_rows, held_weight)
+    best, best_loss = mean.clone(), judge(flat)
     share = held_weight.sum(1) / held_weight.sum()
 
     def criterion(loss: Tensor) -> Tensor:
@@ -274,16 +340,13 @@ def train_jointly(
 
     stale = torch.zeros_like(best_loss)
     n_passes = torch.zeros_like(best_loss)
-    order = RowOrder.of(start, options.batch_size)
-    adam = Adam(flat, table.spec.n_params, options, order.n_steps)
-    ridge = ridge.to(flat)
     for _ in range(options.max_passes):
         if options.out_of_time:
             break
         for rows, weight in order.batches():
-            adam.step(gradient(table, adam.flat, rows, weight, ridge))
+            adam.step(slope(adam.flat, rows, weight))
             adam.average(mean)
-        loss = held_out_loss(table, mean, held_rows, held_weight)
+        loss = judge(mean)
         running = stale < options.patience
         n_passes += running
         better = (criterion(loss) < criterion(best_loss)) & running
@@ -293,11 +356,7 @@ def train_jointly(
         report(len(flat))
         if not bool((stale < options.patience).any()):
             break
-    weights = best[:, : table.spec.n_params]
-    coef, intercept = best[:, table.spec.n_params : -1], best[:, -1]
-    return JointState(
-        coef.double(), intercept.double(), weights.double(), best_loss, n_passes.long()
-    )
+    return Descent(best, best_loss, n_passes)
 
 
 class Adam:
@@ -310,14 +369,14 @@ class Adam:
         self._network = flat[:, :n_params]
         self._first = torch.zeros_like(flat)
         self._second = torch.zeros_like(flat)
-        self._options = options
+        self.options = options
         self._per_pass = n_steps
         self._last = n_steps * options.max_passes
         self._count = 0
 
     def step(self, slope: Tensor) -> None:
         """Move by a gradient, which is used up."""
-        options = self._options
+        options = self.options
         self._count += 1
         done = self._count / self._last
         rate = options.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
@@ -332,7 +391,7 @@ class Adam:
 
     def average(self, mean: Tensor) -> None:
         """Move a running mean towards the parameters."""
-        length = self._options.average_passes * self._per_pass
+        length = self.options.average_passes * self._per_pass
         mean.lerp_(self.flat, max(1 / max(length, 1.0), 1 / self._count))
 
 
@@ -346,12 +405,12 @@ class RowOrder:
     generators: tuple[torch.Generator, ...]
 
     @classmethod
-    def of(cls, start: JointStart, batch_size: int) -> RowOrder:
-        """All members take equally many steps in a pass."""
-        rows, weight = pad_rows(start.train)
+    def of(cls, train: Tensor, seeds: Sequence[int], batch_size: int) -> RowOrder:
+        """All members take equally many steps in a pass; `train` (K, n) are weights."""
+        rows, weight = pad_rows(train)
         n_rows = rows.shape[1]
         n_steps = max(1, round(n_rows / batch_size))
-        generators = [torch.Generator().manual_seed(seed) for seed in start.seeds]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         weight = weight * (n_steps / weight.sum(1, keepdim=True))
         return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
 
