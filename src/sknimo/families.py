@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -175,7 +175,7 @@ class Family:
     @property
     def is_registered(self) -> bool:
         """Whether the name alone says which family this is."""
-        return FAMILIES.get(self.name) is self
+        return self is SOFTMAX or FAMILIES.get(self.name) is self
 
     def traits(self) -> list[object]:
         """Everything that tells this family from others, in facts and numbers.
@@ -291,6 +291,18 @@ GAMMA = Family(
     ratio_name="mean ratio",
 )
 
+# One of several classes: its linear predictor stands beside those of the others in a
+# softmax. With the others taken off as an offset it is that of two classes, and the
+# exponential is the odds of the class against all others.
+SOFTMAX = replace(
+    BINOMIAL,
+    name="softmax",
+    link="log",
+    in_domain=lambda y: (y >= 0) & (y == y.round()),
+    domain="numbers of classes",
+    is_binary=False,
+)
+
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA)
 }
@@ -298,5 +310,7 @@ FAMILIES: dict[str, Family] = {
 
 def get_family(name: str) -> Family:
     """Find a family by name; an unknown name lists the known ones."""
+    if name == SOFTMAX.name:  # no choice of a user
+        return SOFTMAX
     check_option("family", name, FAMILIES)
     return FAMILIES[name]

@@ -9,8 +9,8 @@ Shapes: M members, n rows, p features, q terms, r inputs, P weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -254,3 +254,110 @@ class FittedModel(Compiled):
     def mean(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
         """Mean response, (n,)."""
         return self.family.mean(torch.as_tensor(self.eta(table, offset))).numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassModels:
+    """Models of several classes; a softmax of their `eta` gives probabilities.
+
+    What is common to all classes changes no probability. `eta` is therefore centred:
+    that of a class is the logarithm of its probability over the geometric mean of all.
+
+    Attributes
+    ----------
+    stacked : FittedModel
+        Members of all classes, those of the first class first.
+    n_classes : int
+    """
+
+    stacked: FittedModel
+    n_classes: int
+
+    @classmethod
+    def of(cls, models: Sequence[FittedModel]) -> ClassModels:
+        """Models of the classes in their order, which differ in members alone."""
+        names = ("coef", "intercept", "params", "modulated")
+        parts = {n: torch.cat([getattr(model, n) for model in models]) for n in names}
+        return cls(replace(models[0], **parts), len(models))
+
+    @property
+    def features(self) -> FeatureMap:
+        """The features of all classes."""
+        return self.stacked.features
+
+    @property
+    def family(self) -> Family:
+        """The family of each class."""
+        return self.stacked.family
+
+    def blocks(self, n_rows: int) -> Iterator[slice]:
+        """Row blocks whose activations stay small."""
+        return self.stacked.blocks(n_rows)
+
+    def of_class(self, number: int) -> FittedModel:
+        """One class as it was trained, not centred."""
+        n_members = self.stacked.n_members // self.n_classes
+        return _take_members(
+            self.stacked, slice(number * n_members, (number + 1) * n_members)
+        )
+
+    def contrast(self, number: int, baseline: int | None = None) -> FittedModel:
+        """One class against the mean of all, or against another, as a model.
+
+        A difference of models is a model: members of the others with coefficients of
+        the other sign.
+        """
+        model, n_classes = self.stacked, self.n_classes
+        share = torch.full((n_classes,), -1.0 / n_classes, dtype=torch.float64)
+        if baseline is not None:
+            share = torch.zeros_like(share)
+            share[baseline] = -1.0
+        share[number] += 1.0
+        n_members = model.n_members // n_classes
+        share = (share / n_members).repeat_interleave(n_members)
+        silent = ~model.modulated.any(1).cpu()
+        bent = ((share != 0) & ~silent).nonzero().squeeze(1)
+        some = _take_members(model, bent)
+        still = torch.where(silent, share, 0.0).to(model.coef)
+        count = len(bent) + 1
+        scale = (count * share[bent]).to(model.coef)
+        return replace(
+            some,
+            coef=torch.cat(
+                [scale.unsqueeze(1) * some.coef, (count * still @ model.coef)[None]]
+            ),
+            intercept=torch.cat(
+                [scale * some.intercept, (count * still @ model.intercept)[None]]
+            ),
+            params=torch.cat([some.params, torch.zeros_like(model.params[:1])]),
+            modulated=torch.cat(
+                [some.modulated, torch.zeros_like(model.modulated[:1])]
+            ),
+        )
+
+    def eta(
+        self,
+        table: np.ndarray,
+        offset: np.ndarray | None = None,
+        device: torch.device | None = None,
+    ) -> np.ndarray:
+        """Linear predictors that sum to zero over classes, (n, C)."""
+        found = [
+            self.of_class(c).eta(table, None, device) for c in range(self.n_classes)
+        ]
+        eta = np.stack(found, axis=1)
+        return eta - eta.mean(axis=1, keepdims=True)
+
+    def chances(self, table: np.ndarray) -> np.ndarray:
+        """Probability of each class, (n, C)."""
+        return torch.as_tensor(self.eta(table)).softmax(1).numpy()
+
+
+def _take_members(model: FittedModel, which: slice | Tensor) -> FittedModel:
+    return replace(
+        model,
+        coef=model.coef[which],
+        intercept=model.intercept[which],
+        params=model.params[which],
+        modulated=model.modulated[which],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.families import SOFTMAX
 from sknimo.features import FeatureOptions
 from sknimo.network import make_spec
 from sknimo.search import (
@@ -24,6 +25,13 @@ from sknimo.search import (
 from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
 
 HIDDEN = (16, 16)
+
+
+def _lines(basis: Any) -> Any:
+    """The same with lines for what is left to the search."""
+    if isinstance(basis, Mapping):
+        return {key: _lines(kind) for key, kind in basis.items()}
+    return "linear" if basis == "auto" else basis
 
 
 class Bagging(BaseNIMO):
@@ -77,6 +85,7 @@ class Bagging(BaseNIMO):
         self, n_rows: int, levels: Sequence[Any]
     ) -> tuple[FeatureOptions | None, bool]:
         settings, p = self._settings, len(levels)
+        several = self._family() is SOFTMAX
         columns = [1 if own is None else len(own) - 1 for own in levels]
         if isinstance(self.batch_size, str):
             owner = np.repeat(np.arange(p), columns).tolist()
@@ -85,14 +94,26 @@ class Bagging(BaseNIMO):
             beside = self.rule == "min" and n_rows >= settings.least_rows
         else:
             large, beside = self.batch_size > 0, False
-        if not (large or beside):
+        if not (large or beside or several):
             return None, False
         n_numeric = max(sum(own is None for own in levels), 1)
         wanted = self._feature_options()
         if self.input_scaling == "auto":
             wanted = replace(wanted, input_scaling="ramps")
         room = self._budget()
+        if several:
+            return self._read_classes(n_rows, n_numeric, wanted), True
         return large_features(settings, wanted, n_rows, n_numeric, room), large
+
+    def _read_classes(
+        self, n_rows: int, n_numeric: int, wanted: FeatureOptions
+    ) -> FeatureOptions:
+        """How several classes read a table: lines where there is no room for curves."""
+        settings = self._settings
+        columns = min(settings.max_columns, settings.class_columns // self._n_classes)
+        settings = replace(settings, max_columns=columns)
+        curves = large_features(settings, wanted, n_rows, n_numeric, self._budget())
+        return curves or replace(wanted, basis=_lines(wanted.basis), input_scaling="standard")
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:

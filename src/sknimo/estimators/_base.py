@@ -88,6 +88,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
     verbose: bool | str
     random_state: Any
     model_: FittedModel
+    _n_classes: int = 2  # of the target that was read last
     # Numbers that decide and that no parameter sets; an ablation replaces them.
     _settings: ClassVar[Settings] = Settings()
 
@@ -162,11 +163,12 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         self, rows: RowBlocks | None, X: Any, y: Any, sample_weight: Any, offset: Any
     ) -> Iterator[TrainingSet | StreamedSet]:
         """Validated rows of a table in memory, or of blocks, which are put on disk."""
-        family, how = self._family(), self._reading_options()
+        how = self._reading_options()
         if rows is None:
-            yield self._read_training_set(X, y, sample_weight, offset, family, how)
+            yield self._read_training_set(X, y, sample_weight, offset, how)
             return
-        with read_stream(rows, self._target_reader(), family, how) as (data, schema):
+        reader, family = self._target_reader(), self._family()
+        with read_stream(rows, reader, family, how) as (data, schema):
             self._learn_names(schema)
             yield data
 
@@ -193,7 +195,6 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         y: Any,
         sample_weight: Any,
         offset: Any,
-        family: Family,
         how: ReadingOptions,
     ) -> TrainingSet:
         if y is None:
@@ -212,6 +213,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
             )
         weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
+        family = self._family()  # the number of classes is known by now
         check_domain(target.values, weight, family)
         names = self._names(n_features)
         return prepare_table(read, names, target, weight, known, family, how)

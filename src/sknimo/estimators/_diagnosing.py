@@ -167,6 +167,7 @@ class DiagnosableClasses(Diagnosable):
     """The same for two classes, with thresholds."""
 
     classes_: np.ndarray
+    _class: int
 
     def _known_target(self, y: Any) -> np.ndarray:
         labels = np.asarray(y)
@@ -177,7 +178,7 @@ class DiagnosableClasses(Diagnosable):
                 f"y holds {labels.tolist()[row]!r} at row {row}; the classes are "
                 f"{self.classes_.tolist()}."
             )
-        return (labels == self.classes_[1]).astype(float)
+        return (labels == self.classes_[self._class]).astype(float)
 
     def roc(
         self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None

@@ -224,14 +224,21 @@ default="min_energy"
         True
         """
         table = self._read_table(X)
+        target, known = self._priced_rows(table, y, offset)
         return records.price_of_nonlinearity(
             self._explained(),
             table,
-            self._read_target(y).values,
+            target,
             weight=read_column(sample_weight, len(table), "sample_weight"),
-            offset=read_column(offset, len(table), "offset"),
+            offset=known,
             origin=find_origin(X),
         )
+
+    def _priced_rows(
+        self, table: np.ndarray, y: Any, offset: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Target as numbers, and offset."""
+        return self._read_target(y).values, read_column(offset, len(table), "offset")
 
     def first_layer(self) -> records.FirstLayer:
         """First-layer weights of the network, the paper's picture of its sparsity.
@@ -246,7 +253,7 @@ default="min_energy"
         (5,)
         """
         check_is_fitted(self)
-        return records.first_layer(self.model_)
+        return records.first_layer(self._explained())
 
     def summary(self, order: SummaryOrder = "importance") -> records.Summary:
         """Sum up the fit in one table, as text and as HTML.
@@ -276,7 +283,7 @@ default="min_energy"
         check_is_fitted(self)
         records.check_option("order", order, get_args(SummaryOrder))
         return records.summarise(
-            self.model_,
+            self._explained(),
             self._facts,
             title=f"{type(self).__name__}: summary",
             order=order,

@@ -140,12 +140,12 @@ class Reportable(Traceable):
         unknown = ~np.isin(labels, classes)
         if unknown.any():
             row = int(unknown.argmax())
-            first, second = classes.tolist()
+            known = " and ".join(map(repr, classes.tolist()))
             raise ValueError(
                 f"y has the label {labels.tolist()[row]!r} at row {row}; the model "
-                f"knows {first!r} and {second!r}."
+                f"knows {known}."
             )
-        return (labels == classes[1]).astype(np.float64)
+        return (labels == classes[getattr(self, "_class", 1)]).astype(np.float64)
 
     def _model_card(self) -> ModelCard:
         """What a report says of the estimator itself."""

@@ -21,6 +21,7 @@ from sknimo.estimators._texts import SEARCHING
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
 from sknimo.machine import DeviceName, torch_threads
+from sknimo.model import ClassModels, FittedModel
 from sknimo.network import make_spec
 from sknimo.progress import LAST, expect, plan, watch
 from sknimo.rows import RowBlocks
@@ -156,8 +157,8 @@ class Searching(Bagging):
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
             store, random = self._open_store(data, problem)
             with torch_threads(data.n_total, data.n_total * problem.n_terms):
-                large = is_large(problem, settings)
-                cv = self._n_folds(data, settings) if large else self.cv
+                bags = is_large(problem, settings) or self._n_classes > 2
+                cv = self._n_folds(data, settings) if bags else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
                 outcome = search(
@@ -172,12 +173,21 @@ class Searching(Bagging):
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
-                model = assemble(data, outcome.problem, outcome.members)
+                model = self._assemble(data, outcome)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data)
         return self
+
+    def _assemble(
+        self, data: TrainingSet | StreamedSet, outcome: Outcome
+    ) -> FittedModel | ClassModels:
+        """The model that was found, or those of several classes."""
+        problem = outcome.problem
+        if not outcome.by_class:
+            return assemble(data, problem, outcome.members)
+        return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
 
     def _foretell(self, settings: Settings, problem: Problem) -> Settings:
         """Say how much there may be to do; only batches have bars of their own."""
@@ -285,8 +295,11 @@ class Searching(Bagging):
         if outcome.held_out_eta is None or isinstance(data, StreamedSet):
             return
         eta = torch.as_tensor(outcome.held_out_eta * data.y_scale + data.y_mean)
-        mean = outcome.problem.family.mean(eta).numpy()
-        self.oob_prediction_ = np.where(data.place >= 0, mean[data.place], np.nan)
+        several = eta.ndim > 1
+        mean = (eta.softmax(1) if several else outcome.problem.family.mean(eta)).numpy()
+        used = data.place >= 0
+        used = used[:, None] if several else used
+        self.oob_prediction_ = np.where(used, mean[data.place], np.nan)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated

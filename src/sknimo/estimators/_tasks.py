@@ -13,14 +13,19 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._classes import SeveralClasses
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
-from sknimo.families import BINOMIAL, FAMILIES, Family
+from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family
+from sknimo.machine import prediction_device
+from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
 from sknimo.training import (
     LabelReader,
     NumberReader,
+    ReadingOptions,
     Target,
+    TrainingSet,
     check_number,
     read_numeric_target,
     read_weight,
@@ -114,22 +119,24 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
 
 
-class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
-    """Two classes; the model predicts the log-odds of the second."""
+class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
+    """Two classes, where the model predicts the log-odds of the second, or more."""
 
     class_weight: Any
     classes_: np.ndarray
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _family(self) -> Family:
-        return BINOMIAL
+        return SOFTMAX if self._n_classes > 2 else BINOMIAL
 
     def _target_reader(self) -> LabelReader:
+        self._n_classes = 2
         return LabelReader()
+
+    def _read_target(self, y: Any) -> Target:
+        reader = LabelReader(several=True)
+        target = reader.finish(reader.read(y, 0), ALONE)
+        self._n_classes = len(target.classes)  # type: ignore[arg-type]
+        return target
 
     def _read_rows(self, rows: RowBlocks | None, *given: Any) -> Any:
         if rows is not None and self.class_weight is not None:
@@ -139,22 +146,42 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
             )
         return super()._read_rows(rows, *given)
 
+    def _read_training_set(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, how: ReadingOptions
+    ) -> TrainingSet:
+        data = super()._read_training_set(X, y, sample_weight, offset, how)
+        if self._n_classes > 2:
+            refuse_offset(offset)
+        return data
+
     def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
         """Row weights times those of their classes."""
         if self.class_weight is None:
             return weight
-        second = target.values == 1
+        number = target.values.astype(int)
+        n_classes = len(target.classes)  # type: ignore[arg-type]
         if isinstance(self.class_weight, str):
             check_option("class_weight", self.class_weight, ("balanced",))
-            own = np.array([weight[~second].sum(), weight[second].sum()])
+            own = np.array([weight[number == c].sum() for c in range(n_classes)])
             # A class without weight is refused later, with a remedy.
-            each = weight.sum() / (2 * np.where(own > 0, own, 1.0))
+            each = weight.sum() / (n_classes * np.where(own > 0, own, 1.0))
         else:
             each = _read_class_weight(self.class_weight, target.classes)
-        return weight * np.where(second, each[1], each[0])
+        return weight * each[number]
+
+    def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
+        if self._whole is None:
+            return super()._eta(X, offset)
+        refuse_offset(offset)
+        table = self._read_table(X)
+        self._warn_far(table)
+        return self._whole.eta(table, device=prediction_device(self.device))
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """Log-odds of the second class, shape (n_samples,).
+
+        Of C classes, C > 2, the logarithms of their probabilities over the geometric
+        mean of these, shape (n_samples, C).
 
         Examples
         --------
@@ -171,7 +198,7 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
         return self._eta(X, offset)
 
     def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
-        """Probability of each class, shape (n_samples, 2).
+        """Probability of each class, shape (n_samples, n_classes).
 
         Examples
         --------
@@ -185,6 +212,8 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
         True
         """
         eta = torch.as_tensor(self._eta(X, offset))
+        if eta.ndim > 1:
+            return eta.softmax(1).numpy()
         return torch.stack([torch.sigmoid(-eta), torch.sigmoid(eta)], dim=1).numpy()
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
@@ -201,12 +230,23 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, BaseNIMO):
         >>> sorted(set(est.predict(data.X).tolist()))
         [0, 1]
         """
-        positive = (self._eta(X, offset) > 0).astype(int)
-        return self.classes_[positive]
+        eta = self._eta(X, offset)
+        if eta.ndim > 1:
+            return self.classes_[eta.argmax(axis=1)]
+        return self.classes_[(eta > 0).astype(int)]
+
+
+def refuse_offset(offset: Any) -> None:
+    """An offset is added to one linear predictor; several classes have several."""
+    if offset is not None:
+        raise ValueError(
+            "offset is the known part of one linear predictor, but there are more than "
+            "two classes. Leave it out."
+        )
 
 
 def _read_class_weight(given: Any, classes: Any) -> np.ndarray:
-    """Weights of the two classes from a mapping; a class that it leaves out has one."""
+    """Weights of the classes from a mapping; a class that it leaves out has one."""
     if not isinstance(given, Mapping):
         raise ValueError(
             f"class_weight must be 'balanced', None or a dict, got {given!r}."

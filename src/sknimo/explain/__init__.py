@@ -100,7 +100,7 @@ from sknimo.explain._price import (
     rank_modifiers,
     ranking_rows,
 )
-from sknimo.explain._reach import Reach, restore_reach
+from sknimo.explain._reach import Reach, measure_shape, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summarise import (
     CertificateLike,
@@ -178,6 +178,7 @@ __all__ = [
     "local_coefficients",
     "local_values",
     "mean_of",
+    "measure_shape",
     "measure_support",
     "n_networks",
     "nested_glm",

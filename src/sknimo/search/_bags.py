@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from sknimo.solver import (
     JointState,
     JointTable,
     MemoryColumns,
+    PerMember,
     Problem,
     fit_additive,
     predict_rows,
@@ -55,6 +56,8 @@ from sknimo.solver import (
     train_jointly,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
+
+State = TypeVar("State", bound=PerMember)
 
 # A number of the encoded table, in double and in single precision.
 COLUMN_BYTES = 12
@@ -219,7 +222,7 @@ def importance(
 ) -> Tensor:
     """Mean squared change of `eta` with a feature at its reference, (p,)."""
     problem = bags.problem
-    some = problem.take(_some_rows(problem, settings.spread_rows))
+    some = problem.take(some_rows(problem, settings.spread_rows))
     out = torch.zeros(problem.spec.n_features, dtype=torch.float64)
 
     def predict(part: Problem) -> Tensor:
@@ -240,7 +243,7 @@ def importance(
     return out
 
 
-def _some_rows(problem: Problem, count: int) -> Tensor:
+def some_rows(problem: Problem, count: int) -> Tensor:
     """Rows at even distances, about `count`."""
     step = max(1, problem.n_rows // count)
     return torch.arange(0, problem.n_rows, step, device=problem.device)
@@ -368,11 +371,38 @@ def _train(
     settings: Settings,
     store: TaskStore,
 ) -> list[JointState]:
+    """Members of some bags."""
+    how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
+    device = bags.problem.device
+    return train_groups(
+        how, lambda k: _start(bags, k, settings), which, options, settings, store, device
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BagTraining(Generic[State]):
+    """How members of bags are trained, all of them on one table."""
+
+    kind: type[State]
+    train: Callable[..., State]
+    table: JointTable
+    ridge: Tensor  # (q,)
+
+
+def train_groups(
+    how: BagTraining[State],
+    make_start: Callable[[list[int]], Any],
+    which: list[int],
+    options: JointOptions,
+    settings: Settings,
+    store: TaskStore,
+    device: torch.device,
+) -> list[State]:
     """Members of some bags: together, or one by one on threads of a CPU."""
-    together = options.common_stop or bags.problem.device.type != "cpu"
+    together = options.common_stop or device.type != "cpu"
     groups = [which] if together else [[k] for k in which]
     stage = "few-rows" if options.common_stop else "bag"
-    done: dict[int, JointState] = {}
+    done: dict[int, State] = {}
     bar = tqdm(
         total=len(which) * options.max_passes,
         desc="sknimo bags",
@@ -382,13 +412,12 @@ def _train(
     )
 
     def work(place: int) -> None:
-        group = groups[place]
-        start = _start(bags, group, settings)
-        name = store.name(stage, (start, bags.ridge, options))
-        state = store.load(JointState, name)
+        start = make_start(groups[place])
+        name = store.name(stage, (start, how.ridge, options))
+        state = store.load(how.kind, name)
         if state is None:
-            args = (bags.table, start, bags.ridge, options, bar.update)
-            state = store.run(name, train_jointly, args)
+            args = (how.table, start, how.ridge, options, bar.update)
+            state = store.run(name, how.train, args)
         done[place] = state
 
     with bar:
@@ -472,7 +501,7 @@ def spread_loss(
     if len(states) < 2:
         return 0.0
     problem = bags.problem
-    rows = _some_rows(problem, settings.spread_rows)
+    rows = some_rows(problem, settings.spread_rows)
     eta = torch.cat([predict_rows(bags.table, state, rows) for state in states])
     seen = (bags.train[: len(states), rows] > 0).to(eta)
     count = seen.sum(0)

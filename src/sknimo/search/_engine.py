@@ -31,9 +31,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.families import SOFTMAX
 from sknimo.search._bags import search_bags
 from sknimo.search._batches import search_batches
 from sknimo.search._blend import Beside, blend_outcomes
+from sknimo.search._classes import search_classes
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
     Selection,
@@ -101,6 +103,8 @@ def search(
     Outcome
     """
     store = store or TaskStore()
+    if problem.family is SOFTMAX:
+        return search_classes(problem, folds, settings, weight, random, store)
     if is_large(problem, settings):
         if problem.in_one_place:
             return search_bags(problem, folds, settings, weight, random, store)

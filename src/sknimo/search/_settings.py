@@ -265,6 +265,15 @@ class Settings:
     additive: AdditiveOptions = field(default_factory=AdditiveOptions)
     joint: JointOptions = field(default_factory=JointOptions)
 
+    # -- More than two classes
+    # Coefficients of all classes, up to which every bag learns its own precisions; and
+    # columns that curves may make: cubes of these are the time of a fit.
+    class_columns: int = 2_500
+    # Ridges of models without curves, as powers of ten: first, last. Newton steps of
+    # each from the one before.
+    line_ridges: tuple[float, float] = (2.0, -3.25)
+    line_steps: int = 10
+
     # -- Curves, and the evidence: how one restart is fitted and simplified
     curves: CurveRules = field(default_factory=CurveRules)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)

@@ -111,9 +111,11 @@ class Outcome:
     # Weight of members with a network; NaN after a search on batches.
     dial: float = math.nan
     # Linear predictors by members that have not seen the row, NaN where all have.
-    held_out_eta: np.ndarray | None = None  # (n,)
-    straight_eta: np.ndarray | None = None  # (n,), the same of the nested GLM
+    held_out_eta: np.ndarray | None = None  # (n,), or (n, C) of C classes
+    straight_eta: np.ndarray | None = None  # the same of the nested GLM
     by_bags: bool = False  # whether the model has the curves of bags
+    # Members of every class where these are more than two; `members` are the first.
+    by_class: tuple[Ensemble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

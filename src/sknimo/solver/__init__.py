@@ -14,6 +14,7 @@ from sknimo.solver._evidence import (
     reference_step,
     simplify,
 )
+from sknimo.solver._heads import HeadsStart, HeadsState, predict_heads, train_heads
 from sknimo.solver._joint import (
     JointOptions,
     JointStart,
@@ -51,15 +52,26 @@ from sknimo.solver._profile import (
     start_coefficients,
 )
 from sknimo.solver._quadratic import minimise_quadratic
+from sknimo.solver._softmax import (
+    ClassFit,
+    ClassRows,
+    fit_classes,
+    minimise,
+    solve_class_bag,
+)
 from sknimo.solver._tangent import needed_bytes
 
 __all__ = [
     "AdditiveFit",
     "AdditiveOptions",
+    "ClassFit",
+    "ClassRows",
     "Coefficients",
     "Design",
     "EvidenceOptions",
     "EvidenceState",
+    "HeadsStart",
+    "HeadsState",
     "History",
     "JointOptions",
     "JointStart",
@@ -78,21 +90,26 @@ __all__ = [
     "downhill",
     "expand",
     "fit_additive",
+    "fit_classes",
     "fit_evidence",
     "linear_design",
     "linear_predictor",
+    "minimise",
     "minimise_quadratic",
     "needed_bytes",
     "pool_bytes",
+    "predict_heads",
     "predict_rows",
     "reference_step",
     "restrict",
     "simplify",
     "solve",
     "solve_bags",
+    "solve_class_bag",
     "solve_coefficients",
     "start_coefficients",
     "start_networks",
     "start_state",
+    "train_heads",
     "train_jointly",
 ]

@@ -124,9 +124,11 @@ def run_heads(table: JointTable, heads: Heads, rows: Tensor) -> HeadsPass:
     return HeadsPass(eta + (effect * bend).sum(1), terms, effect, bend, body)
 
 
-def own_terms(table: JointTable) -> list[Tensor]:
-    """Terms of each modulated feature."""
-    return [(table.term_feature == j).nonzero().squeeze(1) for j in table.active]
+def own_terms(table: JointTable) -> list[slice]:
+    """Terms of each modulated feature; they stand feature by feature."""
+    count = torch.bincount(table.term_feature, minlength=table.spec.n_features)
+    ends = count.cumsum(0).tolist()
+    return [slice(ends[j] - int(count[j]), ends[j]) for j in table.active.tolist()]
 
 
 def heads_gradient(

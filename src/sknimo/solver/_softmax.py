@@ -33,9 +33,11 @@ from sknimo.solver._additive import (
 )
 from sknimo.solver._problem import Problem
 
-# Conjugate gradients of one Newton step, and where they end: share of the slope left.
-MAX_PRODUCTS = 50
-ENOUGH = 1e-2
+# Conjugate gradients of one Newton step, where they end (share of the slope left), and
+# after how many of them what preconditions is made anew.
+MAX_PRODUCTS = 30
+ENOUGH = 0.03
+RENEW = 80
 # Newton steps between two looks at the precisions, and after the last.
 STEPS_BETWEEN, STEPS_LAST = 2, 30
 # Newton ends where a step would lower the objective by less than this share of it.
@@ -192,10 +194,14 @@ def minimise(
     """
     ridge = _with_intercept(ridge)
     factors = torch.stack([factorise(gram, ridge) for gram in grams])
-    value = rows.objective(flat, ridge)
+    value, n_products = rows.objective(flat, ridge), 0
     for _ in range(n_steps):
+        if n_products > RENEW:
+            grams, n_products = rows.curvature(flat), 0
+            factors = torch.stack([factorise(gram, ridge) for gram in grams])
         slope = rows.slope(flat, ridge)
-        move = _newton_step(rows, flat, ridge, slope, factors)
+        move, count = _newton_step(rows, flat, ridge, slope, factors)
+        n_products += count
         fall = -float((move * slope).sum())
         if not fall > TOL * max(value, 1.0):
             break
@@ -215,8 +221,9 @@ def minimise(
 
 def _newton_step(
     rows: ClassRows, flat: Tensor, ridge: Tensor, slope: Tensor, factors: Tensor
-) -> Tensor:
-    """Solve with the curvature of all classes, by conjugate gradients, (C, q + 1)."""
+) -> tuple[Tensor, int]:
+    """Solve with the curvature of all classes, (C, q + 1); how many products it took.
+    """
     chance = rows.chances(flat)
     weight = rows.weight.unsqueeze(1)
 
@@ -232,10 +239,9 @@ def _newton_step(
     move, left = torch.zeros_like(flat), -slope
     near = precondition(left)
     way, size = near, float((left * near).sum())
-    first = size
-    for _ in range(MAX_PRODUCTS):
-        if not size > ENOUGH**2 * first:
-            break
+    first, count = size, 0
+    while size > ENOUGH**2 * first and count < MAX_PRODUCTS:
+        count += 1
         turned = product(way)
         along = float((way * turned).sum())
         if not along > 0:
@@ -245,7 +251,7 @@ def _newton_step(
         near = precondition(left)
         before, size = size, float((left * near).sum())
         way = near + (size / before) * way
-    return move
+    return move, count
 
 
 def _leave_out(

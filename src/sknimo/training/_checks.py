@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_scalar, column_or_1d
 
 from sknimo.exceptions import DataWarning, check_option
@@ -199,13 +199,12 @@ def read_labels(y: Any, first_row: int = 0) -> np.ndarray:
     return labels
 
 
-def check_classes(classes: np.ndarray) -> None:
-    """Refuse labels that are not two."""
-    if len(classes) > 2:
-        kind = type_of_target(classes, input_name="y", raise_unknown=True)
+def check_classes(classes: np.ndarray, several: bool = False) -> None:
+    """Refuse labels that are not two, or more where these are admitted."""
+    if len(classes) > 2 and not several:
         raise ValueError(
-            "Only binary classification is supported. The type of the target is "
-            f"{kind} with {len(classes)} classes. Join classes until two are left."
+            f"y has {len(classes)} classes, but rows in blocks may have two alone. "
+            "Join classes, or hold the table in memory."
         )
     if len(classes) < 2:
         raise ValueError(
@@ -331,9 +330,10 @@ class NumberReader:
 
 
 class LabelReader:
-    """Two labels, whichever turns up first."""
+    """Two labels, whichever turns up first, or `several`."""
 
-    def __init__(self) -> None:
+    def __init__(self, several: bool = False) -> None:
+        self._several = several
         self._codes: dict[Any, int] = {}
         self._found: list[np.ndarray] = []
 
@@ -346,18 +346,19 @@ class LabelReader:
         found, index = np.unique(labels, return_inverse=True)
         self._found = [np.unique(np.concatenate([*self._found, found]))]
         if len(self._found[0]) > 2:
-            check_classes(self._found[0])
+            check_classes(self._found[0], self._several)
         codes = [self._codes.setdefault(x, len(self._codes)) for x in found.tolist()]
         return np.array(codes, dtype=np.float64)[index]
 
     def finish(self, values: np.ndarray, ranks: Ranks) -> Target:
-        """Zeros and ones by the sorted labels of all ranks."""
+        """Numbers of the classes, by the sorted labels of all ranks."""
         known = [part for found in ranks.gather(self._found) for part in found]
         classes = np.unique(np.concatenate(known)) if known else np.empty(0)
         if len(known):
-            check_classes(classes)
-        second = np.array([label == classes[1] for label in self._codes], dtype=float)
-        return Target(second[values.astype(int)] if len(values) else values, classes)
+            check_classes(classes, self._several)
+        known = classes.tolist()
+        number = np.array([known.index(label) for label in self._codes], dtype=float)
+        return Target(number[values.astype(int)] if len(values) else values, classes)
 
 
 TargetReader = NumberReader | LabelReader

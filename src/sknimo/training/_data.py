@@ -53,7 +53,7 @@ class FitRows:
     # What was subtracted from and divided out of the target.
     y_mean: float
     y_scale: float
-    classes: np.ndarray | None  # (2,), labels of a classification target
+    classes: np.ndarray | None  # (C,), labels of a classification target
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,30 @@ def refuse_single_class(found: Collection[float]) -> None:
         )
 
 
+def refuse_rare_class(
+    y: np.ndarray, weight: np.ndarray, classes: np.ndarray, place: np.ndarray
+) -> None:
+    """Refuse one of several classes that a single row, or none, belongs to.
+
+    `place` says where each row of the user went. A whole weight repeats a row.
+    """
+    whole = np.array_equal(weight, np.round(weight))
+    for number, label in enumerate(classes.tolist()):
+        own = np.flatnonzero(y == number)
+        if len(own) == 0:
+            raise ValueError(
+                f"The class {label!r} of y has no row of positive weight. Leave its "
+                "rows out of the table."
+            )
+        rows = np.flatnonzero(np.isin(place, own))
+        if len(rows) < 2 and not (whole and weight[own].sum() > 1):
+            raise ValueError(
+                f"The class {label!r} of y is seen once (row {rows[0]}); among several "
+                "classes each needs two rows at least. Leave the row out, or join the "
+                "class with another."
+            )
+
+
 def find_rows(X: Any, y: Any, sample_weight: Any, offset: Any) -> RowBlocks | None:
     """The rows as blocks if that is what they are, or memory-mapped; else None.
 
@@ -209,6 +233,8 @@ def prepare_table(
     check_heavy(rows.weight, given)  # copies of one row are one
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
+        if len(target.classes) > 2:
+            refuse_rare_class(rows.y, rows.weight, target.classes, place)
     elif np.ptp(rows.y) == 0:
         warnings.warn(
             f"y is {rows.y[0]:g} in every row: there is nothing to explain. Check the "

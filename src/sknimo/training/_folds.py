@@ -143,8 +143,10 @@ def make_folds(
     were merged) is shared out among the folds like the rows it stands for. A splitter,
     or an iterable of index pairs, refers to the rows as the user gave them.
     """
+    several = data.classes is not None and len(data.classes) > 2
     if isinstance(cv, Integral) and groups is None:
-        return _random_folds(data.weight, int(cv), random)
+        strata = data.y if several else None
+        return _random_folds(data.weight, int(cv), random, strata)
     folds = [
         Fold(_total(data, train), _total(data, held_out))
         for train, held_out in _splits(data, cv, groups, random)
@@ -152,18 +154,43 @@ def make_folds(
     folds = [fold for fold in folds if fold.train.any() and fold.held_out.any()]
     if not folds:
         raise ValueError("cv leaves no fold with rows to train on and to hold out.")
+    if several:
+        _check_classes(data, folds)
     return folds
 
 
+def _check_classes(data: TrainingSet, folds: list[Fold]) -> None:
+    """Refuse folds whose training rows lack a class."""
+    labels = [] if data.classes is None else data.classes.tolist()
+    for number, label in enumerate(labels):
+        own = data.y == number
+        for k, fold in enumerate(folds):
+            if not fold.train[own].any():
+                raise ValueError(
+                    f"cv leaves no row of the class {label!r} to train on in fold {k}. "
+                    "Give cv a whole number, or a splitter that is stratified."
+                )
+
+
 def _random_folds(
-    weight: np.ndarray, n_folds: int, random: np.random.RandomState
+    weight: np.ndarray,
+    n_folds: int,
+    random: np.random.RandomState,
+    strata: np.ndarray | None = None,
 ) -> list[Fold]:
-    """Folds of observations; rows of a fractional weight are one observation each."""
+    """Folds of observations; rows of a fractional weight are one observation each.
+
+    Observations of each of the `strata` (n,) are dealt out in turn.
+    """
     copies = np.ones(len(weight), dtype=int)
     if np.array_equal(weight, np.round(weight)) and weight.sum() < MAX_OBSERVATIONS:
         copies = weight.astype(int)
     row = np.repeat(np.arange(len(weight)), copies)
-    fold = random.permutation(len(row)) % min(n_folds, len(row))
+    order = random.permutation(len(row))
+    if strata is not None:
+        turn = order[np.argsort(strata[row[order]], kind="stable")]
+        order[turn] = np.arange(len(row))
+    fold = order % min(n_folds, len(row))
     each = weight / copies
     held_out = [
         each * np.bincount(row[fold == k], minlength=len(weight))

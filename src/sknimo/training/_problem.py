@@ -17,7 +17,7 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.machine import to_device
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 from sknimo.network import NetworkSpec, make_spec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE
@@ -26,6 +26,11 @@ from sknimo.solver import Members, MemoryColumns, Options, Problem, Solution
 from sknimo.training._data import TrainingSet, certain
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
+
+
+# Half deviance that a perfect separation of several classes leaves no row above: that
+# of two classes at `SEPARATION_ETA`.
+SEPARATED = 1e-12
 
 
 def state_network(
@@ -133,8 +138,11 @@ def fit_budget(
     return replace(options, memory_budget=int(room))
 
 
-def is_separated(model: FittedModel, data: TrainingSet) -> bool:
-    """Whether a binary fit predicts every row with certainty."""
+def is_separated(model: FittedModel | ClassModels, data: TrainingSet) -> bool:
+    """Whether every row's class is predicted with certainty."""
+    if isinstance(model, ClassModels):
+        chance = model.chances(data.table)[np.arange(len(data.y)), data.y.astype(int)]
+        return bool(-np.log(np.maximum(chance, 1e-300)).max() < SEPARATED)
     if not model.family.is_binary:
         return False
     eta = model.eta(data.table, data.offset)
