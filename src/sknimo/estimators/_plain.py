@@ -13,16 +13,18 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._cycle import ClassCycle, class_members
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
 from sknimo.machine import DeviceName
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 from sknimo.network import CodeName
 from sknimo.penalties import PENALTIES, Penalty, make_penalty
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 from sknimo.training import (
+    TrainingSet,
     assemble,
     check_folder,
     check_number,
@@ -100,8 +102,15 @@ class FixedPenalties(BaseNIMO):
                 held_out = hold_out(data, self.validation_fraction, random)
             members = self._members(problem, data.weight, held_out, seed)
             start = self._warm_network(problem)
-            solution = solve(problem, members, options, start, store.checkpoint)
-            model = assemble(data, problem, solution)
+            model: FittedModel | ClassModels
+            if isinstance(data, TrainingSet) and self._n_classes > 2:
+                each = class_members(members, self._n_classes)
+                cycle = ClassCycle(problem, data, each, options, store.checkpoint)
+                end = cycle.run(start)
+                model, solution = end.model(data, problem), end.join()
+            else:
+                solution = solve(problem, members, options, start, store.checkpoint)
+                model = assemble(data, problem, solution)
             room = options.memory_budget
             separated = self._keep_model(model, data, problem, room)
             self._keep(solution, separated)
@@ -184,8 +193,13 @@ class FixedPenalties(BaseNIMO):
 
     def _warm_network(self, problem: Problem) -> torch.Tensor | None:
         """Network of the previous fit, when asked for and still of the right shape."""
-        model: FittedModel | None = getattr(self, "model_", None)
-        if not self.warm_start or model is None or model.spec != problem.spec:
+        model: FittedModel | ClassModels | None = getattr(self, "model_", None)
+        if not self.warm_start or model is None:
+            return None
+        if isinstance(model, ClassModels):
+            model = model.stacked
+        count = self._n_classes if self._n_classes > 2 else 1
+        if model.spec != problem.spec or model.n_members != count:
             return None
         return model.params.clone()
 
