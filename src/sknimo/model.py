@@ -276,9 +276,14 @@ class ClassModels:
     @classmethod
     def of(cls, models: Sequence[FittedModel]) -> ClassModels:
         """Models of the classes in their order, which differ in members alone."""
-        names = ("coef", "intercept", "params", "modulated")
-        parts = {n: torch.cat([getattr(model, n) for model in models]) for n in names}
-        return cls(replace(models[0], **parts), len(models))
+        stacked = replace(
+            models[0],
+            coef=torch.cat([model.coef for model in models]),
+            intercept=torch.cat([model.intercept for model in models]),
+            params=torch.cat([model.params for model in models]),
+            modulated=torch.cat([model.modulated for model in models]),
+        )
+        return cls(stacked, len(models))
 
     @property
     def features(self) -> FeatureMap:

@@ -356,9 +356,19 @@ class TestTargets:
         with pytest.raises(ValueError, match="single class"):
             classifier().fit(X, labels, sample_weight=labels)
 
-    def test_three_classes_are_refused(self, X):
-        with pytest.raises(ValueError, match="Only binary .* 3 classes"):
-            classifier().fit(X, np.arange(N_ROWS) % 3)
+    def test_one_of_several_classes_that_is_seen_once_is_refused(self, X):
+        labels = np.array(["a", "b"])[np.arange(N_ROWS) % 2].astype(object)
+        labels[7] = "rare"
+        with pytest.raises(ValueError, match=r"'rare' of y is seen once \(row 7\)"):
+            classifier().fit(X, labels)
+        weight = np.ones(N_ROWS)
+        weight[7] = 0
+        with pytest.raises(ValueError, match="'rare' of y has no row of positive"):
+            classifier().fit(X, labels, sample_weight=weight)
+
+    def test_several_classes_have_no_offset(self, X):
+        with pytest.raises(ValueError, match="offset is the known part of one"):
+            classifier().fit(X, np.arange(N_ROWS) % 3, offset=np.ones(N_ROWS))
 
     @pytest.mark.parametrize(
         ("family", "value", "range_"),

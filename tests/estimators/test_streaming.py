@@ -270,7 +270,7 @@ class TestFaults:
             NIMORegressor().fit(cut(X[:2], y[:2]))
         with pytest.raises(ValueError, match="single class"):
             NIMOClassifier().fit(cut(X, np.ones(len(y), dtype=int)))
-        with pytest.raises(ValueError, match="Only binary"):
+        with pytest.raises(ValueError, match="3 classes, but rows in blocks"):
             NIMOClassifier().fit(cut(X, np.arange(len(y)) % 3))
         classes = (np.arange(len(y)) == 4).astype(int)
         with pytest.raises(ValueError, match="positive weight hold a single class"):

@@ -113,7 +113,9 @@ class Bagging(BaseNIMO):
         columns = min(settings.max_columns, settings.class_columns // self._n_classes)
         settings = replace(settings, max_columns=columns)
         curves = large_features(settings, wanted, n_rows, n_numeric, self._budget())
-        return curves or replace(wanted, basis=_lines(wanted.basis), input_scaling="standard")
+        return curves or replace(
+            wanted, basis=_lines(wanted.basis), input_scaling="standard"
+        )
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:

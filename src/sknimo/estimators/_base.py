@@ -313,7 +313,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
 
     def _keep_model(
         self,
-        model: FittedModel,
+        model: Any,
         data: TrainingSet | StreamedSet,
         problem: Problem,
         room: float,

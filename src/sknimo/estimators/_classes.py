@@ -1,8 +1,8 @@
 """More than two classes: attributes of all of them, and explanations of one.
 
-A `ClassModels` predicts; explanations are of a `FittedModel`. `for_class` gives the same
-classifier with the model of one class against the mean of all, or against a baseline,
-in the place of `model_`.
+A `ClassModels` predicts; explanations are of a `FittedModel`. `for_class` gives the
+same classifier with the model of one class against the mean of all, or against a
+baseline, in the place of `model_`.
 
 Shapes: n rows, C classes.
 """
@@ -160,23 +160,23 @@ class SeveralClasses(BaseNIMO):
         features = model.features
         each = [model.contrast(c) for c in range(model.n_classes)]
         self._whole, self._facts = model, None
-        self.model_ = model
+        self.model_: Any = model
         self.coef_ = np.stack([features.coefficients(one.term_coef) for one in each])
         self.coef_names_ = np.array(features.coef_names, dtype=object)
-        self.intercept_ = np.array([one.base_value for one in each])
+        self.intercept_: Any = np.array([one.base_value for one in each])
         rise = np.array([features.rise(coef) for coef in self.coef_])
-        self.intercept_at_zero_ = self.intercept_ - rise
+        self.intercept_at_zero_: Any = self.intercept_ - rise
         self.reference_ = features.reference
 
     def _keep_model(
         self,
-        model: FittedModel | ClassModels,
+        model: Any,
         data: TrainingSet | StreamedSet,
         problem: Problem,
         room: float,
     ) -> bool:
         self._whole = self._class_reach = None
-        if isinstance(model, FittedModel):
+        if not isinstance(model, ClassModels):
             return super()._keep_model(model, data, problem, room)
         data = in_memory(data)
         self.classes_ = data.classes  # type: ignore[assignment]

@@ -28,7 +28,9 @@ from sknimo.estimators._searching import (
 )
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
+from sknimo.families import SOFTMAX
 from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
+from sknimo.model import ClassModels
 
 # The only classes that a file can name.
 CLASSES: dict[str, type[BaseNIMO]] = {
@@ -101,10 +103,19 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     cls = CLASSES[class_name.text(CLASSES)]
     est = cls(**_read_params(found["params"], found["omitted"], cls))
     model = unpack_model(found["model"], archive.tensors)
-    if model.family.is_binary != issubclass(cls, ClassificationTask):
+    several = model.family is SOFTMAX
+    if (several or model.family.is_binary) != issubclass(cls, ClassificationTask):
         raise class_name.refuse(f"a class for the {model.family.name} family")
     est._saved_by = found["library"].text()
-    est._show_model(model)
+    if isinstance(est, ClassificationTask):
+        est.classes_ = read_classes(classes, several)
+    if isinstance(est, ClassificationTask) and several:
+        n_classes, n_members = len(est.classes_), model.n_members
+        if n_members % n_classes or found["facts"].value is not None:
+            raise classes.refuse(f"labels among which {n_members} members are shared")
+        est._show_model(ClassModels(model, n_classes))
+    else:
+        est._show_model(model)
     est._facts = read_facts(found["facts"], archive.tensors, model)
     unused = archive.tensors.keys() - {*MODEL_TENSORS, *write_facts(est._facts)[1]}
     if unused:
@@ -112,9 +123,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est.n_features_in_ = model.features.n_features
     if found["named"].flag():
         est.feature_names_in_ = np.array(model.features.names, dtype=object)
-    if issubclass(cls, ClassificationTask):
-        est.classes_ = read_classes(classes)
-    elif classes.value is not None:
+    if not issubclass(cls, ClassificationTask) and classes.value is not None:
         raise classes.refuse("null for a regression")
     _read_attributes(est, found["attributes"], found["certificate"])
     return est

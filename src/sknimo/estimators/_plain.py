@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.estimators._cycle import ClassCycle, class_members
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning, check_option
@@ -22,7 +21,16 @@ from sknimo.machine import DeviceName
 from sknimo.model import ClassModels, FittedModel
 from sknimo.network import CodeName
 from sknimo.penalties import PENALTIES, Penalty, make_penalty
-from sknimo.solver import Members, Options, Problem, Solution, Status, solve
+from sknimo.solver import (
+    ClassCycle,
+    Members,
+    Options,
+    Problem,
+    Solution,
+    Status,
+    class_members,
+    solve,
+)
 from sknimo.training import (
     TrainingSet,
     assemble,
@@ -105,9 +113,9 @@ class FixedPenalties(BaseNIMO):
             model: FittedModel | ClassModels
             if isinstance(data, TrainingSet) and self._n_classes > 2:
                 each = class_members(members, self._n_classes)
-                cycle = ClassCycle(problem, data, each, options, store.checkpoint)
-                end = cycle.run(start)
-                model, solution = end.model(data, problem), end.join()
+                end = ClassCycle(problem, each, options, store.checkpoint).run(start)
+                parts = [assemble(data, problem, one) for one in end.solutions]
+                model, solution = ClassModels.of(parts), end.join()
             else:
                 solution = solve(problem, members, options, start, store.checkpoint)
                 model = assemble(data, problem, solution)

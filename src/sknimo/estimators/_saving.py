@@ -49,7 +49,7 @@ from sknimo.io import (
     write_real,
     write_sql,
 )
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 from sknimo.penalties import Penalty
 from sknimo.training import check_number
 from sknimo.version import VERSION
@@ -186,6 +186,7 @@ class Saveable:
         True
         """
         check_is_fitted(self)
+        refuse_classes(self, "to_onnx")
         graph = build_onnx(
             self.model_,
             classes=getattr(self, "classes_", None),
@@ -237,6 +238,7 @@ class Saveable:
             raise ValueError(
                 "The columns of a formula have no SQL form. Fit a table that has them."
             )
+        refuse_classes(self, "to_sql")
         model, note = self.model_, f"sknimo {VERSION}"
         if X is not None and bent_features(model):
             model, told = approximate(self, X)
@@ -280,9 +282,20 @@ class Saveable:
         'feature,value,from,below,points'
         """
         check_is_fitted(self)
+        refuse_classes(self, "scorecard")
         check_number("double", double, Real, 1e-6)
         check_number("max_ranges", max_ranges, Integral, 1)
         return build_scorecard(self.model_, double=double, max_ranges=int(max_ranges))
+
+
+def refuse_classes(est: Any, what: str) -> None:
+    """Exports are of one linear predictor, and several classes have several."""
+    if getattr(est, "_whole", None) is not None:
+        raise ValueError(
+            f"{what} is for two classes, and there are {len(est.classes_)}: their "
+            "linear predictors meet in a softmax. Save the model to a file instead, "
+            "which sknimo.load reads."
+        )
 
 
 def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
@@ -304,9 +317,10 @@ def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
 
 def describe_estimator(est: Any) -> Archive:
     """Everything that a file keeps of a fitted estimator."""
-    model = pack_model(est.model_)
+    several: ClassModels | None = getattr(est, "_whole", None)
+    model = pack_model(est.model_ if several is None else several.stacked)
     params, omitted = _write_params(est)
-    facts, tensors = write_facts(est._facts)
+    facts, tensors = write_facts(est._facts if several is None else None)
     certificate = getattr(est, "certificate_", None)
     classes = getattr(est, "classes_", None)
     names = SEARCH_ATTRIBUTES if certificate is None else FIXED_ATTRIBUTES
@@ -343,7 +357,7 @@ def _write_attribute(est: Any, name: str) -> Any:
 
 
 def write_classes(classes: np.ndarray) -> dict[str, Any]:
-    """Two labels and the type of their array."""
+    """Labels and the type of their array."""
     dtype = "str" if classes.dtype.kind == "U" else classes.dtype.name
     labels = classes.tolist()
     if dtype not in CLASS_DTYPES or not all(
@@ -355,19 +369,21 @@ def write_classes(classes: np.ndarray) -> dict[str, Any]:
     return {"dtype": dtype, "labels": labels}
 
 
-def read_classes(node: Node) -> np.ndarray:
-    """Undo `write_classes`."""
+def read_classes(node: Node, several: bool = False) -> np.ndarray:
+    """Undo `write_classes`: two labels, or more where there are `several`."""
+    count = "labels" if several else "two labels"
     dtype, labels = node.fields("dtype", "labels")
     values = [label.label() for label in labels.items()]
     name = dtype.text(CLASS_DTYPES)
     try:
         classes = np.array(values, dtype=name)
     except (TypeError, ValueError, OverflowError) as error:
-        raise node.refuse(f"two labels of type {name}") from error
-    if classes.shape != (2,) or write_classes(classes) != node.value:
-        raise node.refuse(f"two labels of type {name}")
-    if classes[0] == classes[1]:
-        raise node.refuse("two different labels")
+        raise node.refuse(f"{count} of type {name}") from error
+    fits = classes.ndim == 1 and (len(classes) > 2 if several else len(classes) == 2)
+    if not fits or write_classes(classes) != node.value:
+        raise node.refuse(f"{count} of type {name}")
+    if len(set(classes.tolist())) < len(classes):
+        raise node.refuse("two different labels" if not several else "different labels")
     return classes
 
 

@@ -375,7 +375,13 @@ def _train(
     how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
     device = bags.problem.device
     return train_groups(
-        how, lambda k: _start(bags, k, settings), which, options, settings, store, device
+        how,
+        lambda k: _start(bags, k, settings),
+        which,
+        options,
+        settings,
+        store,
+        device,
     )
 
 

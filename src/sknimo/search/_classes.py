@@ -213,8 +213,9 @@ def fit_lines(
     n_classes: int,
     settings: Settings,
 ) -> list[Tensor]:
-    """Models of lines and levels, (C, q + 1) for every bag; held-out rows choose the
-    ridge that all terms and bags have.
+    """Models of lines and levels, (C, q + 1) for every bag.
+
+    Held-out rows choose the ridge that all terms and bags have.
     """
     straight = straight_columns(problem)
     terms = problem.terms[:, straight]
@@ -232,7 +233,9 @@ def fit_lines(
         steps = []
         for k, size in enumerate(ridges.tolist()):
             ridge = terms.new_full((terms.shape[1],), size)
-            flat = minimise(rows, flat, ridge, rows.curvature(flat), settings.line_steps)
+            flat = minimise(
+                rows, flat, ridge, rows.curvature(flat), settings.line_steps
+            )
             loss[k] += rest.objective(flat, torch.zeros_like(flat[0]))
             steps.append(flat)
         found.append(steps)
@@ -316,8 +319,8 @@ def hold_out(bags: ClassBags, states: Sequence[HeadsState]) -> ClassHeldOut:
                 torch.stack([curves, lines, bends]).cpu().transpose(0, 1),
             ]
         )
-    *vectors, eta = (torch.cat(each) for each in zip(*parts, strict=True))
-    return ClassHeldOut(*vectors, eta=eta.transpose(0, 1).contiguous())
+    rows, number, weight, truth, eta = (torch.cat(x) for x in zip(*parts, strict=True))
+    return ClassHeldOut(rows, number, weight, truth, eta.transpose(0, 1).contiguous())
 
 
 def class_losses(truth: Tensor, eta: Tensor) -> Tensor:
@@ -396,16 +399,16 @@ def judge(held_out: ClassHeldOut, share: Tensor, straight: Tensor) -> Verdict:
     total = float(weight.sum())
     gain = float(weight @ saved) / total
     spread = float(weight @ (saved - gain).square()) / total
-    losses = [
+    bent_loss, plain_loss = (
         np.array([_mean(x, weight, held_out.bag == k) for k in held_out.bag.unique()])
         for x in (bent, plain)
-    ]
+    )
     shares = (weight @ truth.double()) / total
     null = float(weight @ (shares - truth).square().sum(1)) / total
-    r2 = [1 - float(weight @ x) / total / null for x in (bent, plain)]
+    r2, plain_r2 = (1 - float(weight @ x) / total / null for x in (bent, plain))
     n_rows = float(torch.bincount(held_out.rows, weight).clamp(max=1.0).sum())
     error = math.sqrt(spread / max(min(total, n_rows), 1.0))
-    return Verdict(*losses, gain, error, 0.0, *r2)
+    return Verdict(bent_loss, plain_loss, gain, error, 0.0, r2, plain_r2)
 
 
 def _mean(values: Tensor, weight: Tensor, own: Tensor) -> float:
@@ -443,8 +446,8 @@ def mix_members(
             coef.append(count * still[None, c, :-1])
             intercept.append(count * still[None, c, -1])
             params.append(silent)
-        parts = (torch.cat(each) for each in (coef, intercept, params))
-        members.append(Ensemble(*parts, modulated.to(silent.device)))
+        joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
+        members.append(Ensemble(*joined, modulated.to(silent.device)))
     return members
 
 

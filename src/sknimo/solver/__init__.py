@@ -6,6 +6,7 @@ from sknimo.solver._additive import (
     fit_additive,
     solve_bags,
 )
+from sknimo.solver._cycle import ClassCycle, class_members
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
@@ -64,6 +65,7 @@ from sknimo.solver._tangent import needed_bytes
 __all__ = [
     "AdditiveFit",
     "AdditiveOptions",
+    "ClassCycle",
     "ClassFit",
     "ClassRows",
     "Coefficients",
@@ -86,6 +88,7 @@ __all__ = [
     "Solution",
     "Status",
     "agree",
+    "class_members",
     "cut_rows",
     "downhill",
     "expand",

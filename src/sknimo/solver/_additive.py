@@ -228,7 +228,9 @@ def _learn(
     )
 
 
-def pool_precisions(gamma: Tensor, square: Tensor, kind: Tensor, pooling: float) -> Tensor:
+def pool_precisions(
+    gamma: Tensor, square: Tensor, kind: Tensor, pooling: float
+) -> Tensor:
     """Precisions of groups, (g,), each drawn towards that of its kind.
 
     `gamma` counts the coefficients of a group that the data determine, `square` is the

@@ -214,7 +214,9 @@ def train_heads(
         Adam(flat, start.params.shape[1], options, order.n_steps),
         order,
         held_out[1],
-        lambda at, *batch: heads_gradient(table, n_classes, at, *batch, ridge),
+        lambda at, rows, weight: heads_gradient(
+            table, n_classes, at, rows, weight, ridge
+        ),
         lambda at: heads_loss(table, n_classes, at, *held_out),
         report,
     )

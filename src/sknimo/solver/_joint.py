@@ -329,7 +329,7 @@ def descend(
     judge: Callable[[Tensor], Tensor],
     report: Callable[[int], object],
 ) -> Descent:
-    """Step by step down a `slope`, until held-out rows, (K, m), are judged no better."""
+    """Step down a `slope` until held-out rows, (K, m), are judged no better."""
     flat, options = adam.flat, adam.options
     mean = flat.clone()
     best, best_loss = mean.clone(), judge(flat)

@@ -222,8 +222,7 @@ def minimise(
 def _newton_step(
     rows: ClassRows, flat: Tensor, ridge: Tensor, slope: Tensor, factors: Tensor
 ) -> tuple[Tensor, int]:
-    """Solve with the curvature of all classes, (C, q + 1); how many products it took.
-    """
+    """Solve with the curvature of all classes, (C, q + 1); in how many products."""
     chance = rows.chances(flat)
     weight = rows.weight.unsqueeze(1)
 

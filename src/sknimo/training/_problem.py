@@ -27,7 +27,6 @@ from sknimo.training._data import TrainingSet, certain
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
 
-
 # Half deviance that a perfect separation of several classes leaves no row above: that
 # of two classes at `SEPARATION_ETA`.
 SEPARATED = 1e-12

@@ -1,0 +1,187 @@
+"""Fixed penalties with more than two classes: one after the other, again and again.
+
+With the other classes known, a softmax in the linear predictor of class c is the
+likelihood of two classes with an offset:
+
+    P(class c) = sigmoid(eta_c - log sum_{l != c} exp(eta_l))
+
+So each class in turn is solved by what solves two classes, and the sum of the softmax
+loss and all penalties falls at every turn. Without networks that sum is convex and the
+cycle ends at its minimum; with networks it ends where no class alone can lower it.
+
+Shapes: n rows, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sknimo.checkpoint import Checkpoint
+from sknimo.families import BINOMIAL
+from sknimo.machine import torch_threads
+from sknimo.solver._forward import Bent, Forward
+from sknimo.solver._outer import solve
+from sknimo.solver._problem import History, Members, Options, Problem, Solution
+from sknimo.solver._profile import Coefficients
+
+# Turns of all classes without a network, with one, and with networks that stay.
+GLM_TURNS, NETWORK_TURNS, LAST_TURNS = 300, 4, 30
+# Relative fall of the objective in a turn that counts as none.
+SETTLED = 1e-13
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """Where the classes ended."""
+
+    solutions: list[Solution]  # of one member each
+    objective: float  # softmax loss and penalties
+    glm_objective: float  # the same without networks
+    settled: bool
+
+    def join(self) -> Solution:
+        """The first class, with what is known of the training of all."""
+        every = self.solutions
+        bad = [one.status[0] for one in every if not one.status[0].ok]
+        first = every[0]
+        return replace(
+            first,
+            objective=torch.full_like(first.objective, self.objective),
+            glm_objective=torch.full_like(first.objective, self.glm_objective),
+            kkt=torch.stack([one.kkt for one in every]).amax(0),
+            inner_converged=torch.stack([one.inner_converged for one in every]).all(0)
+            & self.settled,
+            n_iter=torch.stack([one.n_iter for one in every]).sum(0),
+            status=(bad[0],) if bad else first.status,
+            history=History.join([one.history for one in every]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCycle:
+    """Several classes of a problem, with one member each."""
+
+    problem: Problem  # its target numbers the classes
+    members: Sequence[Members]  # of every class, with one member
+    options: Options
+    checkpoint: Checkpoint | None = None
+
+    def run(self, start: Tensor | None) -> Cycle:
+        """Solve without networks, train them, and solve again around them.
+
+        `start` (C, P) replaces random networks.
+        """
+        # Small sums gain nothing by threads, and wait for them.
+        with torch_threads(work=self.problem.n_rows * self.problem.n_terms):
+            return self._run(start)
+
+    def _run(self, start: Tensor | None) -> Cycle:
+        n_classes = len(self.members)
+        share = self.members[0].weight[0]
+        counts = torch.stack(
+            [share[self.problem.y == c].sum() for c in range(n_classes)]
+        )
+        eta = counts.clamp(min=1e-9).log().expand(self.problem.n_rows, -1).clone()
+        still = replace(self.options, max_iter=0, progress=False)
+        none: list[Solution | None] = [None] * n_classes
+        at = self._turns(State(eta, none), GLM_TURNS, still)
+        glm = at.value
+        if self.options.max_iter > 0:
+            steps = math.ceil(self.options.max_iter / NETWORK_TURNS)
+            train = replace(self.options, max_iter=steps)
+            for turn in range(NETWORK_TURNS):
+                at = self._train(at, start, train, turn)
+                start = torch.cat([one.params for one in at.solutions if one])
+            at = self._turns(at, LAST_TURNS, still)
+        return Cycle([one for one in at.solutions if one], at.value, glm, at.settled)
+
+    def _train(
+        self, at: State, start: Tensor | None, options: Options, turn: int
+    ) -> State:
+        """Train the network of every class once, in turn."""
+        eta, found = at.eta.clone(), list(at.solutions)
+        for c, members in enumerate(self.members):
+            one, before = self._of_class(eta, c), found[c]
+            network = None if start is None else start[c : c + 1]
+            name = f"class-{c}-{turn}"
+            solution = solve(one, members, options, network, self.checkpoint, name)
+            if turn and before is not None:
+                n_iter = before.n_iter + solution.n_iter
+                solution = replace(solution, n_iter=n_iter)
+            found[c] = solution
+            eta[:, c] = self._settle(one, c, options, solution)[1]
+        return State(eta, found)
+
+    def _turns(self, at: State, n_turns: int, options: Options) -> State:
+        """Solve for the coefficients of every class in turn, until nothing changes."""
+        for _ in range(n_turns):
+            eta, found, penalty = at.eta.clone(), list(at.solutions), 0.0
+            for c, members in enumerate(self.members):
+                one, solution = self._of_class(eta, c), found[c]
+                if solution is None:
+                    solution = solve(one, members, options)
+                solution, own = self._settle(one, c, options, solution)
+                loss = members.weight[0] @ BINOMIAL.loss(one.y, own + one.offset)
+                penalty += float(solution.objective[0] - loss)
+                eta[:, c], found[c] = own, solution
+            value = self._loss(eta) + penalty
+            settled = at.value - value <= SETTLED * max(abs(value), 1e-3)
+            # Under a ridge what is common to all classes costs penalty alone.
+            ridge = self.members[0].penalty.power == 2
+            if ridge and not any(bool(x.modulated.any()) for x in found if x):
+                eta = eta - eta.mean(1, keepdim=True)
+            at = State(eta, found, value, settled)
+            if settled:
+                break
+        return at
+
+    def _of_class(self, eta: Tensor, c: int) -> Problem:
+        """One class, with all others as an offset."""
+        offset = -torch.cat([eta[:, :c], eta[:, c + 1 :]], 1).logsumexp(1)
+        truth = (self.problem.y == c).to(eta)
+        return replace(self.problem, y=truth, offset=offset, family=BINOMIAL)
+
+    def _loss(self, eta: Tensor) -> float:
+        """Mean softmax loss of linear predictors (n, C)."""
+        own = eta.gather(1, self.problem.y.long().unsqueeze(1)).squeeze(1)
+        return float(self.members[0].weight[0] @ (eta.logsumexp(1) - own))
+
+    @torch.no_grad()
+    def _settle(
+        self, problem: Problem, c: int, options: Options, at: Solution
+    ) -> tuple[Solution, Tensor]:
+        """Coefficients of a class again, its network as it is; its eta, (n,)."""
+        forward = Forward(problem, options)
+        bent = Bent.by(at.params, self.members[c], at.modulated)
+        exact = forward.solve_exactly(bent, Coefficients(at.coef, at.intercept))
+        found = exact.coefficients
+        solution = replace(
+            at,
+            coef=found.coef,
+            intercept=found.intercept,
+            objective=exact.objective,
+            kkt=exact.kkt,
+            inner_converged=exact.converged,
+        )
+        return solution, forward.eta(bent, found)[0] - problem.offset
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the classes are."""
+
+    eta: Tensor  # (n, C)
+    solutions: list[Solution | None]
+    value: float = math.inf  # softmax loss and penalties
+    settled: bool = False
+
+
+def class_members(members: Members, n_classes: int) -> list[Members]:
+    """The same for every class, with a seed each."""
+    seed = members.seeds[0]
+    return [replace(members, seeds=(seed + c,)) for c in range(n_classes)]

@@ -1,0 +1,200 @@
+"""More than two classes: one softmax, coefficients per class, explanations of one.
+
+Shapes: n rows, C classes.
+"""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from sknimo import NIMOClassifier, NIMOClassifierCV, load
+
+N_ROWS = 150
+LABELS = np.array(["ash", "elm", "oak"])
+ORACLE_ATOL = 1e-5  # two solvers, each to its own tolerance
+SUM_ATOL = 1e-9  # the same sums in another order
+SLOPE_ATOL = 1e-6  # central differences
+
+
+def draw(n_rows=N_ROWS, seed=0, bend=0.0):
+    """Features (n, 4), of which the last does nothing, and numbers of classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4)) * [1, 2, 1, 1]
+    coef = np.array([[1.0, 0, -1], [0.5, -0.5, 0], [0, 1, -1], [0, 0, 0]])
+    eta = X @ coef + bend * (X[:, :1] * X[:, 2:3]) * [1.0, -1.0, 0.0]
+    return X, (eta + rng.gumbel(size=eta.shape)).argmax(1)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = draw()
+    return X, LABELS[y]
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    """A short search that keeps bends: what is checked holds for any model."""
+    X, y = draw(300, seed=1, bend=3.0)
+    est = NIMOClassifierCV(n_members=2, hidden=(8, 8), max_iter=60, random_state=0)
+    est.fit(X, LABELS[y])
+    assert est.bend_ > 0
+    return est
+
+
+def glm(**options):
+    return NIMOClassifier(**{"max_iter": 0} | options)
+
+
+def test_ridge_without_a_network_is_multinomial_logistic_regression(rows):
+    X, y = rows
+    alpha = 0.02
+    est = glm(penalty="ridge", alpha=alpha, scale_contributions=False).fit(X, y)
+    scale = X.std(0)
+    other = LogisticRegression(C=1 / (N_ROWS * alpha), tol=1e-10, max_iter=10_000)
+    other.fit((X - X.mean(0)) / scale, y)
+    np.testing.assert_allclose(est.coef_ * scale, other.coef_, atol=ORACLE_ATOL)
+    chances = other.predict_proba((X - X.mean(0)) / scale)
+    np.testing.assert_allclose(est.predict_proba(X), chances, atol=ORACLE_ATOL)
+    assert est.converged_
+
+
+def test_without_penalty_a_baseline_gives_mnlogit(rows):
+    X, y = rows
+    est = glm(alpha=0.0).fit(X, y)
+    codes = np.searchsorted(LABELS, y)
+    other = sm.MNLogit(codes, sm.add_constant(X)).fit(disp=0, tol=1e-10)
+    for c in (1, 2):
+        one = est.for_class(LABELS[c], baseline=LABELS[0])
+        expected = np.asarray(other.params)[:, c - 1]
+        np.testing.assert_allclose(one.coef_, expected[1:], atol=ORACLE_ATOL)
+        at_zero = one.intercept_at_zero_
+        np.testing.assert_allclose(at_zero, expected[0], atol=ORACLE_ATOL)
+
+
+def test_balanced_classes_are_rows_weighed_by_their_class(rows):
+    X, y = rows
+    weight = np.random.default_rng(0).integers(1, 4, N_ROWS)
+    options = {"penalty": "ridge", "alpha": 0.0, "class_weight": "balanced"}
+    est = glm(**options).fit(X, y, sample_weight=weight)
+    # Classes weigh the same; scikit-learn balances their counts of rows instead.
+    total = np.array([weight[y == label].sum() for label in LABELS])
+    each = weight / total[np.searchsorted(LABELS, y)]
+    plain = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000)
+    plain.fit(X, y, sample_weight=each * N_ROWS)
+    np.testing.assert_allclose(
+        est.predict_proba(X), plain.predict_proba(X), atol=ORACLE_ATOL
+    )
+
+
+def test_shapes_are_those_of_scikit_learn(found):
+    X, _ = draw(seed=1)
+    assert found.coef_.shape == (3, 4)
+    assert found.intercept_.shape == (3,)
+    assert found.decision_function(X).shape == (N_ROWS, 3)
+    chances = found.predict_proba(X)
+    np.testing.assert_allclose(chances.sum(1), 1, atol=SUM_ATOL)
+    assert (found.predict(X) == LABELS[chances.argmax(1)]).all()
+    assert found.oob_prediction_.shape == (300, 3)
+
+
+def test_coefficients_are_slopes_of_the_decision_at_the_reference(found):
+    np.testing.assert_allclose(found.coef_.sum(0), 0, atol=SUM_ATOL)
+    step = 1e-4
+    for j in range(4):
+        both = np.stack([found.reference_, found.reference_])
+        both[:, j] += [step, -step]
+        up, down = found.decision_function(both)
+        slope = (up - down) / (2 * step)
+        np.testing.assert_allclose(found.coef_[:, j], slope, atol=SLOPE_ATOL)
+
+
+@pytest.mark.parametrize("baseline", [None, "ash"])
+def test_contributions_of_a_class_sum_to_its_decision(found, baseline):
+    X, _ = draw(seed=1)
+    decision = found.decision_function(X)
+    one = found.for_class("oak", baseline)
+    expected = decision[:, 2] - (0 if baseline is None else decision[:, 0])
+    for method in ("native", "min_energy"):
+        told = one.explain(X, method=method)
+        total = told.base_value + told.values.sum(1)
+        np.testing.assert_allclose(total, expected, atol=SUM_ATOL)
+    np.testing.assert_array_equal(one.predict_proba(X), found.predict_proba(X))
+
+
+def test_a_class_has_a_summary_and_is_judged_by_its_probability(found):
+    X, y = draw(seed=1, bend=2.0)
+    one = found.for_class("elm", X=X[:60], y=LABELS[y[:60]])
+    assert "x0" in str(one.summary())
+    chance = found.predict_proba(X)[:, 1]
+    assert one.roc(X, LABELS[y]).auc == pytest.approx(_auc(y == 1, chance))
+
+
+def _auc(truth, chance):
+    pairs = chance[truth][:, None] - chance[~truth]
+    return float(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
+
+
+def test_explanations_ask_for_a_class(found):
+    X, _ = draw(seed=1)
+    with pytest.raises(ValueError, match=r"Choose it first: for_class\('oak'\)"):
+        found.explain(X)
+    with pytest.raises(ValueError, match="one of the classes"):
+        found.for_class("fir")
+    with pytest.raises(ValueError, match="to_sql is for two classes"):
+        found.to_sql()
+
+
+def test_a_file_predicts_as_the_model_does(found, tmp_path):
+    X, _ = draw(seed=1)
+    found.save(tmp_path / "model.sknimo")
+    again = load(tmp_path / "model.sknimo")
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
+    np.testing.assert_array_equal(again.coef_, found.coef_)
+    assert again.classes_.tolist() == LABELS.tolist()
+    told = again.for_class("oak").explain(X[:5])
+    expected = again.decision_function(X[:5])[:, 2]
+    np.testing.assert_allclose(told.base_value + told.values.sum(1), expected)
+
+
+@pytest.mark.parametrize("labels", [[3.0, 1.0, 2.0], [10, -2, 4]])
+def test_labels_of_any_type_come_back(rows, labels):
+    X, y = rows
+    given = np.array(labels)
+    est = glm(alpha=0.1).fit(X, given[np.searchsorted(LABELS, y)])
+    assert est.classes_.tolist() == sorted(labels)
+    assert est.predict(X).dtype == given.dtype
+
+
+def test_a_fit_to_two_classes_forgets_the_third(rows):
+    X, y = rows
+    est = glm(alpha=0.1).fit(X, y)
+    two = est.fit(X[y != "oak"], y[y != "oak"])
+    assert two.coef_.shape == (4,)
+    assert two.predict_proba(X).shape == (N_ROWS, 2)
+    with pytest.raises(ValueError, match="has two classes"):
+        two.for_class("ash")
+
+
+@pytest.mark.slow
+def test_networks_of_all_classes_lower_the_objective_together(rows):
+    X, y = draw(seed=2, bend=2.0)
+    est = NIMOClassifier(max_iter=40, random_state=0).fit(X, LABELS[y])
+    assert est.certificate_.objective < est.certificate_.glm_objective
+    line = glm().fit(X, LABELS[y])
+    chances = [one.predict_proba(X) for one in (est, line)]
+    assert log_loss(y, chances[0]) < log_loss(y, chances[1])
+
+
+@pytest.mark.slow
+def test_simulated_truth_is_found():
+    """Support in 9 of 10 seeds, coefficients and bends near the truth."""
+    right = 0
+    for seed in range(10):
+        X, y = draw(2000, seed, bend=1.0)
+        est = NIMOClassifierCV(rule="1se", n_members=4, random_state=0).fit(X, y)
+        truth = np.array([[1.0, 0, -1], [0.5, -0.5, 0], [0, 1, -1], [0, 0, 0]]).T
+        right += bool((est.coef_[:, 3] == 0).all() and est.bend_ > 0)
+        assert abs(est.coef_ - truth).max() < 0.5
+    assert right >= 9
