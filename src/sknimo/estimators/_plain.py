@@ -424,28 +424,32 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
 @document(_SHARED)
 class NIMOClassifier(ClassificationTask, FixedPenalties):
-    """Binary classification whose log-odds coefficients a network bends, row by row.
+    """Classification whose log-odds coefficients a network bends, row by row.
 
-    The log-odds of the second class are `intercept + sum_j (x_j - reference_j) * coef_j
-    * (1 + g_j(x without j))` with `g_j(reference) = 0`.
+    The log-odds of the second of two classes are `intercept + sum_j (x_j - reference_j) * coef_j
+    * (1 + g_j(x without j))` with `g_j(reference) = 0`. More than two classes have a
+    linear predictor of this kind each, and a softmax makes them probabilities.
 
     Parameters
     ----------
     <parameters>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
-        both classes weigh the same. Probabilities are then those of a population with
+        all classes weigh the same. Probabilities are then those of a population with
         these weights. Not for rows in blocks.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
-        The two labels; the model predicts the log-odds of the second.
-    coef_ : ndarray of shape (n_features,)
+    classes_ : ndarray of shape (n_classes,)
+        The labels; of two, the model predicts the log-odds of the second.
+    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
         Effect of each feature on the log-odds at the reference, per unit of its column.
-    intercept_ : float
+        Of more than two classes those of each, which sum to zero: effects on the
+        logarithm of its probability over the geometric mean of all. `for_class`
+        compares with a baseline instead.
+    intercept_ : float, or ndarray of shape (n_classes,)
         Log-odds at the reference.
-    intercept_at_zero_ : float
+    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
         Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
         straight lines without a network and its tangent at the reference otherwise.
     <attributes>

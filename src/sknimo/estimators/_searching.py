@@ -399,30 +399,33 @@ class NIMORegressorCV(RegressionTask, Searching):
 
 @document(SEARCHING)
 class NIMOClassifierCV(ClassificationTask, Searching):
-    """Binary classification that finds its own sparsity, smoothness and size.
+    """Classification that finds its own sparsity, smoothness and size.
 
     The same model as `NIMOClassifier`; penalties are learned from the data, supports
     are selected, the network is refitted within them and the best restarts are
     averaged. When the network does not earn its keep, the nested logistic regression
-    is returned.
+    is returned. More than two classes have one softmax, see `docs/classes.md`.
 
     Parameters
     ----------
     <parameters>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
-        both classes weigh the same. Probabilities are then those of a population with
+        all classes weigh the same. Probabilities are then those of a population with
         these weights. Not for rows in blocks.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
-        The two labels; the model predicts the log-odds of the second.
-    coef_ : ndarray of shape (n_features,)
+    classes_ : ndarray of shape (n_classes,)
+        The labels; of two, the model predicts the log-odds of the second.
+    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
         Effect of each feature on the log-odds at the reference, per unit of its column.
-    intercept_ : float
+        Of more than two classes those of each, which sum to zero: effects on the
+        logarithm of its probability over the geometric mean of all. `for_class`
+        compares with a baseline instead.
+    intercept_ : float, or ndarray of shape (n_classes,)
         Log-odds at the reference.
-    intercept_at_zero_ : float
+    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
         Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
         straight lines without a network and its tangent at the reference otherwise.
     <attributes>
