@@ -10,6 +10,8 @@ Shapes: n rows, C classes.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,13 +19,18 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
     Reach,
+    Summary,
+    SummaryOrder,
     TrainingFacts,
+    compare,
     describe_training,
     measure_shape,
     restore_reach,
 )
+from sknimo.families import BINOMIAL
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
@@ -38,7 +45,9 @@ class SeveralClasses(BaseNIMO):
     # rows reach.
     _whole: ClassModels | None = None
     _class_reach: Reach | None = None
-    _class: int = 1  # the class that explanations are of
+    # The class that explanations are of, and what it is compared with if not the mean.
+    _class: int = 1
+    _baseline: int | None = None
 
     if TYPE_CHECKING:  # the task brings its own
 
@@ -110,7 +119,7 @@ class SeveralClasses(BaseNIMO):
                 )
         view = copy.copy(self)
         view._show_model(whole.contrast(number, base))
-        view._class, view._facts = number, None
+        view._class, view._baseline, view._facts = number, base, None
         if X is not None:
             view._facts = self._describe_class(view, X, y, sample_weight)
         return view
@@ -133,7 +142,14 @@ class SeveralClasses(BaseNIMO):
         model = view._explained()
         with torch_threads(len(table)), np.errstate(over="ignore", invalid="ignore"):
             offset = view._log_odds(table) - model.eta(table)
-            return describe_training(model, table, truth, weight, offset)
+            facts = describe_training(model, table, truth, weight, offset)
+            # A step of a feature moves all classes.
+            compared = compare(model, table, weight=weight, respond=view._chance)
+        return replace(facts, comparisons=compared)
+
+    def _chance(self, table: np.ndarray) -> np.ndarray:
+        """Probability of the class that is explained, (n,)."""
+        return torch.as_tensor(self._log_odds(table)).sigmoid().numpy()
 
     def _log_odds(self, table: np.ndarray) -> np.ndarray:
         """Log-odds of the class that is explained against all others, (n,)."""
@@ -195,8 +211,8 @@ class SeveralClasses(BaseNIMO):
         truth, eta, mean = super()._judge(X, y, offset)
         if self._whole is None:
             return truth, eta, mean
-        odds = self._log_odds(self._read_table(X))
-        return truth, odds, torch.as_tensor(odds).sigmoid().numpy()
+        table = self._read_table(X)
+        return truth, self._log_odds(table), self._chance(table)
 
     def _priced_rows(
         self, table: np.ndarray, y: Any, offset: Any
@@ -206,12 +222,141 @@ class SeveralClasses(BaseNIMO):
         known = self._log_odds(table) - self._explained().eta(table)
         return self._known_target(y), known
 
+    def summary(self, order: SummaryOrder = "importance") -> Any:
+        """Sum up the fit in one table, or more than two classes in one each.
+
+        Parameters
+        ----------
+        order : {"importance", "columns"}, default="importance"
+            Whether features that move predictions most come first, or all stand as in
+            the table.
+
+        Returns
+        -------
+        Summary or ClassSummaries
+            Prints itself; notebooks show it as HTML.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier
+        >>> from sknimo.datasets import make_nimo_classification
+        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> "at the reference" in str(est.summary())
+        True
+        """
+        if self._whole is None:
+            return super().summary(order)
+        if not isinstance(self.model_, ClassModels):
+            return self._word_summary(super().summary(order))
+        labels = self.classes_.tolist()
+        return ClassSummaries(
+            {label: self.for_class(label).summary(order) for label in labels}
+        )
+
+    def _word_summary(self, found: Summary) -> Summary:
+        """A summary of one class, with its probability for the response."""
+        label = self.classes_.tolist()[self._class]
+        over = "the geometric mean of those of all classes"
+        if self._baseline is not None:
+            over = f"that of {self.classes_.tolist()[self._baseline]!r}"
+        unit = f"the logarithm of the probability of {label!r} over {over}"
+        notes = [
+            note.replace("the log of the mean", unit).replace(
+                "change of the response", "change of the probability in percentage points"
+            )
+            for note in found.notes
+        ]
+        reference = self._read_reference()
+        return replace(
+            found,
+            title=f"{found.title} of {label!r}",
+            percent=True,
+            base_mean=float(self._chance(reference)[0]),
+            notes=tuple(notes),
+        )
+
+    def _read_reference(self) -> np.ndarray:
+        """The reference as a table of one row."""
+        return np.asarray(self.model_.features.reference, dtype=float)[None]
+
+    def _shown(self, class_: Any) -> Reportable:
+        if self._whole is None:
+            return super()._shown(class_)
+        if isinstance(self.model_, ClassModels) or class_ is not None:
+            last = self.classes_.tolist()[-1]
+            return self.for_class(last if class_ is None else class_)
+        return self
+
+    def _read_sample(self, X: Any, y: Any, weight: Any, offset: Any) -> Any:
+        sample = super()._read_sample(X, y, weight, offset)
+        if self._whole is None:
+            return sample
+        label = self.classes_[self._class]
+        known = self._log_odds(sample.table) - self._explained().eta(sample.table)
+        return replace(sample, offset=known, target=f"{sample.target} = {label}")
+
+    def _model_card(self) -> Any:
+        card = super()._model_card()
+        if self._whole is None:
+            return card
+        label, left_out = str(self.classes_[self._class]), card.left_out
+        others = join_others(self.classes_, self._class)
+        return replace(
+            card,
+            # With all else as an offset it is the log-odds against the other classes.
+            model=replace(card.model, family=BINOMIAL),
+            facts=None,
+            classes=(others, label),
+            left_out=None if left_out is None else left_out[:, self._class],
+            note=(
+                f"This page is of {label}, one of {len(self.classes_)} classes; "
+                "report(..., class_=...) makes that of another. What the other classes "
+                "say of a row is its offset: moving a feature moves the score of "
+                f"{label} alone."
+            ),
+        )
+
     def _reach(self) -> Reach:
         if self._whole is None:
             return super()._reach()
         if self._class_reach is None:  # of files: the ranges alone
             return restore_reach(self._whole.contrast(0))
         return self._class_reach
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSummaries:
+    """Summaries of all classes, each against the mean of all.
+
+    Attributes
+    ----------
+    parts : dict
+        Summaries by label.
+    """
+
+    parts: dict[Any, Summary]
+
+    def __str__(self) -> str:
+        return "\n\n".join(
+            f"Class {label!r}, against the mean of all\n\n{part}"
+            for label, part in self.parts.items()
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<h4>{escape(str(label))}, against the mean of all classes</h4>"
+            f"{part._repr_html_()}"
+            for label, part in self.parts.items()
+        )
+
+
+def join_others(classes: np.ndarray, own: int) -> str:
+    """Names of all classes but one, or their number."""
+    others = [str(label) for c, label in enumerate(classes.tolist()) if c != own]
+    return " or ".join(others) if len(others) < 4 else f"{len(others)} other classes"
 
 
 def find_class(classes: np.ndarray, label: Any, name: str) -> int:

@@ -44,6 +44,7 @@ class Reportable(Traceable):
         rows: int | Sequence[int] | None = None,
         row_names: Sequence[str] | None = None,
         title: str | None = None,
+        class_: Any = None,
     ) -> Report:
         """Write a report as one HTML file that needs nothing else.
 
@@ -69,6 +70,9 @@ class Reportable(Traceable):
             What the rows of `X` are called on the page; by default their positions,
             which count from 0, with their labels in the index.
         title : str, optional
+        class_ : label of a class, optional
+            Of more than two classes the one that the page is of, against all others;
+            the last one by default.
 
         Returns
         -------
@@ -89,9 +93,10 @@ class Reportable(Traceable):
         from sknimo.report import render_report
 
         check_is_fitted(self)
+        shown = self._shown(class_)
         if (X_test is None) != (y_test is None):
             raise ValueError("X_test and y_test belong together; give both or neither.")
-        sample = self._read_sample(X, y, sample_weight, offset)
+        sample = shown._read_sample(X, y, sample_weight, offset)
         if row_names is not None:
             if len(row_names) != len(sample):
                 raise ValueError(
@@ -100,14 +105,23 @@ class Reportable(Traceable):
                 )
             sample = replace(sample, names=tuple(map(str, row_names)))
         test = X_test, y_test, sample_weight_test, offset_test
-        held_out = None if X_test is None else self._read_sample(*test)
+        held_out = None if X_test is None else shown._read_sample(*test)
         with torch_threads(0):  # many small evaluations: threads would only wait
             report = render_report(
-                self._model_card(), sample, held_out=held_out, rows=rows, title=title
+                shown._model_card(), sample, held_out=held_out, rows=rows, title=title
             )
         if path is not None:
             report.save(path)
         return report
+
+    def _shown(self, class_: Any) -> Reportable:
+        """The estimator that a page is of."""
+        if class_ is not None:
+            raise ValueError(
+                f"class_={class_!r} chooses among more than two classes, which this "
+                "model does not have. Leave it out."
+            )
+        return self
 
     def _read_sample(self, X: Any, y: Any, weight: Any, offset: Any) -> Sample:
         """Validate rows and targets as the model knows them."""
@@ -155,7 +169,7 @@ class Reportable(Traceable):
         settings = {name: _show(v) for name, v in self.get_params(deep=False).items()}
         defaults = inspect.signature(type(self)).parameters
         return ModelCard(
-            model=self.model_,
+            model=self._explained(),
             facts=self._facts,
             kind=type(self).__name__,
             settings=tuple(settings.items()),

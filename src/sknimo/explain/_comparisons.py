@@ -11,7 +11,7 @@ Shapes: n rows, p features, c coefficients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,8 +116,12 @@ def compare(
     *,
     weight: np.ndarray | None = None,
     offset: np.ndarray | None = None,
+    respond: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Comparisons:
-    """Make every comparison over weighted rows, or evenly spaced ones of very many."""
+    """Make every comparison over weighted rows, or evenly spaced ones of very many.
+
+    `respond` gives the response of a table where `eta` and `offset` do not.
+    """
     n_coef, p = len(model.features.coef_feature), model.features.n_features
     evaluations = LARGE_EVALUATIONS if is_large(model) else EVALUATIONS
     most = max(MIN_ROWS, evaluations // max(2 * n_coef, 1))
@@ -133,6 +137,8 @@ def compare(
         importance[j] = weight @ np.abs(eta - before) / weight.sum()
         for move in _moves(model, table, j, eta, before):
             low, high = (mean_of(model.family, at + fixed) for at in move.eta)
+            if respond is not None:
+                low, high = (respond(switch(table, j, x)) for x in move.values)
             change = move.factor * (move.eta[1] - move.eta[0])
             out[0, move.coef] = move.step
             out[[1, 3, 4], move.coef] = _sum_up(change, weight)

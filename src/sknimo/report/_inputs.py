@@ -44,6 +44,8 @@ class ModelCard:
         What a search knows of rows held out.
     left_out : ndarray of shape (n,) or None
         Predictions of the training rows by members that have not seen them.
+    note : str
+        What readers must know first.
     """
 
     model: FittedModel
@@ -57,6 +59,7 @@ class ModelCard:
     status: str = ""
     scores: HeldOutScores | None = None
     left_out: np.ndarray | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -136,7 +136,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
     return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
         kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
-        lead=_lead(story),
+        lead=f"{card.note} {_lead(story)}".strip(),
         version=VERSION,
         sections=_sections(bool(effects), bool(cases)),
         figures=_figures(story),
