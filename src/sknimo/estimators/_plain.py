@@ -12,6 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from sknimo.checkpoint import Checkpoint
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
@@ -23,6 +24,8 @@ from sknimo.network import CodeName
 from sknimo.penalties import PENALTIES, Penalty, make_penalty
 from sknimo.solver import Members, Options, Problem, Solution, Status, solve
 from sknimo.training import (
+    StreamedSet,
+    TrainingSet,
     assemble,
     check_folder,
     check_number,
@@ -100,12 +103,26 @@ class FixedPenalties(BaseNIMO):
                 held_out = hold_out(data, self.validation_fraction, random)
             members = self._members(problem, data.weight, held_out, seed)
             start = self._warm_network(problem)
-            solution = solve(problem, members, options, start, store.checkpoint)
+            problem, solution = self._solve(
+                problem, members, options, start, store.checkpoint, data
+            )
             model = assemble(data, problem, solution)
             room = options.memory_budget
             separated = self._keep_model(model, data, problem, room)
             self._keep(solution, separated)
         return self
+
+    def _solve(
+        self,
+        problem: Problem,
+        members: Members,
+        options: Options,
+        start: Tensor | None,
+        checkpoint: Checkpoint | None,
+        data: TrainingSet | StreamedSet,
+    ) -> tuple[Problem, Solution]:
+        """The solution, and the problem that it solves."""
+        return problem, solve(problem, members, options, start, checkpoint)
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
@@ -227,7 +244,7 @@ class FixedPenalties(BaseNIMO):
             warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
 
 
-_SHARED = {
+PLAIN = {
     "basis": """basis : {"linear", "poly2", "spline", "ramps", "auto"} or dict, \
 default="linear"
         How numeric features enter: as a line, a parabola, a natural cubic spline, a
@@ -323,7 +340,7 @@ default="mean"
 }
 
 
-@document(_SHARED)
+@document(PLAIN)
 class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
@@ -400,7 +417,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         self._take_params(locals())
 
 
-@document(_SHARED)
+@document(PLAIN)
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Binary classification whose log-odds coefficients a network bends, row by row.
 

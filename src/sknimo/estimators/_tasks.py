@@ -27,7 +27,9 @@ from sknimo.training import (
 )
 
 REGRESSION_FAMILIES = {
-    name: family for name, family in FAMILIES.items() if not family.is_binary
+    name: family
+    for name, family in FAMILIES.items()
+    if not (family.is_binary or family.is_hazard)
 }
 
 

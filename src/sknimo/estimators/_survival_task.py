@@ -1,0 +1,287 @@
+"""What survival adds: follow-ups in, risks, curves and concordance out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sknimo.estimators._base import BaseNIMO
+from sknimo.exceptions import check_option
+from sknimo.families import COX, Family
+from sknimo.model import FittedModel
+from sknimo.rows import RowBlocks
+from sknimo.solver import Problem
+from sknimo.survival import (
+    TIES,
+    Baseline,
+    FollowUp,
+    StepFunctions,
+    Ties,
+    concordance,
+    expose,
+    log_likelihood,
+)
+from sknimo.training import (
+    NumberReader,
+    StreamedSet,
+    Target,
+    TargetReader,
+    TrainingSet,
+    check_events,
+    read_follow_up,
+    read_strata,
+    read_times,
+    read_weight,
+)
+
+
+class SurvivalTask(BaseNIMO):
+    """Times to an event; the model predicts the logarithm of the hazard."""
+
+    ties: Ties
+    baseline_: Baseline
+    # The rows of the fit that is under way.
+    _follow_up: FollowUp
+
+    def _family(self) -> Family:
+        return COX
+
+    def _target_reader(self) -> TargetReader:
+        return NumberReader()
+
+    def _read_target(self, y: Any) -> Target:
+        """Events as numbers; their times are in the offset."""
+        return Target(read_times(y)[1].astype(np.float64))
+
+    def _begin(
+        self, X: Any, y: Any, sample_weight: Any, entry: Any, strata: Any
+    ) -> FollowUp:
+        """Read the follow-up of the training rows."""
+        check_option("ties", self.ties, TIES)
+        if isinstance(X, RowBlocks):
+            raise ValueError(
+                "Risk sets need the times of all rows, but rows come in blocks. Read "
+                "them into one table."
+            )
+        n_rows = len(read_times(y)[0])
+        weight = read_weight(sample_weight, n_rows)
+        rows = read_follow_up(y, weight, entry=entry, strata=strata)
+        check_events(rows)
+        return rows
+
+    def _offset(self, data: TrainingSet, eta: np.ndarray) -> np.ndarray:
+        """Exposures of the rows that are trained on, at their `eta` (n,)."""
+        rows = self._follow_up
+        used = data.place >= 0
+        given = np.where(used, eta[data.place], 0.0)
+        exposure = np.exp(expose(rows, given, self.ties).offset)
+        # Rows that were merged have one `eta`: their mean exposure stands for them.
+        place, weight = data.place[used], rows.weight[used]
+        total = np.bincount(place, weight * exposure[used], minlength=len(eta))
+        return np.log(total / np.bincount(place, weight, minlength=len(eta)))
+
+    def _keep_model(
+        self,
+        model: FittedModel,
+        data: TrainingSet | StreamedSet,
+        problem: Problem,
+        room: float,
+    ) -> bool:
+        """Move the intercept into the hazard: `eta` is zero at the reference."""
+        shift = model.base_value
+        model = replace(model, intercept=model.intercept - shift)
+        offset = problem.offset.cpu().numpy() + shift
+        return super()._keep_model(model, replace(data, offset=offset), problem, room)
+
+    def _finish(self, eta: np.ndarray, honest: np.ndarray) -> None:
+        """Keep the hazard at the reference and what the partial likelihood says.
+
+        `eta` (n_samples,) is that of the rows as given, `honest` one by which their
+        events are expected: fits that saw a row expect its event too surely.
+        """
+        rows = self._follow_up
+        self._show_baseline(expose(rows, honest, self.ties).baseline)
+        facts = self._facts
+        assert facts is not None
+        found, null = (
+            -2 * log_likelihood(rows, each, self.ties)
+            for each in (eta, np.zeros(len(rows)))
+        )
+        # Deviances at common exposures differ as partial likelihoods do.
+        without = found + facts.glm_deviance - facts.deviance
+        self._facts = replace(
+            facts, deviance=found, null_deviance=null, glm_deviance=without
+        )
+        del self._follow_up
+
+    def _show_baseline(self, baseline: Baseline) -> None:
+        self.baseline_ = baseline
+        self.event_times_ = baseline.all_times
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Logarithm of the hazard, relative to that at the reference.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Larger is a greater risk; its exponential is a hazard ratio.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> est.predict(data.X[:3]).shape
+        (3,)
+        """
+        return self._eta(X)
+
+    def predict_survival_function(
+        self, X: Any, times: Any = None, *, strata: Any = None
+    ) -> StepFunctions:
+        """Chance to be without the event at given times.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        times : array of shape (k,), optional
+            By default all times at which training rows had an event.
+        strata : array of shape (n_samples,), optional
+            Needed where the fit had strata.
+
+        Returns
+        -------
+        StepFunctions
+            An array (`values`, `times`), a list of functions, or `to_frame()`.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> curves = est.predict_survival_function(data.X[:3], times=[0.0, 1.0])
+        >>> curves.values[:, 0]
+        array([1., 1., 1.])
+        """
+        hazard = self.predict_cumulative_hazard_function(X, times, strata=strata)
+        return StepFunctions(hazard.times, np.exp(-hazard.values), 1.0)
+
+    def predict_cumulative_hazard_function(
+        self, X: Any, times: Any = None, *, strata: Any = None
+    ) -> StepFunctions:
+        """Cumulative hazard at given times, minus the logarithm of survival.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        times : array of shape (k,), optional
+            By default all times at which training rows had an event.
+        strata : array of shape (n_samples,), optional
+            Needed where the fit had strata.
+
+        Returns
+        -------
+        StepFunctions
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> curves = est.predict_cumulative_hazard_function(data.X[:3])
+        >>> bool((curves.values[:, 1:] >= curves.values[:, :-1]).all())
+        True
+        """
+        eta = self._eta(X)
+        at = self.event_times_ if times is None else _read_grid(times)
+        stratum = self._strata_of(strata, len(eta))
+        with np.errstate(over="ignore"):
+            risk = np.exp(eta)[:, None]
+        return StepFunctions(at, risk * self.baseline_.at(at, stratum), 0.0)
+
+    def predict_median(self, X: Any, *, strata: Any = None) -> np.ndarray:
+        """Time by which half of such rows have had the event; infinite if never seen.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        strata : array of shape (n_samples,), optional
+            Needed where the fit had strata.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> est.predict_median(data.X[:3]).shape
+        (3,)
+        """
+        eta = self._eta(X)
+        stratum = self._strata_of(strata, len(eta))
+        out = np.full(len(eta), np.inf)
+        for s, hazard in enumerate(self.baseline_.hazard):
+            own = np.flatnonzero(stratum == s)
+            # The first time with `H exp(eta) >= log 2`.
+            with np.errstate(over="ignore"):
+                place = np.searchsorted(hazard, np.log(2) * np.exp(-eta[own]))
+            reached = place < len(hazard)
+            out[own[reached]] = self.baseline_.times[s][place[reached]]
+        return out
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        entry: Any = None,
+        strata: Any = None,
+    ) -> float:
+        """Harrell's concordance: the share of pairs whose risks are in the right order.
+
+        1 is perfect, 1/2 says nothing. Pairs are of one stratum; in each one row has
+        the event while the other is at risk and outlives it.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> 0.5 < est.score(data.X, data.y) < 1
+        True
+        """
+        eta = self._eta(X)
+        weight = read_weight(sample_weight, len(eta))
+        rows = read_follow_up(y, weight, entry=entry, strata=strata)
+        return concordance(rows, eta)
+
+    def _strata_of(self, strata: Any, n_rows: int) -> np.ndarray:
+        """Number of each row's stratum in the baseline."""
+        known: tuple[Hashable, ...] = self.baseline_.labels
+        if known == (None,):
+            return np.zeros(n_rows, dtype=int)
+        return read_strata(strata, n_rows, known)[0]
+
+
+def _read_grid(times: Any) -> np.ndarray:
+    """Increasing times to evaluate curves at."""
+    at = np.unique(np.asarray(times, dtype=np.float64))
+    if at.size == 0 or not np.isfinite(at).all():
+        raise ValueError(f"times must be finite numbers, got {times!r}.")
+    return at
