@@ -63,11 +63,29 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Cumulative hazard where `eta` is zero: a step function for each stratum."""
+    """Cumulative hazard at the reference: a step function for each stratum.
 
-    labels: tuple[Hashable, ...]  # (S,)
-    times: tuple[np.ndarray, ...]  # (m,) each, increasing
-    hazard: tuple[np.ndarray, ...]  # (m,) each, from this time on
+    Attributes
+    ----------
+    labels : tuple
+        What strata are called; one None where there are none.
+    times : tuple of ndarray of shape (m,)
+        Times with an event in each stratum, increasing.
+    hazard : tuple of ndarray of shape (m,)
+        The cumulative hazard from each of them on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sknimo.survival import Baseline
+    >>> baseline = Baseline((None,), (np.array([1.0, 3.0]),), (np.array([0.1, 0.4]),))
+    >>> baseline.at(np.array([0.5, 2.0]), stratum=np.array([0]))
+    array([[0. , 0.1]])
+    """
+
+    labels: tuple[Hashable, ...]
+    times: tuple[np.ndarray, ...]
+    hazard: tuple[np.ndarray, ...]
 
     def at(self, times: np.ndarray, stratum: np.ndarray) -> np.ndarray:
         """Of rows of these strata (n,) at times (k,), shape (n, k)."""

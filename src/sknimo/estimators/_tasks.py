@@ -27,9 +27,7 @@ from sknimo.training import (
 )
 
 REGRESSION_FAMILIES = {
-    name: family
-    for name, family in FAMILIES.items()
-    if not (family.is_binary or family.is_hazard)
+    name: family for name, family in FAMILIES.items() if not family.is_binary
 }
 
 
