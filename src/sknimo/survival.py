@@ -96,6 +96,23 @@ class Baseline:
             out[stratum == s] = steps[place]
         return out
 
+    def watch(self, rows: FollowUp) -> np.ndarray:
+        """Logarithm of what each row saw of it, (n,), also of rows that are new."""
+        seen = np.empty(len(rows))
+        for own, part in _parts(rows):
+            s = self.labels.index(rows.labels[int(part.stratum[0])]) if len(own) else 0
+            steps = np.concatenate([[0.0], self.hazard[s]])
+            ends, begins = (
+                steps[np.searchsorted(self.times[s], at, side="right")]
+                for at in (part.time, part.entry)
+            )
+            seen[own] = ends - begins
+        # Before the first event nobody was exposed; logarithms need a little.
+        least = LEAST_EXPOSURE * max(
+            float(part[-1]) for part in self.hazard if len(part)
+        )
+        return np.log(np.maximum(seen, least))
+
     @property
     def all_times(self) -> np.ndarray:
         """Times with an event in any stratum, increasing."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.exceptions import check_option
@@ -22,7 +23,6 @@ from sknimo.survival import (
     Ties,
     concordance,
     expose,
-    log_likelihood,
 )
 from sknimo.training import (
     NumberReader,
@@ -43,6 +43,7 @@ class SurvivalTask(BaseNIMO):
 
     ties: Ties
     baseline_: Baseline
+    _measure = "concordance"
     # The rows of the fit that is under way.
     _follow_up: FollowUp
 
@@ -91,31 +92,30 @@ class SurvivalTask(BaseNIMO):
         room: float,
     ) -> bool:
         """Move the intercept into the hazard: `eta` is zero at the reference."""
-        shift = model.base_value
-        model = replace(model, intercept=model.intercept - shift)
-        offset = problem.offset.cpu().numpy() + shift
+        offset = problem.offset.cpu().numpy() + model.base_value
+        model = replace(model, intercept=torch.zeros_like(model.intercept))
         return super()._keep_model(model, replace(data, offset=offset), problem, room)
 
     def _finish(self, eta: np.ndarray, honest: np.ndarray) -> None:
-        """Keep the hazard at the reference and what the partial likelihood says.
+        """Keep the hazard at the reference, and deviances of the rows under it.
 
         `eta` (n_samples,) is that of the rows as given, `honest` one by which their
         events are expected: fits that saw a row expect its event too surely.
         """
         rows = self._follow_up
+        del self._follow_up
         self._show_baseline(expose(rows, honest, self.ties).baseline)
-        facts = self._facts
+        facts, offset = self._facts, self.baseline_.watch(rows)
         assert facts is not None
+        truth = rows.event.astype(np.float64)
+        constant = np.log(rows.weight @ truth / (rows.weight @ np.exp(offset)))
         found, null = (
-            -2 * log_likelihood(rows, each, self.ties)
-            for each in (eta, np.zeros(len(rows)))
+            2 * float(rows.weight @ _loss(truth, at + offset)) for at in (eta, constant)
         )
-        # Deviances at common exposures differ as partial likelihoods do.
         without = found + facts.glm_deviance - facts.deviance
         self._facts = replace(
             facts, deviance=found, null_deviance=null, glm_deviance=without
         )
-        del self._follow_up
 
     def _show_baseline(self, baseline: Baseline) -> None:
         self.baseline_ = baseline
@@ -277,6 +277,11 @@ class SurvivalTask(BaseNIMO):
         if known == (None,):
             return np.zeros(n_rows, dtype=int)
         return read_strata(strata, n_rows, known)[0]
+
+
+def _loss(event: np.ndarray, eta: np.ndarray) -> np.ndarray:
+    """Half the squared deviance residual of each row, (n,)."""
+    return COX.loss(torch.as_tensor(event), torch.as_tensor(eta)).numpy()
 
 
 def _read_grid(times: Any) -> np.ndarray:
