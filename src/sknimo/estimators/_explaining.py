@@ -231,9 +231,13 @@ default="min_energy"
             table,
             self._read_target(y).values,
             weight=read_column(sample_weight, len(table), "sample_weight"),
-            offset=read_column(offset, len(table), "offset"),
+            offset=self._offset_for(y, offset, len(table)),
             origin=find_origin(X),
         )
+
+    def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:
+        """Known part of the linear predictor of rows with these targets, (n,)."""
+        return read_column(offset, n_rows, "offset")
 
     def first_layer(self) -> records.FirstLayer:
         """First-layer weights of the network, the paper's picture of its sparsity.

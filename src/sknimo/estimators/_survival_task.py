@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import os
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,6 +37,9 @@ from sknimo.training import (
     read_times,
     read_weight,
 )
+
+if TYPE_CHECKING:
+    from sknimo.report import ModelCard, Report, Sample
 
 
 class SurvivalTask(BaseNIMO):
@@ -270,6 +274,111 @@ class SurvivalTask(BaseNIMO):
         weight = read_weight(sample_weight, len(eta))
         rows = read_follow_up(y, weight, entry=entry, strata=strata)
         return concordance(rows, eta)
+
+    def report(  # type: ignore[override]
+        self,
+        path: str | os.PathLike[str] | None,
+        X: Any,
+        y: Any,
+        *,
+        X_test: Any = None,
+        y_test: Any = None,
+        sample_weight: Any = None,
+        entry: Any = None,
+        strata: Any = None,
+        sample_weight_test: Any = None,
+        entry_test: Any = None,
+        strata_test: Any = None,
+        rows: int | Sequence[int] | None = None,
+        row_names: Sequence[str] | None = None,
+        title: str | None = None,
+    ) -> Report:
+        """Write a report as one HTML file that needs nothing else.
+
+        As for other estimators, with survival curves by predicted risk beside
+        Kaplan-Meier's. Predictions are expected events in the time that a row was
+        watched.
+
+        Parameters
+        ----------
+        path : str, path or None
+            Where to write; None only returns the report.
+        X, y : as in `fit`
+            Rows that effects, figures and checks refer to; best the training rows.
+        X_test, y_test : like X and y, optional
+            Rows that the model has not seen, to judge it by.
+        sample_weight, entry, strata : array of shape (n_samples,), optional
+            As in `fit`.
+        sample_weight_test, entry_test, strata_test : array, optional
+            The same for `X_test`.
+        rows : int or sequence of int, optional
+            Rows of `X` to explain one by one: how many, or their positions.
+        row_names : sequence of str, optional
+            What the rows of `X` are called on the page.
+        title : str, optional
+
+        Returns
+        -------
+        Report
+
+        Examples
+        --------
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+        >>> "Kaplan-Meier" in est.report(None, data.X, data.y).html
+        True
+        """
+        return super().report(
+            path,
+            X,
+            y,
+            X_test=X_test,
+            y_test=y_test,
+            sample_weight=sample_weight,
+            offset={"entry": entry, "strata": strata},
+            sample_weight_test=sample_weight_test,
+            offset_test={"entry": entry_test, "strata": strata_test},
+            rows=rows,
+            row_names=row_names,
+            title=title,
+        )
+
+    def _read_sample(self, X: Any, y: Any, weight: Any, offset: Any) -> Sample:
+        """Rows of a report; their exposures follow from entry and strata."""
+        sample = super()._read_sample(X, y, weight, None)
+        rows = self._watched(y, sample.weight, **offset)
+        exposure = self.baseline_.watch(rows)
+        return replace(sample, follow_up=rows, offset=exposure, target="the events")
+
+    def _model_card(self) -> ModelCard:
+        return replace(super()._model_card(), baseline=self.baseline_)
+
+    def _watched(
+        self, y: Any, weight: Any = None, entry: Any = None, strata: Any = None
+    ) -> FollowUp:
+        """The follow-up of rows in the strata of the model."""
+        if weight is None:
+            weight = np.ones(len(read_times(y)[0]))
+        known = self.baseline_.labels
+        if known == (None,):
+            return read_follow_up(y, weight, entry=entry)
+        return read_follow_up(y, weight, entry=entry, strata=strata, known=known)
+
+    def _known_target(self, y: Any) -> np.ndarray:
+        return self._read_target(y).values
+
+    def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:
+        """Exposures of rows with these times, unless they are given."""
+        if offset is None and len(self.baseline_.labels) == 1:
+            return self.baseline_.watch(self._watched(y))
+        if offset is None:
+            raise ValueError(
+                "With strata the exposure of a row does not follow from its time: give "
+                "offset, the logarithm of its cumulative baseline hazard."
+            )
+        return super()._offset_for(y, offset, n_rows)
 
     def _strata_of(self, strata: Any, n_rows: int) -> np.ndarray:
         """Number of each row's stratum in the baseline."""

@@ -17,6 +17,7 @@ from sknimo.explain import (
     fill_offset,
 )
 from sknimo.model import FittedModel
+from sknimo.survival import Baseline, FollowUp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +45,8 @@ class ModelCard:
         What a search knows of rows held out.
     left_out : ndarray of shape (n,) or None
         Predictions of the training rows by members that have not seen them.
+    baseline : Baseline or None
+        The hazard at the reference of a survival model.
     """
 
     model: FittedModel
@@ -57,6 +60,7 @@ class ModelCard:
     status: str = ""
     scores: HeldOutScores | None = None
     left_out: np.ndarray | None = None
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +79,8 @@ class Sample:
         Name of the target.
     names : tuple of str or None
         What rows are called; by their position, and label, without.
+    follow_up : FollowUp or None
+        Times of a survival model, whose `y` are events and `offset` exposures.
     """
 
     table: np.ndarray
@@ -84,6 +90,7 @@ class Sample:
     labels: tuple[str, ...] | None = None
     target: str = "the target"
     names: tuple[str, ...] | None = None
+    follow_up: FollowUp | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -108,4 +115,5 @@ class Sample:
             None if self.labels is None else tuple(self.labels[row] for row in rows),
             self.target,
             None if self.names is None else tuple(self.names[row] for row in rows),
+            None if self.follow_up is None else self.follow_up.take(rows),
         )
