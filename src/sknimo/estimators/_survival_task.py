@@ -51,6 +51,11 @@ class SurvivalTask(BaseNIMO):
     # The rows of the fit that is under way.
     _follow_up: FollowUp
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
     def _family(self) -> Family:
         return COX
 
@@ -74,6 +79,7 @@ class SurvivalTask(BaseNIMO):
         n_rows = len(read_times(y)[0])
         weight = read_weight(sample_weight, n_rows)
         rows = read_follow_up(y, weight, entry=entry, strata=strata)
+        self._check_n_samples(n_rows, n_rows)
         check_events(rows)
         return rows
 
