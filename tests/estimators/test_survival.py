@@ -321,3 +321,32 @@ def test_a_search_without_bends_returns_cox_regression():
     est = NIMOSurvivalCV(random_state=0).fit(X, y)
     assert est.n_members_ == 0
     np.testing.assert_allclose(est.coef_[:2], [0.8, -0.5], atol=0.2)
+
+
+def test_a_formula_names_time_and_event():
+    X, time, event, *_ = draw_rows()
+    data = pd.DataFrame(X, columns=["a", "b", "c"]).assign(weeks=time, died=event)
+    est = NIMOSurvival.from_formula("Surv(weeks, died) ~ a + c", data, max_iter=0)
+    direct = NIMOSurvival(max_iter=0).fit(data[["a", "c"]], data[["weeks", "died"]])
+    np.testing.assert_array_equal(est.coef_, direct.coef_)
+    np.testing.assert_array_equal(est.predict(data), direct.predict(data[["a", "c"]]))
+    with pytest.raises(ValueError, match="begins with Surv"):
+        NIMOSurvival.from_formula("weeks ~ a", data)
+
+
+@pytest.mark.slow
+def test_metrics_of_scikit_survival_take_what_is_predicted():
+    metrics = pytest.importorskip("sksurv.metrics")
+    surv = pytest.importorskip("sksurv.util").Surv
+    old, new = (make_nimo_survival(n_samples=200, random_state=s) for s in (0, 1))
+    y, y_new = (surv.from_arrays(d.y[:, 1] == 1, d.y[:, 0]) for d in (old, new))
+    est = NIMOSurvival(max_iter=0, alpha=0).fit(old.X, y)
+    risk = est.predict(new.X)
+    found = metrics.concordance_index_censored(y_new["event"], y_new["time"], risk)
+    assert found[0] == pytest.approx(est.score(new.X, y_new))
+    times = np.quantile(new.y[:, 0], [0.2, 0.5, 0.7])
+    curves = est.predict_survival_function(new.X, times)
+    score = metrics.integrated_brier_score(y, y_new, curves, times)
+    assert 0 < score < 0.25
+    assert metrics.brier_score(y, y_new, [f(times[1]) for f in curves], times[1])
+    assert np.isfinite(metrics.cumulative_dynamic_auc(y, y_new, risk, times)[1])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._formula import read_formula
 from sknimo.exceptions import check_option
 from sknimo.families import COX, Family
+from sknimo.features import column_names, take_column, take_columns
 from sknimo.model import FittedModel
 from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
@@ -40,6 +43,9 @@ from sknimo.training import (
 
 if TYPE_CHECKING:
     from sknimo.report import ModelCard, Report, Sample
+
+# The left side of a formula, and what is on the right.
+SURV = r"\s*Surv\(\s*(?P<time>\w+)\s*,\s*(?P<event>\w+)\s*\)\s*~(?P<features>.*)"
 
 
 class SurvivalTask(BaseNIMO):
@@ -385,6 +391,68 @@ class SurvivalTask(BaseNIMO):
                 "offset, the logarithm of its cumulative baseline hazard."
             )
         return super()._offset_for(y, offset, n_rows)
+
+    @classmethod
+    def from_formula(
+        cls,
+        formula: str,
+        data: Any,
+        *,
+        sample_weight: Any = None,
+        entry: Any = None,
+        strata: Any = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        **params: Any,
+    ) -> Self:
+        """Fit the model that a formula describes.
+
+        Parameters
+        ----------
+        formula : str
+            `Surv(time, event) ~` and features joined by `+`, as for other estimators.
+        data : data frame
+            Has the columns that the formula names.
+        sample_weight, entry, strata : array of shape (n_samples,), optional
+            As in `fit`.
+        functions : dict of str to callable, optional
+            Python functions that expressions may call by name.
+        **params
+            Parameters of the estimator.
+
+        Returns
+        -------
+        estimator
+            Fitted.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from sknimo import NIMOSurvival
+        >>> from sknimo.datasets import make_nimo_survival
+        >>> sample = make_nimo_survival(n_samples=80, random_state=0)
+        >>> data = pd.DataFrame(sample.X[:, :3], columns=["age", "dose", "bmi"])
+        >>> data["weeks"], data["died"] = sample.y.T
+        >>> est = NIMOSurvival.from_formula("Surv(weeks, died) ~ .", data, max_iter=0)
+        >>> print(*est.coef_names_)
+        age dose bmi
+        """
+        found = re.fullmatch(SURV, str(formula))
+        names = column_names(data) or []
+        if found is None or not {found["time"], found["event"]} <= {*names}:
+            raise ValueError(
+                "A formula of survival begins with Surv(time, event) ~, two columns of "
+                f"data; got {formula!r}."
+            )
+        time, event = found["time"], found["event"]
+        y = {"time": take_column(data, time), "event": take_column(data, event)}
+        rest = take_columns(data, {name: None for name in names if name != event})
+        recipe = read_formula(f"{time} ~ {found['features']}", rest, functions or {})
+        recipe.check_rows(rest)
+        est = cls(**recipe.options(rest, params))
+        est._recipe = recipe
+        both = np.stack([np.asarray(part, dtype=float) for part in y.values()], axis=1)
+        more = {"entry": entry, "strata": strata}
+        return est.fit(rest, both, sample_weight, **more)
 
     def _strata_of(self, strata: Any, n_rows: int) -> np.ndarray:
         """Number of each row's stratum in the baseline."""
