@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         NIMOClassifierCV,
         NIMORegressor,
         NIMORegressorCV,
+        NIMOSurvival,
+        NIMOSurvivalCV,
         RowBlocks,
         load,
     )
@@ -35,6 +37,8 @@ __all__ = [
     "NIMOClassifierCV",
     "NIMORegressor",
     "NIMORegressorCV",
+    "NIMOSurvival",
+    "NIMOSurvivalCV",
     "RowBlocks",
     "SeparationWarning",
     "__version__",

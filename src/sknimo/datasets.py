@@ -15,7 +15,7 @@ Shapes: n samples, p features.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, overload
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "SyntheticData",
     "make_nimo_classification",
     "make_nimo_regression",
+    "make_nimo_survival",
     "make_self_interaction",
     "nimo_signal",
 ]
@@ -153,6 +154,12 @@ def _classification_2(
 
 def _classification_3(*columns: Floats) -> Sequence[Floats | float]:
     return [10 * s for s in _regression_3(*columns)]
+
+
+def _survival(
+    x1: Floats, x2: Floats, x3: Floats, *_: Floats
+) -> Sequence[Floats | float]:
+    return 1 + np.tanh(2 * x2), 0.0, -0.7
 
 
 def _squares(*columns: Floats) -> Sequence[Floats | float]:
@@ -391,6 +398,46 @@ def make_nimo_classification(
     """
     chosen = _check_setting(_CLASSIFICATION, setting)
     return _pack(_simulate(chosen, n_samples, noise, random_state, True), return_X_y)
+
+
+def make_nimo_survival(
+    n_samples: int = 200, *, random_state: Seed = None
+) -> SyntheticData:
+    """Simulate survival times whose log hazard is a NIMO model of 6 features.
+
+    The hazard at time t is `0.75 sqrt(t)` times the exponential of
+
+        x1 (1 + tanh(2 x2)) - 0.7 x3
+
+    and two in five rows are censored, at times between 0 and 4.
+
+    Parameters
+    ----------
+    n_samples : int, default=200
+        Number of rows.
+    random_state : int, Generator, RandomState or None, default=None
+        Source of randomness; an int gives the same sample on every call.
+
+    Returns
+    -------
+    SyntheticData
+        Its `y` has two columns, the time and whether the event was seen then (1) or
+        the row was censored (0); its `signal` is the log hazard ratio.
+
+    Examples
+    --------
+    >>> from sknimo.datasets import make_nimo_survival
+    >>> data = make_nimo_survival(n_samples=50, random_state=0)
+    >>> data.y.shape
+    (50, 2)
+    >>> data.coef
+    array([ 1. ,  0. , -0.7,  0. ,  0. ,  0. ])
+    """
+    rng = _check_random_state(random_state)
+    data = _simulate(_Setting(6, _survival, modulating=(1,)), n_samples, 0.0, rng)
+    cumulative = rng.exponential(size=n_samples) * np.exp(-data.signal)
+    event, end = (2 * cumulative) ** (2 / 3), rng.uniform(0, 4, size=n_samples)
+    return replace(data, y=np.stack([np.minimum(event, end), event <= end], axis=1))
 
 
 def nimo_signal(setting: int, X: Floats, *, classification: bool = False) -> Floats:

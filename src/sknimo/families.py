@@ -102,6 +102,11 @@ class Family:
         scaling `y` changes nothing, and the deviance is a variance.
     held_out_loss : callable, optional
         `(y, eta) -> cost` of a row that judges a model, where it is not `loss`.
+    eta_label : str, optional
+        What the linear predictor is called, where that is not the link's name for it.
+    is_hazard : bool
+        Whether the targets are events under a baseline hazard, which only survival
+        estimators know.
 
     Examples
     --------
@@ -143,6 +148,8 @@ class Family:
     is_binary: bool = False
     least_squares: bool = False
     held_out_loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    eta_label: str | None = None
+    is_hazard: bool = False
 
     def __post_init__(self) -> None:
         check_option("link", self.link, LINKS)
@@ -160,7 +167,7 @@ class Family:
     @property
     def eta_name(self) -> str:
         """What the linear predictor is called."""
-        return LINKS[self.link].eta_name
+        return self.eta_label or LINKS[self.link].eta_name
 
     @property
     def estimates_dispersion(self) -> bool:
@@ -175,7 +182,7 @@ class Family:
     @property
     def is_registered(self) -> bool:
         """Whether the name alone says which family this is."""
-        return self is SOFTMAX or FAMILIES.get(self.name) is self
+        return REGISTERED.get(self.name) is self
 
     def traits(self) -> list[object]:
         """Everything that tells this family from others, in facts and numbers.
@@ -303,14 +310,27 @@ SOFTMAX = replace(
     is_binary=False,
 )
 
+# Events at given exposures to a baseline hazard (`survival.py`): Poisson's cost, but a
+# row has one event at most, and what is left of its chance says nothing of dispersion.
+COX = replace(
+    POISSON,
+    name="cox",
+    in_domain=lambda y: (y == 0) | (y == 1),
+    domain="events, 0 or 1,",
+    dispersion="known",
+    ratio_name="hazard ratio",
+    eta_label="log hazard",
+    is_hazard=True,
+)
+
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA)
 }
+# With those that no parameter names; files know them all.
+REGISTERED = FAMILIES | {family.name: family for family in (COX, SOFTMAX)}
 
 
 def get_family(name: str) -> Family:
     """Find a family by name; an unknown name lists the known ones."""
-    if name == SOFTMAX.name:  # no choice of a user
-        return SOFTMAX
-    check_option("family", name, FAMILIES)
-    return FAMILIES[name]
+    check_option("family", name, FAMILIES if name not in REGISTERED else REGISTERED)
+    return REGISTERED[name]

@@ -48,10 +48,13 @@ def signature_of(cls):
     return {name: value for name, value in parameters.items() if name != "self"}
 
 
-def make_table():
+def make_table(cls):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(30, 2)), columns=["age", "dose"])
-    return X, (X["age"] + rng.normal(size=30) > 0).astype(int)
+    y = (X["age"] + rng.normal(size=30) > 0).astype(int)
+    if "Survival" in cls.__name__:
+        return X, pd.DataFrame({"time": rng.exponential(size=30), "event": y})
+    return X, y
 
 
 @EVERY_ESTIMATOR
@@ -72,7 +75,7 @@ def test_docstring_states_the_default_of_every_parameter(cls):
 
 @EVERY_ESTIMATOR
 def test_docstring_lists_the_options_that_errors_list(cls):
-    X, y = make_table()
+    X, y = make_table(cls)
     for name, kind in read_section(cls, "Parameters").items():
         if not kind.startswith("{"):
             continue
@@ -86,7 +89,7 @@ def test_docstring_lists_the_options_that_errors_list(cls):
 @EVERY_ESTIMATOR
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_documented_attributes_are_those_that_fit_writes(cls):
-    X, y = make_table()
+    X, y = make_table(cls)
     est = cls(max_iter=5, random_state=0)
     before = set(vars(est))
     est.fit(X, y)

@@ -4,7 +4,9 @@ The checks are about behaviour, not about training: a short run shows the same a
 long one. The runs with plain defaults and of other families are marked slow.
 """
 
+import numpy as np
 import pytest
+from sklearn.utils import column_or_1d
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sknimo import (
@@ -12,6 +14,7 @@ from sknimo import (
     NIMOClassifierCV,
     NIMORegressor,
     NIMORegressorCV,
+    NIMOSurvival,
 )
 
 SHORT = 10  # optimiser steps, up to the first check of progress
@@ -59,4 +62,33 @@ def test_estimators_pass_every_check(estimator, check):
     ]
 )
 def test_estimators_pass_every_check_with_plain_defaults(estimator, check):
+    check(estimator)
+
+
+class EveryTimeEnds(NIMOSurvival):
+    """Survival for checks, which know no targets of two columns: `y` is the time."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, as_times(y), sample_weight)
+
+    def score(self, X, y, sample_weight=None):
+        return super().score(X, as_times(y), sample_weight)
+
+
+def as_times(y):
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None.")
+    time = column_or_1d(y, warn=np.ndim(y) == 2)
+    if time.dtype.kind in "OUS":
+        time = np.unique(time.astype(str), return_inverse=True)[1]
+    if np.iscomplexobj(time):
+        raise ValueError("Complex data not supported: y must be real numbers.")
+    time = time.astype(float)
+    return np.column_stack([time - np.nanmin(time) + 1, np.ones(len(time))])
+
+
+@pytest.mark.slow
+# Integer weights equal repetition with Breslow's ties alone.
+@parametrize_with_checks([EveryTimeEnds(max_iter=0, ties="breslow")])
+def test_survival_passes_every_check(estimator, check):
     check(estimator)

@@ -104,12 +104,16 @@ def root(
 def fit(
     text: TextFormat,
     data: opt.DataFile,
-    target: opt.TargetOption,
+    target: opt.TargetOrTime = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
     model: opt.ModelOption = None,
     report: opt.ReportOption = None,
     test: opt.TestRows = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
+    entry: opt.EntryOption = None,
+    strata: opt.StrataOption = None,
     drop: opt.DropOption = None,
     categorical: opt.CategoricalOption = None,
     numeric: opt.NumericOption = None,
@@ -141,7 +145,9 @@ def fit(
     _check_outputs(model, report)
     share, test_file = _fit.read_test(test)
     text = replace(text, numeric=numeric or ())
-    roles = _fit.ColumnRoles(target, weight, offset, drop or (), categorical or ())
+    own: dict[str, Any] = {"weight": weight, "offset": offset, "drop": drop or ()}
+    own |= {"categorical": categorical or (), "entry": entry, "strata": strata}
+    roles = _fit.name_roles(target, time, event=event, **own)
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
     options: dict[str, Any] = {"verbose": False if quiet else verbose or "auto"}
     options |= {"missing": missing, "handle_unknown": unknown, "basis": basis}
@@ -170,6 +176,7 @@ def predict(
     output_format: opt.FormatOption = None,
     keep: opt.KeepOption = None,
     keep_all: opt.KeepAllFlag = False,
+    at: opt.AtOption = None,
     raw_text: opt.RawTextFlag = False,
     offset: opt.OffsetOption = None,
     unknown: opt.UnknownOption = None,
@@ -189,7 +196,7 @@ def predict(
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([] if offset is None else [offset])]
         tables = (
-            _apply.predict_part(est, part, columns, offset, kept, far)
+            _apply.predict_part(est, part, columns, offset, kept, far, at or ())
             for part in _apply.read_parts(est, reader, columns, more)
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
@@ -251,18 +258,22 @@ def report(
     text: TextFormat,
     model: opt.ModelFile,
     data: opt.DataFile,
-    target: opt.TargetOption,
+    target: opt.TargetOrTime = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
     output: opt.PageOutput = "report.html",
     test: opt.TestFile = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
+    entry: opt.EntryOption = None,
+    strata: opt.StrataOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
     debug: opt.DebugFlag = False,
 ) -> None:
     """Write a report about a saved model as one HTML file."""
     from sknimo.cli import _apply
-    from sknimo.cli._fit import ColumnRoles, read_test, write_report
+    from sknimo.cli._fit import name_roles, read_test, write_report
     from sknimo.cli._output import print_json
 
     _check_outputs(output)
@@ -272,7 +283,8 @@ def report(
             "part of its file. `sknimo fit --test SHARE --report FILE` knows."
         )
     est = _load(model)
-    roles = ColumnRoles(target, weight, offset)
+    own = {"weight": weight, "offset": offset, "entry": entry, "strata": strata}
+    roles = name_roles(target, time, event=event, **own)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
     write_report(est, output, rows, held_out)
@@ -427,6 +439,11 @@ def _fit_request(
         warnings.simplefilter("ignore")
         remark = _ignore
     source = _stream.find_source(request.data, request.text, budget, ranks)
+    if source is not None and request.roles.event is not None:
+        raise UserError(
+            "Risk sets need the times of all rows at once: give a larger "
+            "--memory-budget, and one process."
+        )
     if source is not None:
         return _stream.fit_stream(source, request, ranks, remark)
     with TableReader(request.data, request.text) as reader:

@@ -22,7 +22,8 @@ from sknimo.cli._fit import (
     drop_missing,
     judge,
     label_target,
-    read_target,
+    read_others,
+    read_response,
 )
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
@@ -132,12 +133,16 @@ def predict_part(
     offset: str | None,
     kept: Sequence[str],
     far: FarRows,
+    at: Sequence[float] = (),
 ) -> pa.Table:
     """Kept columns of a part, then its predictions; far rows are counted."""
     X, known = columns.select(part.table), read_numbers(part.table, offset)
     made: dict[str, Any] = {}
     with count_rows(part.first, APPLIED), far.count(est, X, part.first):
-        made["prediction"] = est.predict(X, known)
+        if hasattr(est, "baseline_"):
+            made |= predict_survival(est, X, at)
+        else:
+            made["prediction"] = est.predict(X, known)
         if hasattr(est, "classes_"):
             chances = est.predict_proba(X, known).T
             for label, chance in zip(est.classes_, chances, strict=True):
@@ -152,6 +157,21 @@ def predict_part(
     return pa.table(out | {name: pa.array(values) for name, values in made.items()})
 
 
+def predict_survival(est: Any, X: Any, at: Sequence[float]) -> dict[str, np.ndarray]:
+    """Log hazard and hazard ratio; times where there are no strata."""
+    risk = est.predict(X)
+    made = {"prediction": risk, "hazard_ratio": np.exp(risk)}
+    if len(est.baseline_.labels) == 1:
+        made["median_time"] = est.predict_median(X)
+        if at:
+            curves = est.predict_survival_function(X, times=at)
+            for time, alive in zip(curves.times, curves.values.T, strict=True):
+                made[f"survival_{time:g}"] = np.ascontiguousarray(alive)
+    elif at:
+        raise UserError("Survival of a model with strata depends on them; leave --at.")
+    return made
+
+
 def explain_part(
     est: Any, part: TablePart, columns: FeatureColumns, offset: str | None, method: str
 ) -> Any:
@@ -163,6 +183,8 @@ def explain_part(
 
 def name_prediction(est: Any, explanation: Any) -> dict[str, np.ndarray]:
     """Predictions of explained rows under the names that `predict` gives them."""
+    if hasattr(est, "baseline_"):
+        return {"prediction": explanation.eta, "hazard_ratio": explanation.mean}
     if not hasattr(est, "classes_"):
         return {"prediction": explanation.mean}
     first, second = est.classes_
@@ -219,21 +241,16 @@ def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> Fil
     """All rows of a table with their targets, as a model knows them."""
     with TableReader(path, text) as reader:
         columns = find_columns(est, reader)
-        more = [roles.target, roles.weight, roles.offset]
-        used = [*columns.features, *(name for name in more if name is not None)]
-        names = list(dict.fromkeys(used))
+        names = list(dict.fromkeys([*columns.features, *roles.special]))
         table = reader.read(names, columns.types)
-    y = read_target(table[roles.target])
+    if hasattr(est, "baseline_") != (roles.event is not None):
+        kind = "--time and --event" if hasattr(est, "baseline_") else "--target"
+        raise UserError(f"{type(est).__name__} needs {kind}.")
+    y = read_response(table, roles)
     if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
         y = label_target(y)
-    return FileRows(
-        X=columns.select(table),
-        y=y,
-        weight=read_numbers(table, roles.weight),
-        offset=read_numbers(table, roles.offset),
-        place=np.arange(len(table)),
-        target=roles.target,
-    )
+    rows = FileRows(columns.select(table), y, place=np.arange(len(table)))
+    return read_others(table, roles, rows)
 
 
 def _asked(quantity: Quantity) -> list[tuple[str, str]]:

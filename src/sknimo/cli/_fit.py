@@ -45,6 +45,32 @@ class ColumnRoles:
     offset: str | None = None
     drop: Sequence[str] = ()  # left out
     categorical: Sequence[str] = ()  # categories although they look like numbers
+    event: str | None = None  # the target is a time to this
+    entry: str | None = None
+    strata: str | None = None
+
+    @property
+    def special(self) -> list[str]:
+        """Columns that are no features."""
+        every = self.target, self.event, self.weight, self.offset
+        return [name for name in (*every, self.entry, self.strata) if name is not None]
+
+
+def name_roles(target: str | None, time: str | None, **others: Any) -> ColumnRoles:
+    """Roles of the columns: there is a target, or a time with its event."""
+    survival = [others.get(name) for name in ("event", "entry", "strata")]
+    if time is None:
+        if target is None or any(survival):
+            raise UserError(
+                "Name --target COLUMN, or --time COLUMN and --event COLUMN for "
+                "survival; --entry and --strata go with them."
+            )
+        return ColumnRoles(target, **others)
+    if target is not None or survival[0] is None or others.get("offset") is not None:
+        raise UserError(
+            "--time needs --event, and goes with neither --target nor --offset."
+        )
+    return ColumnRoles(time, **others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +79,23 @@ class FileRows:
 
     X: pa.Table
     y: np.ndarray  # (n,)
-    weight: np.ndarray | None  # (n,)
-    offset: np.ndarray | None  # (n,)
     place: np.ndarray  # (n,), where each row stands in its file, from zero
-    target: str  # the column of `y`
+    weight: np.ndarray | None = None  # (n,)
+    offset: np.ndarray | None = None  # (n,)
+    target: str = ""  # the column of `y`
+    # Of survival, whose `y` has two columns (n, 2).
+    entry: np.ndarray | None = None  # (n,)
+    strata: np.ndarray | None = None  # (n,)
+
+    def given(self, suffix: str = "") -> dict[str, Any]:
+        """What `fit`, and with a suffix `report`, take beside features and target."""
+        names = (
+            ("weight", "entry", "strata") if self.y.ndim == 2 else ("weight", "offset")
+        )
+        keys = {"weight": "sample_weight"}
+        return {
+            f"{keys.get(name, name)}{suffix}": getattr(self, name) for name in names
+        }
 
     def take(self, index: np.ndarray) -> FileRows:
         """Some of the rows."""
@@ -67,6 +106,8 @@ class FileRows:
             weight=None if self.weight is None else self.weight[index],
             offset=None if self.offset is None else self.offset[index],
             place=self.place[index],
+            entry=None if self.entry is None else self.entry[index],
+            strata=None if self.strata is None else self.strata[index],
         )
 
 
@@ -140,8 +181,7 @@ def fit_table(
 ) -> Fitted:
     """Fit an estimator to a table; `remark` takes what the user should know."""
     roles = split_roles(request.roles, table.column_names)
-    used = [roles.target, roles.weight, roles.offset, *roles.drop]
-    table = leave_out_index(table, used, remark)
+    table = leave_out_index(table, [*roles.special, *roles.drop], remark)
     rows = read_roles(table, source, roles)
     remark_on(rows.X, roles.categorical, remark)
     _refuse_constant(rows)
@@ -150,7 +190,7 @@ def fit_table(
         if len(complete.y) < len(rows.y):
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
-    likely = find_family(rows.y)
+    likely = "cox" if roles.event else find_family(rows.y)
     if request.family == "auto" and likely == "gaussian" and holds_counts(rows.y):
         remark(f"column {roles.target!r} holds counts? --family poisson fits them.")
     family, est = choose_estimator(request, roles, likely, remark)
@@ -161,7 +201,7 @@ def fit_table(
         rows, held_out = hold_out(rows, request.test, request.seed)
     begin = perf_counter()
     with count_rows(rows.place):
-        est.fit(rows.X, rows.y, sample_weight=rows.weight, offset=rows.offset)
+        est.fit(rows.X, rows.y, **rows.given())
     seconds = perf_counter() - begin
     judged = None if held_out is None else judge(est, held_out)
     return Fitted(est, len(rows.y), rows, held_out, judged, seconds)
@@ -195,8 +235,7 @@ def split_roles(roles: ColumnRoles, names: Sequence[str]) -> ColumnRoles:
 
 def find_features(names: Sequence[str], source: str, roles: ColumnRoles) -> list[str]:
     """Columns that are left to predict from; all roles must be among the columns."""
-    special = [roles.target, roles.weight, roles.offset]
-    used = [name for name in special if name is not None]
+    used = roles.special
     for name in [*used, *roles.drop, *roles.categorical]:
         if name not in names:
             raise no_column(source, name, names)
@@ -222,13 +261,35 @@ def read_roles(
     for name in [*features, roles.target]:
         if name not in roles.categorical:
             refuse_disguise(table[name], name, name == roles.target, first_row)
-    return FileRows(
-        X=table.select(features),
-        y=read_target(table[roles.target]),
+    place = first_row + np.arange(len(table))
+    y = read_response(table, roles)
+    return read_others(table, roles, FileRows(table.select(features), y, place=place))
+
+
+def read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
+    """The target (n,), or times and events (n, 2)."""
+    if roles.event is None:
+        return read_target(table[roles.target])
+    event = table[roles.event]
+    if pa.types.is_boolean(event.type):
+        at = table.column_names.index(roles.event)
+        table = table.set_column(at, roles.event, event.cast(pa.float64()))
+    both = [read_numbers(table, name) for name in (roles.target, roles.event)]
+    return np.stack([part for part in both if part is not None], axis=1)
+
+
+def read_others(table: pa.Table, roles: ColumnRoles, rows: FileRows) -> FileRows:
+    """The same rows with weight, offset, entry and strata."""
+    strata = None
+    if roles.strata is not None:
+        strata = np.array(table[roles.strata].to_pylist(), dtype=object)
+    return replace(
+        rows,
         weight=read_numbers(table, roles.weight),
         offset=read_numbers(table, roles.offset),
-        place=first_row + np.arange(len(table)),
         target=roles.target,
+        entry=read_numbers(table, roles.entry),
+        strata=strata,
     )
 
 
@@ -248,7 +309,7 @@ def find_complete(rows: FileRows) -> np.ndarray:
     numbers = [rows.y] if rows.y.dtype.kind == "f" else []
     numbers += [v for v in (rows.weight, rows.offset) if v is not None]
     for values in numbers:
-        complete &= ~np.isnan(values)
+        complete &= ~np.isnan(values.reshape(len(values), -1)).any(axis=1)
     if rows.y.dtype == object:
         complete &= np.array([label is not None for label in rows.y], dtype=bool)
     return complete
@@ -355,7 +416,9 @@ def choose_estimator(
 ) -> tuple[str, Any]:
     """The family asked for, or the likely one, and the estimator for it."""
     family, settings = request.family, request.settings
-    if family == "auto":
+    if likely == "cox":
+        family = likely
+    elif family == "auto":
         family = likely
         remark(f"{family} family, as column {roles.target!r} suggests (--family).")
     if roles.categorical:
@@ -370,10 +433,14 @@ def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
         NIMOClassifierCV,
         NIMORegressor,
         NIMORegressorCV,
+        NIMOSurvival,
+        NIMOSurvivalCV,
     )
 
     cls: Any
-    if get_family(family).is_binary:
+    if get_family(family).is_hazard:
+        cls = NIMOSurvival if fixed else NIMOSurvivalCV
+    elif get_family(family).is_binary:
         cls = NIMOClassifier if fixed else NIMOClassifierCV
     else:
         cls = NIMORegressor if fixed else NIMORegressorCV
@@ -425,16 +492,14 @@ def write_report(
         test = {
             "X_test": held_out.X,
             "y_test": held_out.y,
-            "sample_weight_test": held_out.weight,
-            "offset_test": held_out.offset,
+            **held_out.given("_test"),
         }
     with count_rows(rows.place):
         est.report(
             path,
             rows.X,
             y,
-            sample_weight=rows.weight,
-            offset=rows.offset,
+            **rows.given(),
             row_names=[f"row {at + 1}" for at in rows.place],  # as `explain --row`
             **test,
         )
@@ -446,6 +511,10 @@ def judge(est: Any, rows: FileRows) -> Judgement:
     far = FarRows()
     with count_rows(rows.place, APPLIED), far.count(est, rows.X, rows.place):
         far.tell()
+        if hasattr(est, "baseline_"):
+            own = {name: getattr(rows, name) for name in ("entry", "strata")}
+            found = {"concordance": est.score(rows.X, rows.y, weight, **own)}
+            return Judgement(found, {"concordance": 0.5})
         if hasattr(est, "classes_"):
             chance = est.predict_proba(rows.X, rows.offset)[:, 1]
             truth = np.asarray(rows.y == est.classes_[1]).astype(int)

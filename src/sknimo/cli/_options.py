@@ -42,6 +42,24 @@ DataFile = Annotated[
 TargetOption = Annotated[
     str, typer.Option("--target", "-t", metavar="COLUMN", help="What to predict.")
 ]
+TargetOrTime = Annotated[
+    str | None,
+    typer.Option("--target", "-t", metavar="COLUMN", help="What to predict."),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time", metavar="COLUMN", help="Instead of a target: time to an event."
+    ),
+]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        "--event",
+        metavar="COLUMN",
+        help="With --time: 1 where the event happened then, 0 where it was not seen.",
+    ),
+]
 
 # Where results go.
 ModelOption = Annotated[
@@ -113,6 +131,29 @@ OffsetOption = Annotated[
         "--offset",
         metavar="COLUMN",
         help="Known part of the linear predictor, such as a log exposure.",
+    ),
+]
+EntryOption = Annotated[
+    str | None,
+    for_columns(
+        "--entry", metavar="COLUMN", help="With --time: when the observation began."
+    ),
+]
+StrataOption = Annotated[
+    str | None,
+    for_columns(
+        "--strata",
+        metavar="COLUMN",
+        help="With --time: groups with a baseline hazard of their own.",
+    ),
+]
+AtOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Of a survival model: also the chance to be without the event then; "
+        "repeat the option.",
     ),
 ]
 DropOption = Annotated[

@@ -3,6 +3,7 @@
 from sknimo.estimators._load import load
 from sknimo.estimators._plain import NIMOClassifier, NIMORegressor
 from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV
+from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
 from sknimo.rows import RowBlocks
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "NIMOClassifierCV",
     "NIMORegressor",
     "NIMORegressorCV",
+    "NIMOSurvival",
+    "NIMOSurvivalCV",
     "RowBlocks",
     "load",
 ]

@@ -185,9 +185,13 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
     ) -> tuple[TaskStore, np.random.RandomState]:
         """Where the fit keeps its states, and the source of its seeds."""
         params = self.get_params(deep=False)
-        store = open_store(self.checkpoint, data, problem, params)
+        store = open_store(self._checkpoint_folder(), data, problem, params)
         given = self.random_state
         return store, store.random(check_random_state(given), given is not None)
+
+    def _checkpoint_folder(self) -> Any:
+        """Where states are kept, if they are."""
+        return self.checkpoint
 
     def _read_training_set(
         self,

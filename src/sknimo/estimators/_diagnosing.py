@@ -39,6 +39,10 @@ class Diagnosable:
 
         def _known_target(self, y: Any) -> np.ndarray: ...
 
+        def _offset_for(
+            self, y: Any, offset: Any, n_rows: int
+        ) -> np.ndarray | None: ...
+
     def _judge(
         self, X: Any, y: Any, offset: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,7 +56,7 @@ class Diagnosable:
                 "numbers of samples."
             )
         model = self._explained()
-        eta = model.eta(table, read_offset(offset, len(table)))
+        eta = model.eta(table, self._offset_for(y, offset, len(table)))
         return truth, eta, model.family.mean(torch.as_tensor(eta)).numpy()
 
     def calibration(

@@ -7,7 +7,7 @@ gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -28,6 +28,8 @@ class Explainable:
 
     model_: FittedModel
     _facts: TrainingFacts | None = None
+    # What scores on rows held out measure.
+    _measure: ClassVar[str] = "R2"
 
     if TYPE_CHECKING:  # the estimator brings its own
 
@@ -238,7 +240,11 @@ default="min_energy"
         self, table: np.ndarray, y: Any, offset: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Target as numbers, and offset."""
-        return self._read_target(y).values, read_column(offset, len(table), "offset")
+        return self._read_target(y).values, self._offset_for(y, offset, len(table))
+
+    def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:
+        """Known part of the linear predictor of rows with these targets, (n,)."""
+        return read_column(offset, n_rows, "offset")
 
     def first_layer(self) -> records.FirstLayer:
         """First-layer weights of the network, the paper's picture of its sparsity.
@@ -297,18 +303,19 @@ default="min_energy"
 
 def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     """What a search knows of rows held out."""
-    names = [
-        "held_out_score_",
-        "glm_held_out_score_",
-        "bend_",
-        "held_out_gain_",
-        "held_out_gain_error_",
-    ]
-    if not hasattr(estimator, names[0]):
+    names = {
+        "r2": "held_out_score_",
+        "glm_r2": "glm_held_out_score_",
+        "bend": "bend_",
+        "gain": "held_out_gain_",
+        "gain_error": "held_out_gain_error_",
+    }
+    if not hasattr(estimator, names["r2"]):
         return None
-    return records.HeldOutScores(
-        *(getattr(estimator, name, math.nan) for name in names)
-    )
+    found: dict[str, Any] = {
+        field: getattr(estimator, name, math.nan) for field, name in names.items()
+    }
+    return records.HeldOutScores(**found, measure=estimator._measure)
 
 
 def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:

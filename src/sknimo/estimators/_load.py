@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._baseline import BASELINE, read_baseline
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
 from sknimo.estimators._saving import (
     CERTIFICATE,
@@ -26,6 +27,8 @@ from sknimo.estimators._searching import (
     NIMORegressorCV,
     Searching,
 )
+from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
+from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
 from sknimo.families import SOFTMAX
@@ -38,6 +41,8 @@ CLASSES: dict[str, type[BaseNIMO]] = {
     "NIMOClassifierCV": NIMOClassifierCV,
     "NIMORegressor": NIMORegressor,
     "NIMORegressorCV": NIMORegressorCV,
+    "NIMOSurvival": NIMOSurvival,
+    "NIMOSurvivalCV": NIMOSurvivalCV,
 }
 
 
@@ -54,7 +59,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    NIMORegressor, NIMOClassifier, NIMORegressorCV or NIMOClassifierCV
+    NIMORegressor, NIMOClassifier, NIMOSurvival, or one of them that searches
         Fitted; it predicts and explains as before it was saved.
 
     Raises
@@ -87,7 +92,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def restore_estimator(archive: Archive) -> BaseNIMO:
     """Undo `describe_estimator`."""
+    # Survival models alone have a baseline.
+    baseline = [name for name in ("baseline",) if name in archive.content]
     found = Node(archive.content, "document").mapping(
+        *baseline,
         "library",
         "class",
         "params",
@@ -106,6 +114,8 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     several = model.family is SOFTMAX
     if (several or model.family.is_binary) != issubclass(cls, ClassificationTask):
         raise class_name.refuse(f"a class for the {model.family.name} family")
+    if not model.family.is_hazard == issubclass(cls, SurvivalTask) == bool(baseline):
+        raise class_name.refuse(f"a class for the {model.family.name} family")
     est._saved_by = found["library"].text()
     if isinstance(est, ClassificationTask):
         est.classes_ = read_classes(classes, several)
@@ -117,7 +127,11 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     else:
         est._show_model(model)
     est._facts = read_facts(found["facts"], archive.tensors, model)
-    unused = archive.tensors.keys() - {*MODEL_TENSORS, *write_facts(est._facts)[1]}
+    known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
+    if isinstance(est, SurvivalTask):
+        est._show_baseline(read_baseline(found["baseline"], archive.tensors))
+        known |= {*BASELINE}
+    unused = archive.tensors.keys() - known
     if unused:
         raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
     est.n_features_in_ = model.features.n_features

@@ -12,6 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from sknimo.checkpoint import Checkpoint
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
@@ -32,6 +33,7 @@ from sknimo.solver import (
     solve,
 )
 from sknimo.training import (
+    StreamedSet,
     TrainingSet,
     assemble,
     check_folder,
@@ -117,12 +119,26 @@ class FixedPenalties(BaseNIMO):
                 parts = [assemble(data, problem, one) for one in end.solutions]
                 model, solution = ClassModels.of(parts), end.join()
             else:
-                solution = solve(problem, members, options, start, store.checkpoint)
+                problem, solution = self._solve(
+                    problem, members, options, start, store.checkpoint, data
+                )
                 model = assemble(data, problem, solution)
             room = options.memory_budget
             separated = self._keep_model(model, data, problem, room)
             self._keep(solution, separated)
         return self
+
+    def _solve(
+        self,
+        problem: Problem,
+        members: Members,
+        options: Options,
+        start: Tensor | None,
+        checkpoint: Checkpoint | None,
+        data: TrainingSet | StreamedSet,
+    ) -> tuple[Problem, Solution]:
+        """The solution, and the problem that it solves."""
+        return problem, solve(problem, members, options, start, checkpoint)
 
     def _check_params(self) -> None:
         """Refuse parameters that make no sense, listing what would."""
@@ -249,7 +265,7 @@ class FixedPenalties(BaseNIMO):
             warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
 
 
-_SHARED = {
+PLAIN = {
     "basis": """basis : {"linear", "poly2", "spline", "ramps", "auto"} or dict, \
 default="linear"
         How numeric features enter: as a line, a parabola, a natural cubic spline, a
@@ -345,7 +361,7 @@ default="mean"
 }
 
 
-@document(_SHARED)
+@document(PLAIN)
 class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
@@ -422,7 +438,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         self._take_params(locals())
 
 
-@document(_SHARED)
+@document(PLAIN)
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Classification whose log-odds coefficients a network bends, row by row.
 

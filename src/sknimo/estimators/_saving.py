@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.estimators._baseline import BASELINE, write_baseline
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
     Comparisons,
@@ -107,7 +108,7 @@ FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
     *(*COMPARED, *EFFECTS, *RATIOS),
 )
-TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
+TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS), *BASELINE)
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
 CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
@@ -323,6 +324,7 @@ def describe_estimator(est: Any) -> Archive:
     facts, tensors = write_facts(est._facts if several is None else None)
     certificate = getattr(est, "certificate_", None)
     classes = getattr(est, "classes_", None)
+    baseline, steps = write_baseline(getattr(est, "baseline_", None))
     names = SEARCH_ATTRIBUTES if certificate is None else FIXED_ATTRIBUTES
     content = {
         "library": VERSION,
@@ -341,7 +343,7 @@ def describe_estimator(est: Any) -> Archive:
         "facts": facts,
         "model": model.content,
     }
-    return Archive(content, model.tensors | tensors)
+    return Archive(content | baseline, model.tensors | tensors | steps)
 
 
 def _write_attribute(est: Any, name: str) -> Any:

@@ -28,12 +28,15 @@ class HeldOutScores:
     Attributes
     ----------
     r2, glm_r2 : float
-        Explained variance of the target, by the model and by its nested GLM.
+        Explained variance of the target, by the model and by its nested GLM; or what
+        `measure` says.
     bend : float
         Share of the bent members beside the additive model.
     gain, gain_error : float
         Share of the nested GLM's loss that the bends save, and its standard error. Of
         a model without bends: what they would have saved.
+    measure : str
+        What the first two are.
     """
 
     r2: float = math.nan
@@ -41,11 +44,12 @@ class HeldOutScores:
     bend: float = math.nan
     gain: float = math.nan
     gain_error: float = math.nan
+    measure: str = "R2"
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and value of what is known."""
         found = (
-            ("Held-out R2", f"{self.r2:.4f}"),
+            (f"Held-out {self.measure}", f"{self.r2:.4f}"),
             ("... without bends", f"{self.glm_r2:.4f}"),
             ("Share of bent members", f"{self.bend:.2f}"),
         )
@@ -114,11 +118,12 @@ def _worth(
             parts.append(describe_trial(scores))
     if not math.isnan(scores.r2):
         text = f"On held-out rows it explains {_percent(scores.r2)} of the variance"
+        without = _percent(scores.glm_r2)
+        if scores.measure != "R2":
+            text = f"On held-out rows its {scores.measure} is {scores.r2:.3f}"
+            without = f"{scores.glm_r2:.3f}"
         if bent and not math.isnan(scores.glm_r2):
-            text += (
-                f", {_percent(scores.glm_r2)} without such dependence "
-                f"({without_bends_name(model)})"
-            )
+            text += f", {without} without such dependence ({without_bends_name(model)})"
         parts.append(f"{text}.")
     if bent and not math.isnan(scores.gain):
         parts.append(describe_gain(scores))

@@ -326,8 +326,9 @@ def _notes(
     notes = []
     if facts is not None:
         points = " (pp: percentage points)" if family.is_binary else ""
+        response = "expected events in a row's time" if family.is_hazard else "response"
         notes.append(
-            f"average: change of the response{points} that goes with one step more, "
+            f"average: change of the {response}{points} that goes with one step more, "
             "the step under per, everything else as in the row, averaged over the "
             "training rows."
         )

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sknimo.families import FAMILIES, SOFTMAX, get_family
+from sknimo.families import REGISTERED
 from sknimo.features import (
     Basis,
     Clipped,
@@ -246,7 +246,7 @@ def model_from_record(record: dict[str, Any]) -> FittedModel:
     dtype = np.float32 if dtype == np.float32 else np.float64
     return FittedModel(
         features=features,
-        family=get_family(found["family"].text((*FAMILIES, SOFTMAX.name))),
+        family=REGISTERED[found["family"].text(REGISTERED)],
         spec=network,
         coef=_tensor(found["coef"].array((size, q))),
         intercept=_tensor(members),

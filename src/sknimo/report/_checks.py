@@ -83,6 +83,7 @@ CALIBRATION_GAP = 0.05
 # How far the slope of observations on predictions may lie from one, and how surely.
 CALIBRATION_SLOPE = 0.2
 SLOPE_ERRORS = 3.0
+STEPS = 20  # Newton's, of which five are enough
 # How much less may be explained on held-out rows before it is said, and warned of.
 SHORTFALL = 0.05
 OVERFIT = 0.15
@@ -252,6 +253,8 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     family, sample = model.family, judged.sample
     if family.dispersion == "deviance" or family.is_binary or sample is None:
         return
+    if family.is_hazard:  # a row has one event at most
+        return
     mean = torch.as_tensor(np.maximum(judged.predicted, 1e-12))
     scaled = (sample.y - judged.predicted) ** 2 / family.variance(mean).numpy()
     size = len(sample)
@@ -282,6 +285,8 @@ def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
     if card.model.family.is_binary:
         share = float(np.mean(sample.y))
         count, what = round(min(share, 1 - share) * n_rows), "rows of the rarer class"
+    if card.model.family.is_hazard:
+        count, what = round(float(np.mean(sample.y)) * n_rows), "events"
     per = count / max(acting, 1)
     text = f"{count:,} {what} for {show_count(acting, 'coefficient')} that are not zero"
     trouble = (
@@ -530,6 +535,8 @@ def _balance(quality: Quality) -> Iterator[Check]:
     trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
     trouble *= gap > CALIBRATION_GAP
     slope, error = _slope(mean - predicted, y - observed, weight)
+    if sample.follow_up is not None:  # predictions grow with the time that is left
+        slope, error = _hazard_slope(quality.eta - sample.row_offset, sample)
     text += f"; observations follow predictions with a slope of {slope:.2f}"
     off = abs(slope - 1)
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
@@ -537,6 +544,21 @@ def _balance(quality: Quality) -> Iterator[Check]:
         trouble = f"{text}, where 1 is right: predictions are {how}."
     where = " On rows the model has not seen." * quality.is_fresh
     yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
+
+
+def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
+    """Slope of log hazards on predicted ones, and its standard error."""
+    design = np.stack([np.ones_like(risk), risk - sample.row_weight @ risk], axis=1)
+    if not np.ptp(risk) > 0:
+        return 1.0, np.inf
+    beta, weight = np.array([sample.row_weight @ risk, 1.0]), sample.row_weight
+    for _ in range(STEPS):
+        mean = weight * np.exp(design @ beta + sample.row_offset)
+        information = design.T @ (design * mean[:, None])
+        step = np.linalg.solve(information, design.T @ (weight * sample.y - mean))
+        beta = beta + step * min(1.0, 1 / float(np.abs(step).max() or 1.0))
+    spread = float(np.linalg.inv(information)[1, 1]) / len(risk)
+    return float(beta[1]), float(np.sqrt(spread))
 
 
 def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from sknimo.explain import (
     fill_offset,
 )
 from sknimo.model import FittedModel
+from sknimo.survival import Baseline, FollowUp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,8 @@ class ModelCard:
         Predictions of the training rows by members that have not seen them.
     note : str
         What readers must know first.
+    baseline : Baseline or None
+        The hazard at the reference of a survival model.
     """
 
     model: FittedModel
@@ -60,6 +63,7 @@ class ModelCard:
     scores: HeldOutScores | None = None
     left_out: np.ndarray | None = None
     note: str = ""
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +82,8 @@ class Sample:
         Name of the target.
     names : tuple of str or None
         What rows are called; by their position, and label, without.
+    follow_up : FollowUp or None
+        Times of a survival model, whose `y` are events and `offset` exposures.
     """
 
     table: np.ndarray
@@ -87,6 +93,7 @@ class Sample:
     labels: tuple[str, ...] | None = None
     target: str = "the target"
     names: tuple[str, ...] | None = None
+    follow_up: FollowUp | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -111,4 +118,5 @@ class Sample:
             None if self.labels is None else tuple(self.labels[row] for row in rows),
             self.target,
             None if self.names is None else tuple(self.names[row] for row in rows),
+            None if self.follow_up is None else self.follow_up.take(rows),
         )

@@ -33,6 +33,7 @@ from sknimo.report._blocks import (
     tell_outcome,
 )
 from sknimo.report._checks import POSSIBLE
+from sknimo.report._curves import survival_figure
 from sknimo.report._figures import fit_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
@@ -121,6 +122,9 @@ class QualityBlock:
     rows: tuple[tuple[Measure, tuple[tuple[str, bool], ...]], ...]
     figure: str
     caption: str
+    # Survival curves and what they show, where there are any.
+    curves: str = ""
+    curves_caption: str = ""
 
 
 def make_page(story: Story, title: str | None) -> dict[str, Any]:
@@ -236,6 +240,8 @@ def _response_name(story: Story) -> str:
     if classes is not None:
         target = cut_text(story.sample.target, 24)
         return f"probability that {target} is {cut_text(classes[1], 24)}"
+    if story.model.family.is_hazard:
+        return "expected events in a row's time"
     mean = "" if story.model.family.link == "identity" else "mean of "
     return f"{mean}{cut_text(story.sample.target, 32)}"
 
@@ -287,6 +293,8 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         f"Every dot a row (at most {MAX_POINTS}, evenly chosen)."
         if by_row
         else "Every dot a tenth of the rows, by size of prediction."
+        if not story.model.family.is_hazard
+        else "Every dot a tenth of the rows, by size of risk."
     )
     plain = plain_name(story.model.family)
     names = {
@@ -301,6 +309,7 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         if any(getattr(one, name) is not None for one in quality.measures)
     ]
     known = len(quality.predicted) > 0
+    curves, told = survival_figure(story.card, quality) if known else ("", "")
     again = quality.rows == "left out" and story.card.left_out is None and known
     return QualityBlock(
         title=words.title.format(quality.n_rows),
@@ -312,6 +321,8 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         ),
         figure=fit_figure(quality, _target_short(story), by_row) if known else "",
         caption=f"{caption} On the diagonal predictions are exactly right." * known,
+        curves=curves,
+        curves_caption=told,
     )
 
 

@@ -25,6 +25,7 @@ from sknimo.explain import (
 )
 from sknimo.families import LINKS, Family
 from sknimo.report._inputs import ModelCard, Sample
+from sknimo.survival import concordance
 
 # A deviance that agrees to this share is that of the same rows.
 SAME_DEVIANCE = 1e-6
@@ -139,8 +140,16 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     found = card.left_out
     if found is not None and scores is not None and len(found) == len(sample):
         known = ~np.isnan(found)
-        again = _explained_variance(sample.take(np.flatnonzero(known)), found[known])
-        if abs(again - scores.r2) <= SAME_SCORE:
+        some = sample.take(np.flatnonzero(known))
+        rows = some.follow_up
+        if rows is not None:
+            again = concordance(rows, found[known])
+        else:
+            again = _explained_variance(some, found[known])
+        same = abs(again - scores.r2) <= SAME_SCORE
+        if same and rows is not None:
+            eta["model"] = found + sample.row_offset
+        elif same:
             link = LINKS[model.family.link]
             mean = link.inside(torch.as_tensor(np.array(found)), EDGE)
             eta["model"] = link.link_function(mean).numpy()
@@ -152,7 +161,7 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     some = sample.take(np.flatnonzero(kept))
     eta = {name: each[kept] for name, each in eta.items()}
     quality = _quality(card, some, eta, "left out")
-    if scores is None or np.isnan(scores.r2):
+    if scores is None or np.isnan(scores.r2) or sample.follow_up is not None:
         return quality if "model" in eta else None
     return _with_scores(quality, card, sample, eta)
 
@@ -209,7 +218,12 @@ def _quality(
     means = {name: mean_of(family, at) for name, at in every.items()}
     none = np.empty(0)
     shown = "model" in eta
-    groups = group_means(means["model"], sample) if shown else np.empty((2, 0))
+    groups = np.empty((2, 0))
+    if shown:
+        # Expected events grow with the time that a row was watched: go by its risk.
+        watched = sample.follow_up is not None
+        by = eta["model"] - sample.row_offset if watched else means["model"]
+        groups = group_means(means["model"], sample, by)
     return Quality(
         n_rows=len(sample),
         rows=rows,
@@ -267,7 +281,10 @@ def _measures(
         larger_is_better=True,
         percent=True,
     )
-    yield from (_class_measures if binary else _size_measures)(sample, means)
+    if family.is_hazard:
+        yield from _order_measures(sample, means)
+    else:
+        yield from (_class_measures if binary else _size_measures)(sample, means)
     if binary:
         half = {name: deviance / 2 for name, deviance in deviances.items()}
         yield _measure("Log loss", "mean negative log-likelihood; less is better", half)
@@ -308,6 +325,27 @@ def _class_measures(
     )
 
 
+def _order_measures(
+    sample: Sample, means: Mapping[str, np.ndarray]
+) -> Iterator[Measure]:
+    """Measures of expected events, each (n,), by the order of their risks."""
+    rows, offset = sample.follow_up, sample.row_offset
+    if rows is None:
+        return
+    with np.errstate(divide="ignore"):
+        found = {
+            name: concordance(rows, np.log(at) - offset)
+            for name, at in means.items()
+            if name != "constant"
+        }
+    yield _measure(
+        "Concordance",
+        "chance that of two rows the one with the earlier event has the larger risk",
+        {"constant": 0.5, **found},
+        larger_is_better=True,
+    )
+
+
 def _size_measures(
     sample: Sample, means: Mapping[str, np.ndarray]
 ) -> Iterator[Measure]:
@@ -342,14 +380,14 @@ def rank_auc(y: np.ndarray, score: np.ndarray, weight: np.ndarray) -> float:
     return float(positive @ below / total) if total > 0 else float("nan")
 
 
-def group_means(predicted: np.ndarray, sample: Sample) -> np.ndarray:
-    """Mean prediction and mean observation of rows with similar predictions, (2, g)."""
-    order = np.argsort(predicted, kind="stable")
+def group_means(predicted: np.ndarray, sample: Sample, by: np.ndarray) -> np.ndarray:
+    """Mean prediction and mean observation of rows that are similar `by`, (2, g)."""
+    order = np.argsort(by, kind="stable")
     weight = sample.row_weight[order]
     # Groups of equal weight; equal predictions stay together.
     middle = np.cumsum(weight) - weight / 2
     group = np.minimum((middle * N_GROUPS).astype(int), N_GROUPS - 1)
-    ranked = predicted[order]
+    ranked = by[order]
     group = group[np.searchsorted(ranked, ranked)]
     total = np.bincount(group, weight, N_GROUPS)
     known = total > 0

@@ -36,6 +36,12 @@ from sknimo.training._folds import (
     count_folds,
     read_groups,
 )
+from sknimo.training._follow_up import (
+    check_events,
+    read_follow_up,
+    read_strata,
+    read_times,
+)
 from sknimo.training._passes import (
     describe_stream,
     hold_out,
@@ -55,6 +61,10 @@ from sknimo.training._stores import TaskStore, open_store
 from sknimo.training._streams import StreamedSet, read_stream
 
 __all__ = [
+    "read_times",
+    "read_strata",
+    "read_follow_up",
+    "check_events",
     "AnyFold",
     "CurveRules",
     "Ensemble",

@@ -1,0 +1,69 @@
+"""Survival at the command line: fit, predict, explain and report."""
+
+import io
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sknimo import load
+from sknimo.datasets import make_nimo_survival
+
+COLUMNS = list("abcdef")
+FAST = ["--fixed", "--set", "max_iter=0", "--seed", "1"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    data = make_nimo_survival(n_samples=100, random_state=0)
+    frame = pd.DataFrame(data.X, columns=COLUMNS)
+    frame["weeks"], frame["died"] = data.y[:, 0], data.y[:, 1] == 1
+    frame["clinic"] = ["x", "y"] * 50
+    path = tmp_path_factory.mktemp("survival") / "data.csv"
+    frame.to_csv(path, index=False)
+    return path, frame
+
+
+def test_fit_predict_explain_and_report(sknimo, table, tmp_path):
+    path, frame = table
+    model, page = tmp_path / "m.sknimo", tmp_path / "r.html"
+    told = ["--time", "weeks", "--event", "died"]
+    options = [*told, "--drop", "clinic", *FAST, "--test", "0.3", "-m", model]
+    done = sknimo("fit", path, *options)
+    assert "concordance" in done.stdout
+    est, X = load(model), frame[COLUMNS]
+    out = pd.read_csv(io.StringIO(sknimo("predict", model, path, "--at", "1").stdout))
+    np.testing.assert_allclose(out["prediction"], est.predict(X))
+    np.testing.assert_allclose(out["median_time"], est.predict_median(X))
+    alive = est.predict_survival_function(X, times=[1.0]).values[:, 0]
+    np.testing.assert_allclose(out["survival_1"], alive)
+    parts = pd.read_csv(io.StringIO(sknimo("explain", model, path).stdout))
+    np.testing.assert_allclose(parts["prediction"], est.predict(X))
+    sknimo("report", model, path, *told, "-o", page)
+    assert "Kaplan-Meier" in page.read_text()
+
+
+def test_strata_are_no_feature(sknimo, table, tmp_path):
+    path, _ = table
+    model = tmp_path / "m.sknimo"
+    told = ["--time", "weeks", "--event", "died", "--strata", "clinic"]
+    sknimo("fit", path, *told, *FAST, "-m", model)
+    est = load(model)
+    assert est.baseline_.labels == ("x", "y")
+    assert list(est.feature_names_in_) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([], "Name --target COLUMN, or --time"),
+        (["--time", "weeks"], "--time needs --event"),
+        (["--target", "weeks", "--strata", "clinic"], "go with them"),
+        (["--time", "clinic", "--event", "died"], "'clinic' holds string, not numbers"),
+        (["--time", "weeks", "--event", "a"], "must be 1 .* or 0"),
+    ],
+)
+def test_wrong_columns_are_refused(sknimo, table, options, text):
+    done = sknimo("fit", table[0], *options, *FAST, code=1)
+    assert re.search(text, done.stderr)
