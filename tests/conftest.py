@@ -142,6 +142,13 @@ def draw_response():
         if family == "poisson":
             return rng.poisson(np.exp(np.clip(eta, -3, 3))).astype(float)
         mean = np.exp(np.clip(eta, -3, 3))
+        if family == "negative_binomial":
+            return rng.poisson(rng.gamma(1.5, mean / 1.5)).astype(float)
+        if family == "tweedie":
+            amounts = rng.poisson(2 * np.sqrt(mean))
+            return rng.gamma(np.maximum(amounts, 1), np.sqrt(mean) / 2) * (amounts > 0)
+        if family == "inverse_gaussian":
+            return rng.wald(mean, 4.0)
         return rng.gamma(4.0, mean / 4.0) + 1e-3
 
     return draw

@@ -8,6 +8,8 @@ squares needs. Working in scores never divides by a vanishing weight.
 
 Whatever else the library has to know of a family is a field of its record: nothing
 asks for a family by name. A new family is one `Family`, given to an estimator as it is.
+Some names stand for many families, told apart by one number, their `Shape`: it is given
+or a fit learns it.
 
 Shapes: `y` and `eta` broadcast against each other; results have the broadcast shape.
 """
@@ -15,14 +17,17 @@ Shapes: `y` and `eta` broadcast against each other; results have the broadcast s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sknimo.exceptions import check_option
+from sknimo.shapes import learn_overdispersion, learn_power
 
 # Targets and linear predictors at which functions are told apart, see `traits`.
 PROBES = (-3.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.5, 30.0)
@@ -63,6 +68,30 @@ LINKS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A number that tells the families of one name apart.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    value : float
+    make : callable
+        `value -> Family` with that number.
+    learn : callable
+        `(y, mu, weight) -> value` that makes rows with these means likeliest.
+    is_free : bool
+        Whether a fit learns it. Until then `value` is where it starts.
+    """
+
+    name: str
+    value: float
+    make: Callable[[float], Family]
+    learn: Callable[[Tensor, Tensor, Tensor], float]
+    is_free: bool = False
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Family:
     """Link, cost, derivatives and facts of one response distribution.
@@ -78,7 +107,8 @@ class Family:
     score : callable
         `(y, eta) -> -d loss / d eta` per row.
     curvature : callable
-        `(y, eta) -> d2 loss / d eta2` per row, never negative.
+        `(y, eta) -> d2 loss / d eta2` per row, never negative; its expectation where
+        the loss is not convex everywhere.
     variance : callable
         `mu -> variance` per row, at dispersion one.
     in_domain : callable
@@ -102,15 +132,20 @@ class Family:
         scaling `y` changes nothing, and the deviance is a variance.
     held_out_loss : callable, optional
         `(y, eta) -> cost` of a row that judges a model, where it is not `loss`.
+    shape : Shape, optional
+        What tells families of this name apart.
+    advice : callable, optional
+        `target -> str`: what to do about one that the family cannot have produced.
 
     Examples
     --------
-    Claims, most of which are zero, with a variance of `mu ** 1.5`:
+    Claims, most of which are zero, with a variance of `mu ** 1.5`, written out (there
+    is `family="tweedie(1.5)"` already):
 
     >>> from sknimo import NIMORegressor
     >>> from sknimo.families import Family
-    >>> tweedie = Family(
-    ...     name="tweedie",
+    >>> claims = Family(
+    ...     name="claims",
     ...     link="log",
     ...     loss=lambda y, eta: (
     ...         2 * y * (-eta / 2).exp() + 2 * (eta / 2).exp() - 4 * y.sqrt()
@@ -124,8 +159,8 @@ class Family:
     ...     separable=True,
     ...     ratio_name="mean ratio",
     ... )
-    >>> NIMORegressor(tweedie)
-    NIMORegressor(family=<Family tweedie>)
+    >>> NIMORegressor(claims)
+    NIMORegressor(family=<Family claims>)
     """
 
     name: str
@@ -143,6 +178,8 @@ class Family:
     is_binary: bool = False
     least_squares: bool = False
     held_out_loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    shape: Shape | None = None
+    advice: Callable[[float], str] | None = None
 
     def __post_init__(self) -> None:
         check_option("link", self.link, LINKS)
@@ -173,9 +210,45 @@ class Family:
         return not bool(self.in_domain(torch.tensor(-1.0)))
 
     @property
+    def is_free(self) -> bool:
+        """Whether a fit has yet to learn its shape."""
+        return self.shape is not None and self.shape.is_free
+
+    @property
+    def spelling(self) -> str:
+        """The text that `get_family` finds it by, its number included."""
+        if self.shape is None or self.is_free:
+            return self.name
+        return f"{self.name}({self.shape.value!r})"
+
+    @property
+    def title(self) -> str:
+        """Its name and number as they are shown."""
+        if self.shape is None or self.is_free:
+            return self.name
+        return f"{self.name}, {self.shape.name} {self.shape.value:.4g}"
+
+    @property
     def is_registered(self) -> bool:
-        """Whether the name alone says which family this is."""
-        return FAMILIES.get(self.name) is self
+        """Whether its spelling alone says which family this is."""
+        known = FAMILIES.get(self.name)
+        if known is None or known is self:
+            return known is self
+        if self.shape is None or known.shape is None:
+            return False
+        return self.shape.make is known.shape.make
+
+    def learned(self, y: Tensor, eta: Tensor, weight: Tensor) -> Family:
+        """The family of this name that is likeliest for rows (n,) with these means.
+
+        Itself if there is nothing to learn.
+        """
+        if self.shape is None or not self.is_free:
+            return self
+        counts = weight > 0
+        mean = LINKS[self.link].inside(self.mean(eta[counts]), 1e-12)
+        value = self.shape.learn(y[counts], mean, weight[counts])
+        return self.shape.make(value)
 
     def traits(self) -> list[object]:
         """Everything that tells this family from others, in facts and numbers.
@@ -187,6 +260,8 @@ class Family:
         traits: list[object] = []
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in ("shape", "advice"):
+                continue  # the other fields show it
             if field.name == "in_domain":
                 value = value(y)
             elif field.name == "variance":
@@ -197,12 +272,12 @@ class Family:
         return traits
 
     def __repr__(self) -> str:
-        return f"<Family {self.name}>"
+        return f"<Family {self.spelling}>"
 
     def __reduce__(self) -> tuple[Callable[..., Family], tuple[object, ...]]:
         """Pickle by name where that says all: there is one record per such family."""
         if self.is_registered:
-            return get_family, (self.name,)
+            return get_family, (self.spelling,)
         return Family, tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -230,6 +305,24 @@ def _poisson_loss(y: Tensor, eta: Tensor) -> Tensor:
 def _gamma_loss(y: Tensor, eta: Tensor) -> Tensor:
     rest = y.log() - eta
     return rest.expm1() - rest
+
+
+def _advise_on_sign(y: float) -> str:
+    """About targets that no family of this kind takes."""
+    return "Check the column: nothing counted or paid is negative." if y < 0 else ""
+
+
+def _advise_on_counts(y: float) -> str:
+    return _advise_on_sign(y) or (
+        "Parts of a count have no probability: give whole counts, with the logarithm "
+        "of their exposure as offset, or take family='tweedie' for amounts."
+    )
+
+
+def _advise_on_zeros(y: float) -> str:
+    return _advise_on_sign(y) or (
+        "Take family='tweedie', which has zeros among its amounts, or drop such rows."
+    )
 
 
 GAUSSIAN = Family(
@@ -271,6 +364,7 @@ POISSON = Family(
     variance=lambda mu: mu,
     in_domain=lambda y: (y >= 0) & torch.isfinite(y),
     domain="counts or rates that are zero or positive",
+    advice=_advise_on_sign,
     # Counts can vary more than Poisson's law says, which is taken for noise, not less.
     dispersion="pearson",
     least_dispersion=1.0,
@@ -289,14 +383,179 @@ GAMMA = Family(
     in_domain=lambda y: (y > 0) & torch.isfinite(y),
     domain="strictly positive numbers",
     ratio_name="mean ratio",
+    advice=_advise_on_zeros,
 )
 
+
+def _inverse_gaussian_loss(y: Tensor, eta: Tensor) -> Tensor:
+    return (y.log() - eta).expm1().square() / (2 * y)
+
+
+INVERSE_GAUSSIAN = Family(
+    name="inverse_gaussian",
+    link="log",
+    loss=_inverse_gaussian_loss,
+    score=lambda y, eta: (y.log() - eta).expm1() * (-eta).exp(),
+    # Expected information: beyond twice the target the cost bends downwards.
+    curvature=lambda y, eta: (-eta).exp(),
+    variance=lambda mu: mu**3,
+    in_domain=GAMMA.in_domain,
+    domain=GAMMA.domain,
+    ratio_name="mean ratio",
+    advice=_advise_on_zeros,
+)
+
+
+@lru_cache(maxsize=256)
+def negative_binomial(overdispersion: float) -> Family:
+    """Counts with variance `mu + overdispersion * mu**2` and a log link.
+
+    Zero would be the Poisson family. statsmodels calls the number `alpha`, R has its
+    inverse, `theta`.
+
+    Examples
+    --------
+    >>> from sknimo.families import negative_binomial
+    >>> negative_binomial(0.5)
+    <Family negative_binomial(0.5)>
+    """
+    k = float(overdispersion)
+    if not 0 < k < math.inf:
+        raise ValueError(
+            f"The overdispersion of the negative_binomial family must be a positive "
+            f"number, got {overdispersion!r}. With none at all it is "
+            "family='poisson'; family='negative_binomial' learns it."
+        )
+    log_k = math.log(k)
+
+    def loss(y: Tensor, eta: Tensor) -> Tensor:
+        # log((1 + k mu) / (1 + k y)), with all digits where k is small.
+        rest = torch.log1p(k * (eta.exp() - y) / (1 + k * y))
+        return (y + 1 / k) * rest - y * eta + torch.xlogy(y, y)
+
+    def score(y: Tensor, eta: Tensor) -> Tensor:
+        at = eta + log_k
+        return y * torch.sigmoid(-at) - torch.sigmoid(at) / k
+
+    def curvature(y: Tensor, eta: Tensor) -> Tensor:
+        at = eta + log_k
+        return (y + 1 / k) * torch.sigmoid(at) * torch.sigmoid(-at)
+
+    return Family(
+        name="negative_binomial",
+        link="log",
+        loss=loss,
+        score=score,
+        curvature=curvature,
+        variance=lambda mu: mu * (1 + k * mu),
+        in_domain=lambda y: (y >= 0) & torch.isfinite(y) & (y == y.round()),
+        domain="whole counts that are zero or positive",
+        # What is learned without a network is too much with one, never too little.
+        dispersion="pearson",
+        least_dispersion=1.0,
+        separable=True,
+        ratio_name="rate ratio",
+        shape=Shape("overdispersion", k, negative_binomial, learn_overdispersion),
+        advice=_advise_on_counts,
+    )
+
+
+@lru_cache(maxsize=256)
+def tweedie(power: float) -> Family:
+    """Amounts of which some are exactly zero, with variance `phi * mu**power`.
+
+    Sums of a Poisson number of gamma amounts, such as claims; the link is the
+    logarithm. The power lies between that of counts, 1, and that of amounts, 2.
+
+    Examples
+    --------
+    >>> from sknimo.families import tweedie
+    >>> tweedie(1.5)
+    <Family tweedie(1.5)>
+    """
+    p = float(power)
+    if not 1 < p < 2:
+        raise ValueError(
+            "The power of the tweedie family must lie strictly between 1 and 2, got "
+            f"{power!r}. At 1 it is family='poisson', at 2 family='gamma', at 3 "
+            "family='inverse_gaussian'; family='tweedie' learns it."
+        )
+
+    def loss(y: Tensor, eta: Tensor) -> Tensor:
+        down, up = y * ((1 - p) * eta).exp(), ((2 - p) * eta).exp()
+        return down / (p - 1) + up / (2 - p) - y ** (2 - p) / ((p - 1) * (2 - p))
+
+    def curvature(y: Tensor, eta: Tensor) -> Tensor:
+        down, up = y * ((1 - p) * eta).exp(), ((2 - p) * eta).exp()
+        return (p - 1) * down + (2 - p) * up
+
+    return Family(
+        name="tweedie",
+        link="log",
+        loss=loss,
+        score=lambda y, eta: y * ((1 - p) * eta).exp() - ((2 - p) * eta).exp(),
+        curvature=curvature,
+        variance=lambda mu: mu**p,
+        in_domain=POISSON.in_domain,
+        domain="amounts that are zero or positive",
+        dispersion="pearson",
+        separable=True,
+        ratio_name="mean ratio",
+        shape=Shape("power", p, tweedie, learn_power),
+        advice=_advise_on_sign,
+    )
+
+
+def _free(family: Family) -> Family:
+    """The same, to be learned from there on."""
+    assert family.shape is not None
+    return replace(family, shape=replace(family.shape, is_free=True))
+
+
+NEGATIVE_BINOMIAL = _free(negative_binomial(1.0))
+TWEEDIE = _free(tweedie(1.5))
+
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA)
+    family.name: family
+    for family in (
+        GAUSSIAN,
+        BINOMIAL,
+        POISSON,
+        GAMMA,
+        NEGATIVE_BINOMIAL,
+        TWEEDIE,
+        INVERSE_GAUSSIAN,
+    )
 }
+_SPELLING = re.compile(r"(\w+)\s*\(\s*([^()]*?)\s*\)")
 
 
-def get_family(name: str) -> Family:
-    """Find a family by name; an unknown name lists the known ones."""
-    check_option("family", name, FAMILIES)
-    return FAMILIES[name]
+def get_family(name: str, among: Iterable[str] = FAMILIES) -> Family:
+    """Find a family by name; an unknown name lists the known ones.
+
+    A number in brackets is its shape.
+
+    Examples
+    --------
+    >>> from sknimo.families import get_family
+    >>> get_family("tweedie(1.6)").shape.value
+    1.6
+    """
+    found = _SPELLING.fullmatch(name.strip()) if isinstance(name, str) else None
+    if found is None:
+        check_option("family", name, among)
+        return FAMILIES[name]
+    check_option("family", found[1], among)
+    shape = FAMILIES[found[1]].shape
+    if shape is None:
+        raise ValueError(
+            f"The {found[1]} family has no number to give, got {name!r}. Leave out the "
+            "brackets."
+        )
+    try:
+        value = float(found[2])
+    except ValueError:
+        raise ValueError(
+            f"family={name!r} needs a number in its brackets, the {shape.name}."
+        ) from None
+    return shape.make(value)

@@ -171,12 +171,17 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
             yield data
 
     def _state_problem(
-        self, data: TrainingSet | StreamedSet, hidden: Any, mask: bool = True
+        self,
+        data: TrainingSet | StreamedSet,
+        hidden: Any,
+        mask: bool = True,
+        family: Family | None = None,
     ) -> Problem:
         """The rows as tensors, with the network that will see them."""
         widths = int(hidden[0]), int(hidden[1])
         spec = state_network(data.features, widths, self.position_code, mask)
-        return state_problem(data, self._family(), spec, choose_device(self.device))
+        family = family or self._family()
+        return state_problem(data, family, spec, choose_device(self.device))
 
     def _open_store(
         self, data: TrainingSet | StreamedSet, problem: Problem

@@ -33,6 +33,8 @@ from sknimo.training import (
     find_rows,
     fit_budget,
     hold_out,
+    learn_shape,
+    penalised_glm,
     state_members,
 )
 
@@ -99,6 +101,8 @@ class FixedPenalties(BaseNIMO):
             if self.early_stopping:
                 held_out = hold_out(data, self.validation_fraction, random)
             members = self._members(problem, data.weight, held_out, seed)
+            glm = penalised_glm(members, options)
+            problem = learn_shape(problem, members.weight[0].cpu().numpy(), glm)
             start = self._warm_network(problem)
             solution = solve(problem, members, options, start, store.checkpoint)
             model = assemble(data, problem, solution)
@@ -333,10 +337,12 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie", \
+"inverse_gaussian"} or Family, default="gaussian"
         Distribution of the target; the link is the identity for Gaussian targets and
-        the logarithm otherwise. A distribution of your own is a
-        `sknimo.families.Family`.
+        the logarithm otherwise. The overdispersion of counts and the power of Tweedie
+        amounts are learned, unless the name has them in brackets, as in "tweedie(1.5)".
+        A distribution of your own is a `sknimo.families.Family`.
     <parameters>
 
     Attributes

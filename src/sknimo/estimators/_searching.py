@@ -47,7 +47,9 @@ from sknimo.training import (
     count_folds,
     find_rows,
     fit_budget,
+    learn_shape,
     read_groups,
+    smooth_glm,
 )
 
 
@@ -150,6 +152,8 @@ class Searching(Bagging):
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
+            glm = smooth_glm(data.weight, settings.additive, self._budget())
+            problem = learn_shape(problem, data.weight, glm)
             settings = self._foretell(settings, problem)
             batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
             blocks = Options(dtype=torch.float32, batch_size=batch_size)
@@ -168,7 +172,9 @@ class Searching(Bagging):
                     random=random,
                     store=store,
                     reference=self._movable_reference(data, problem.family),
-                    beside=self._state_beside(data, settings, labels, random, folds),
+                    beside=self._state_beside(
+                        data, settings, labels, random, folds, problem.family
+                    ),
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
@@ -324,8 +330,11 @@ class NIMORegressorCV(RegressionTask, Searching):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
-        Distribution of the target, by name or as a `sknimo.families.Family`.
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie", \
+"inverse_gaussian"} or Family, default="gaussian"
+        Distribution of the target, by name or as a `sknimo.families.Family`. The
+        overdispersion of counts and the power of Tweedie amounts are learned, unless
+        the name has them in brackets, as in "tweedie(1.5)".
     <parameters>
 
     Attributes

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
-from sknimo.families import BINOMIAL, FAMILIES, Family
+from sknimo.families import BINOMIAL, FAMILIES, Family, get_family
 from sknimo.rows import RowBlocks
 from sknimo.training import (
     LabelReader,
@@ -42,13 +42,15 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         tags = super().__sklearn_tags__()
         family: Any = self.family
         if isinstance(family, str):
-            family = FAMILIES.get(family)
+            family = FAMILIES.get(family.partition("(")[0].strip())
         known = isinstance(family, Family)  # `fit` refuses what is none
         tags.target_tags.positive_only = known and family.positive_only
         return tags
 
     def _family(self) -> Family:
         family = self.family
+        if isinstance(family, str) and "(" in family:
+            family = get_family(family, REGRESSION_FAMILIES)
         check_option("family", family, REGRESSION_FAMILIES, Family)
         if isinstance(family, str):
             family = FAMILIES[family]
