@@ -83,6 +83,13 @@ class Shape:
         `(y, mu, weight) -> value` that makes rows with these means likeliest.
     is_free : bool
         Whether a fit learns it. Until then `value` is where it starts.
+
+    Examples
+    --------
+    >>> from sknimo.families import get_family
+    >>> shape = get_family("negative_binomial").shape
+    >>> shape.name, shape.is_free
+    ('overdispersion', True)
     """
 
     name: str
@@ -107,8 +114,7 @@ class Family:
     score : callable
         `(y, eta) -> -d loss / d eta` per row.
     curvature : callable
-        `(y, eta) -> d2 loss / d eta2` per row, never negative; its expectation where
-        the loss is not convex everywhere.
+        `(y, eta) -> d2 loss / d eta2` per row, never negative.
     variance : callable
         `mu -> variance` per row, at dispersion one.
     in_domain : callable
@@ -136,6 +142,8 @@ class Family:
         What tells families of this name apart.
     advice : callable, optional
         `target -> str`: what to do about one that the family cannot have produced.
+    wider : tuple of str
+        Families for targets that vary more than this one lets them, best first.
 
     Examples
     --------
@@ -180,6 +188,7 @@ class Family:
     held_out_loss: Callable[[Tensor, Tensor], Tensor] | None = None
     shape: Shape | None = None
     advice: Callable[[float], str] | None = None
+    wider: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_option("link", self.link, LINKS)
@@ -260,7 +269,7 @@ class Family:
         traits: list[object] = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("shape", "advice"):
+            if field.name in ("shape", "advice", "wider"):
                 continue  # the other fields show it
             if field.name == "in_domain":
                 value = value(y)
@@ -365,6 +374,7 @@ POISSON = Family(
     in_domain=lambda y: (y >= 0) & torch.isfinite(y),
     domain="counts or rates that are zero or positive",
     advice=_advise_on_sign,
+    wider=("negative_binomial", "tweedie"),
     # Counts can vary more than Poisson's law says, which is taken for noise, not less.
     dispersion="pearson",
     least_dispersion=1.0,
@@ -382,25 +392,6 @@ GAMMA = Family(
     variance=torch.square,
     in_domain=lambda y: (y > 0) & torch.isfinite(y),
     domain="strictly positive numbers",
-    ratio_name="mean ratio",
-    advice=_advise_on_zeros,
-)
-
-
-def _inverse_gaussian_loss(y: Tensor, eta: Tensor) -> Tensor:
-    return (y.log() - eta).expm1().square() / (2 * y)
-
-
-INVERSE_GAUSSIAN = Family(
-    name="inverse_gaussian",
-    link="log",
-    loss=_inverse_gaussian_loss,
-    score=lambda y, eta: (y.log() - eta).expm1() * (-eta).exp(),
-    # Expected information: beyond twice the target the cost bends downwards.
-    curvature=lambda y, eta: (-eta).exp(),
-    variance=lambda mu: mu**3,
-    in_domain=GAMMA.in_domain,
-    domain=GAMMA.domain,
     ratio_name="mean ratio",
     advice=_advise_on_zeros,
 )
@@ -477,8 +468,8 @@ def tweedie(power: float) -> Family:
     if not 1 < p < 2:
         raise ValueError(
             "The power of the tweedie family must lie strictly between 1 and 2, got "
-            f"{power!r}. At 1 it is family='poisson', at 2 family='gamma', at 3 "
-            "family='inverse_gaussian'; family='tweedie' learns it."
+            f"{power!r}. At 1 it is family='poisson', at 2 family='gamma'; "
+            "family='tweedie' learns it."
         )
 
     def loss(y: Tensor, eta: Tensor) -> Tensor:
@@ -503,6 +494,7 @@ def tweedie(power: float) -> Family:
         ratio_name="mean ratio",
         shape=Shape("power", p, tweedie, learn_power),
         advice=_advise_on_sign,
+        wider=("negative_binomial", "tweedie"),
     )
 
 
@@ -524,8 +516,28 @@ FAMILIES: dict[str, Family] = {
         GAMMA,
         NEGATIVE_BINOMIAL,
         TWEEDIE,
-        INVERSE_GAUSSIAN,
     )
+}
+# What is asked for and cannot be had: what it would need, and what to take instead.
+_QUANTILE = (
+    "has no curvature to take Newton steps by, and predicts a quantile: it would need "
+    "a smoothed corner, a scale for it, and a model that is not one of means. Fit the "
+    "mean, and take quantiles of what it leaves in rows that were held out."
+)
+REFUSED = {
+    "inverse_gaussian": (
+        "On the log link its cost bends downwards where the mean is beyond twice the "
+        "target: fits would have several optima, and none could be certified. Take "
+        "family='gamma', which has the same targets."
+    ),
+    "huber": (
+        "Huber's loss turns straight at a distance in units of the residuals' scale: "
+        "it would need that scale learned with the coefficients, and a target measured "
+        "in it. Take family='gaussian' with less sample_weight for rows not to be "
+        "trusted."
+    ),
+    "pinball": f"The pinball loss {_QUANTILE}",
+    "quantile": f"The loss of quantiles {_QUANTILE}",
 }
 _SPELLING = re.compile(r"(\w+)\s*\(\s*([^()]*?)\s*\)")
 
@@ -541,15 +553,17 @@ def get_family(name: str, among: Iterable[str] = FAMILIES) -> Family:
     >>> get_family("tweedie(1.6)").shape.value
     1.6
     """
-    found = _SPELLING.fullmatch(name.strip()) if isinstance(name, str) else None
+    found = _SPELLING.fullmatch(name)
+    plain = name if found is None else found[1]
+    if plain in REFUSED:
+        raise ValueError(f"There is no family {plain!r}. {REFUSED[plain]}")
+    check_option("family", plain, among)
     if found is None:
-        check_option("family", name, among)
         return FAMILIES[name]
-    check_option("family", found[1], among)
-    shape = FAMILIES[found[1]].shape
+    shape = FAMILIES[plain].shape
     if shape is None:
         raise ValueError(
-            f"The {found[1]} family has no number to give, got {name!r}. Leave out the "
+            f"The {plain} family has no number to give, got {name!r}. Leave out the "
             "brackets."
         )
     try:

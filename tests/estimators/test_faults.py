@@ -646,7 +646,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("name", "value", "known"),
         [
-            ("family", "tweedie", "'gaussian', 'poisson', 'gamma'"),
+            ("family", "cauchy", "'gaussian', 'poisson', 'gamma'"),
             ("family", "binomial", "'gaussian', 'poisson', 'gamma'"),
             ("penalty", "l1", "'ridge', 'lasso', 'sub_l1'"),
             ("penalty", None, "'ridge', 'lasso', 'sub_l1'"),

@@ -29,7 +29,6 @@ GLUM = {
     "gaussian": "normal",
     "negative_binomial": NegativeBinomialDistribution(1.0),
     "tweedie": TweedieDistribution(1.5),
-    "inverse_gaussian": "inverse.gaussian",
 }
 # The numbers that the records start from, which are not learned then.
 GIVEN = {

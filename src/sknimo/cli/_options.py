@@ -16,8 +16,13 @@ for_text = partial(typer.Option, rich_help_panel="Reading text")
 FamilyChoice = StrEnum(
     "FamilyChoice",
     [
-        *("AUTO", "GAUSSIAN", "BINOMIAL", "POISSON", "GAMMA", "NEGATIVE_BINOMIAL"),
-        *("TWEEDIE", "INVERSE_GAUSSIAN"),
+        "AUTO",
+        "GAUSSIAN",
+        "BINOMIAL",
+        "POISSON",
+        "GAMMA",
+        "NEGATIVE_BINOMIAL",
+        "TWEEDIE",
     ],
 )
 BasisChoice = StrEnum("BasisChoice", ["LINEAR", "POLY2", "SPLINE", "RAMPS", "AUTO"])

@@ -337,8 +337,8 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie", \
-"inverse_gaussian"} or Family, default="gaussian"
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie"} \
+or Family, default="gaussian"
         Distribution of the target; the link is the identity for Gaussian targets and
         the logarithm otherwise. The overdispersion of counts and the power of Tweedie
         amounts are learned, unless the name has them in brackets, as in "tweedie(1.5)".

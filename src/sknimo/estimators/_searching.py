@@ -330,8 +330,8 @@ class NIMORegressorCV(RegressionTask, Searching):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie", \
-"inverse_gaussian"} or Family, default="gaussian"
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie"} \
+or Family, default="gaussian"
         Distribution of the target, by name or as a `sknimo.families.Family`. The
         overdispersion of counts and the power of Tweedie amounts are learned, unless
         the name has them in brackets, as in "tweedie(1.5)".

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
-from sknimo.families import BINOMIAL, FAMILIES, Family, get_family
+from sknimo.families import BINOMIAL, FAMILIES, REFUSED, Family, get_family
 from sknimo.rows import RowBlocks
 from sknimo.training import (
     LabelReader,
@@ -49,11 +49,11 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
     def _family(self) -> Family:
         family = self.family
-        if isinstance(family, str) and "(" in family:
-            family = get_family(family, REGRESSION_FAMILIES)
-        check_option("family", family, REGRESSION_FAMILIES, Family)
+        named = isinstance(family, str) and ("(" in family or family in REFUSED)
+        if not named:  # the message for whatever is no family at all
+            check_option("family", family, REGRESSION_FAMILIES, Family)
         if isinstance(family, str):
-            family = FAMILIES[family]
+            family = get_family(family, REGRESSION_FAMILIES)
         if family.is_binary:
             raise ValueError(
                 f"{family!r} is for two classes; use {self._classifier} for labels."
