@@ -344,6 +344,7 @@ or Family, default="gaussian"
         amounts are learned, unless the name has them in brackets, as in "tweedie(1.5)".
         A distribution of your own is a `sknimo.families.Family`.
     <parameters>
+    <monotone>
 
     Attributes
     ----------
@@ -402,6 +403,7 @@ or Family, default="gaussian"
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())
 
@@ -416,6 +418,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
+    <monotone>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
         both classes weigh the same. Probabilities are then those of a population with
@@ -479,5 +482,6 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
         class_weight: Any = None,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())

@@ -135,7 +135,7 @@ class Searching(Bagging):
         True
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
-            return self._fit(X, y, sample_weight, offset, groups)
+            return self._fit_monotone(X, y, sample_weight, offset, groups)
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
@@ -336,6 +336,7 @@ or Family, default="gaussian"
         overdispersion of counts and the power of Tweedie amounts are learned, unless
         the name has them in brackets, as in "tweedie(1.5)".
     <parameters>
+    <monotone>
 
     Attributes
     ----------
@@ -389,6 +390,7 @@ or Family, default="gaussian"
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())
 
@@ -405,6 +407,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     Parameters
     ----------
     <parameters>
+    <monotone>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
         both classes weigh the same. Probabilities are then those of a population with
@@ -461,5 +464,6 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
         class_weight: Any = None,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())
