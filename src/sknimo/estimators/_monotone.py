@@ -88,8 +88,8 @@ class Restrained:
                 "Leave out checkpoint."
             )
         restrain = self._monotone(data.features).restrain
-        if isinstance(data, TrainingSet) and data.curves is not None:
-            data = replace(data, curves=restrain(data.curves))
+        if isinstance(data, TrainingSet):
+            data = replace(data, curves=data.curves and restrain(data.curves))
         return replace(data, features=restrain(data.features))
 
     def _fit_monotone(self, *given: Any) -> Self:

@@ -463,7 +463,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
-        class_weight: Any = None,
         monotone: Any = None,
+        class_weight: Any = None,
     ) -> None:
         self._take_params(locals())
