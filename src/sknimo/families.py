@@ -8,6 +8,8 @@ squares needs. Working in scores never divides by a vanishing weight.
 
 Whatever else the library has to know of a family is a field of its record: nothing
 asks for a family by name. A new family is one `Family`, given to an estimator as it is.
+Some names stand for many families, told apart by one number, their `Shape`: it is given
+or a fit learns it.
 
 Shapes: `y` and `eta` broadcast against each other; results have the broadcast shape.
 """
@@ -15,14 +17,17 @@ Shapes: `y` and `eta` broadcast against each other; results have the broadcast s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sknimo.exceptions import check_option
+from sknimo.shapes import learn_overdispersion, learn_power
 
 # Targets and linear predictors at which functions are told apart, see `traits`.
 PROBES = (-3.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.5, 30.0)
@@ -61,6 +66,37 @@ LINKS = {
     "log": Link(torch.exp, torch.log, "log of the mean", 0.0),
     "logit": Link(torch.sigmoid, torch.logit, "log-odds", 0.0, 1.0),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A number that tells the families of one name apart.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    value : float
+    make : callable
+        `value -> Family` with that number.
+    learn : callable
+        `(y, mu, weight) -> value` that makes rows with these means likeliest.
+    is_free : bool
+        Whether a fit learns it. Until then `value` is where it starts.
+
+    Examples
+    --------
+    >>> from sknimo.families import get_family
+    >>> shape = get_family("negative_binomial").shape
+    >>> shape.name, shape.is_free
+    ('overdispersion', True)
+    """
+
+    name: str
+    value: float
+    make: Callable[[float], Family]
+    learn: Callable[[Tensor, Tensor, Tensor], float]
+    is_free: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,15 +143,22 @@ class Family:
     is_hazard : bool
         Whether the targets are events under a baseline hazard, which only survival
         estimators know.
+    shape : Shape, optional
+        What tells families of this name apart.
+    advice : callable, optional
+        `target -> str`: what to do about one that the family cannot have produced.
+    wider : tuple of str
+        Families for targets that vary more than this one lets them, best first.
 
     Examples
     --------
-    Claims, most of which are zero, with a variance of `mu ** 1.5`:
+    Claims, most of which are zero, with a variance of `mu ** 1.5`, written out (there
+    is `family="tweedie(1.5)"` already):
 
     >>> from sknimo import NIMORegressor
     >>> from sknimo.families import Family
-    >>> tweedie = Family(
-    ...     name="tweedie",
+    >>> claims = Family(
+    ...     name="claims",
     ...     link="log",
     ...     loss=lambda y, eta: (
     ...         2 * y * (-eta / 2).exp() + 2 * (eta / 2).exp() - 4 * y.sqrt()
@@ -129,8 +172,8 @@ class Family:
     ...     separable=True,
     ...     ratio_name="mean ratio",
     ... )
-    >>> NIMORegressor(tweedie)
-    NIMORegressor(family=<Family tweedie>)
+    >>> NIMORegressor(claims)
+    NIMORegressor(family=<Family claims>)
     """
 
     name: str
@@ -150,6 +193,9 @@ class Family:
     held_out_loss: Callable[[Tensor, Tensor], Tensor] | None = None
     eta_label: str | None = None
     is_hazard: bool = False
+    shape: Shape | None = None
+    advice: Callable[[float], str] | None = None
+    wider: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_option("link", self.link, LINKS)
@@ -180,9 +226,45 @@ class Family:
         return not bool(self.in_domain(torch.tensor(-1.0)))
 
     @property
+    def is_free(self) -> bool:
+        """Whether a fit has yet to learn its shape."""
+        return self.shape is not None and self.shape.is_free
+
+    @property
+    def spelling(self) -> str:
+        """The text that `get_family` finds it by, its number included."""
+        if self.shape is None or self.is_free:
+            return self.name
+        return f"{self.name}({self.shape.value!r})"
+
+    @property
+    def title(self) -> str:
+        """Its name and number as they are shown."""
+        if self.shape is None or self.is_free:
+            return self.name
+        return f"{self.name}, {self.shape.name} {self.shape.value:.4g}"
+
+    @property
     def is_registered(self) -> bool:
-        """Whether the name alone says which family this is."""
-        return REGISTERED.get(self.name) is self
+        """Whether its spelling alone says which family this is."""
+        known = REGISTERED.get(self.name)
+        if known is None or known is self:
+            return known is self
+        if self.shape is None or known.shape is None:
+            return False
+        return self.shape.make is known.shape.make
+
+    def learned(self, y: Tensor, eta: Tensor, weight: Tensor) -> Family:
+        """The family of this name that is likeliest for rows (n,) with these means.
+
+        Itself if there is nothing to learn.
+        """
+        if self.shape is None or not self.is_free:
+            return self
+        counts = weight > 0
+        mean = LINKS[self.link].inside(self.mean(eta[counts]), 1e-12)
+        value = self.shape.learn(y[counts], mean, weight[counts])
+        return self.shape.make(value)
 
     def traits(self) -> list[object]:
         """Everything that tells this family from others, in facts and numbers.
@@ -194,6 +276,8 @@ class Family:
         traits: list[object] = []
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in ("shape", "advice", "wider"):
+                continue  # the other fields show it
             if field.name == "in_domain":
                 value = value(y)
             elif field.name == "variance":
@@ -204,12 +288,12 @@ class Family:
         return traits
 
     def __repr__(self) -> str:
-        return f"<Family {self.name}>"
+        return f"<Family {self.spelling}>"
 
     def __reduce__(self) -> tuple[Callable[..., Family], tuple[object, ...]]:
         """Pickle by name where that says all: there is one record per such family."""
         if self.is_registered:
-            return get_family, (self.name,)
+            return get_family, (self.spelling,)
         return Family, tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -237,6 +321,24 @@ def _poisson_loss(y: Tensor, eta: Tensor) -> Tensor:
 def _gamma_loss(y: Tensor, eta: Tensor) -> Tensor:
     rest = y.log() - eta
     return rest.expm1() - rest
+
+
+def _advise_on_sign(y: float) -> str:
+    """About targets that no family of this kind takes."""
+    return "Check the column: nothing counted or paid is negative." if y < 0 else ""
+
+
+def _advise_on_counts(y: float) -> str:
+    return _advise_on_sign(y) or (
+        "Parts of a count have no probability: give whole counts, with the logarithm "
+        "of their exposure as offset, or take family='tweedie' for amounts."
+    )
+
+
+def _advise_on_zeros(y: float) -> str:
+    return _advise_on_sign(y) or (
+        "Take family='tweedie', which has zeros among its amounts, or drop such rows."
+    )
 
 
 GAUSSIAN = Family(
@@ -278,6 +380,8 @@ POISSON = Family(
     variance=lambda mu: mu,
     in_domain=lambda y: (y >= 0) & torch.isfinite(y),
     domain="counts or rates that are zero or positive",
+    advice=_advise_on_sign,
+    wider=("negative_binomial", "tweedie"),
     # Counts can vary more than Poisson's law says, which is taken for noise, not less.
     dispersion="pearson",
     least_dispersion=1.0,
@@ -296,6 +400,7 @@ GAMMA = Family(
     in_domain=lambda y: (y > 0) & torch.isfinite(y),
     domain="strictly positive numbers",
     ratio_name="mean ratio",
+    advice=_advise_on_zeros,
 )
 
 # One of several classes: its linear predictor stands beside those of the others in a
@@ -323,14 +428,181 @@ COX = replace(
     is_hazard=True,
 )
 
+@lru_cache(maxsize=256)
+def negative_binomial(overdispersion: float) -> Family:
+    """Counts with variance `mu + overdispersion * mu**2` and a log link.
+
+    Zero would be the Poisson family. statsmodels calls the number `alpha`, R has its
+    inverse, `theta`.
+
+    Examples
+    --------
+    >>> from sknimo.families import negative_binomial
+    >>> negative_binomial(0.5)
+    <Family negative_binomial(0.5)>
+    """
+    k = float(overdispersion)
+    if not 0 < k < math.inf:
+        raise ValueError(
+            f"The overdispersion of the negative_binomial family must be a positive "
+            f"number, got {overdispersion!r}. With none at all it is "
+            "family='poisson'; family='negative_binomial' learns it."
+        )
+    log_k = math.log(k)
+
+    def loss(y: Tensor, eta: Tensor) -> Tensor:
+        # log((1 + k mu) / (1 + k y)), with all digits where k is small.
+        rest = torch.log1p(k * (eta.exp() - y) / (1 + k * y))
+        return (y + 1 / k) * rest - y * eta + torch.xlogy(y, y)
+
+    def score(y: Tensor, eta: Tensor) -> Tensor:
+        at = eta + log_k
+        return y * torch.sigmoid(-at) - torch.sigmoid(at) / k
+
+    def curvature(y: Tensor, eta: Tensor) -> Tensor:
+        at = eta + log_k
+        return (y + 1 / k) * torch.sigmoid(at) * torch.sigmoid(-at)
+
+    return Family(
+        name="negative_binomial",
+        link="log",
+        loss=loss,
+        score=score,
+        curvature=curvature,
+        variance=lambda mu: mu * (1 + k * mu),
+        in_domain=lambda y: (y >= 0) & torch.isfinite(y) & (y == y.round()),
+        domain="whole counts that are zero or positive",
+        # What is learned without a network is too much with one, never too little.
+        dispersion="pearson",
+        least_dispersion=1.0,
+        separable=True,
+        ratio_name="rate ratio",
+        shape=Shape("overdispersion", k, negative_binomial, learn_overdispersion),
+        advice=_advise_on_counts,
+    )
+
+
+@lru_cache(maxsize=256)
+def tweedie(power: float) -> Family:
+    """Amounts of which some are exactly zero, with variance `phi * mu**power`.
+
+    Sums of a Poisson number of gamma amounts, such as claims; the link is the
+    logarithm. The power lies between that of counts, 1, and that of amounts, 2.
+
+    Examples
+    --------
+    >>> from sknimo.families import tweedie
+    >>> tweedie(1.5)
+    <Family tweedie(1.5)>
+    """
+    p = float(power)
+    if not 1 < p < 2:
+        raise ValueError(
+            "The power of the tweedie family must lie strictly between 1 and 2, got "
+            f"{power!r}. At 1 it is family='poisson', at 2 family='gamma'; "
+            "family='tweedie' learns it."
+        )
+
+    def loss(y: Tensor, eta: Tensor) -> Tensor:
+        down, up = y * ((1 - p) * eta).exp(), ((2 - p) * eta).exp()
+        return down / (p - 1) + up / (2 - p) - y ** (2 - p) / ((p - 1) * (2 - p))
+
+    def curvature(y: Tensor, eta: Tensor) -> Tensor:
+        down, up = y * ((1 - p) * eta).exp(), ((2 - p) * eta).exp()
+        return (p - 1) * down + (2 - p) * up
+
+    return Family(
+        name="tweedie",
+        link="log",
+        loss=loss,
+        score=lambda y, eta: y * ((1 - p) * eta).exp() - ((2 - p) * eta).exp(),
+        curvature=curvature,
+        variance=lambda mu: mu**p,
+        in_domain=POISSON.in_domain,
+        domain="amounts that are zero or positive",
+        dispersion="pearson",
+        separable=True,
+        ratio_name="mean ratio",
+        shape=Shape("power", p, tweedie, learn_power),
+        advice=_advise_on_sign,
+        wider=("negative_binomial", "tweedie"),
+    )
+
+
+def _free(family: Family) -> Family:
+    """The same, to be learned from there on."""
+    assert family.shape is not None
+    return replace(family, shape=replace(family.shape, is_free=True))
+
+
+NEGATIVE_BINOMIAL = _free(negative_binomial(1.0))
+TWEEDIE = _free(tweedie(1.5))
+
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA)
+    family.name: family
+    for family in (
+        GAUSSIAN,
+        BINOMIAL,
+        POISSON,
+        GAMMA,
+        NEGATIVE_BINOMIAL,
+        TWEEDIE,
+    )
 }
 # With those that no parameter names; files know them all.
 REGISTERED = FAMILIES | {family.name: family for family in (COX, SOFTMAX)}
+# What is asked for and cannot be had: what it would need, and what to take instead.
+_QUANTILE = (
+    "has no curvature to take Newton steps by, and predicts a quantile: it would need "
+    "a smoothed corner, a scale for it, and a model that is not one of means. Fit the "
+    "mean, and take quantiles of what it leaves in rows that were held out."
+)
+REFUSED = {
+    "inverse_gaussian": (
+        "On the log link its cost bends downwards where the mean is beyond twice the "
+        "target: fits would have several optima, and none could be certified. Take "
+        "family='gamma', which has the same targets."
+    ),
+    "huber": (
+        "Huber's loss turns straight at a distance in units of the residuals' scale: "
+        "it would need that scale learned with the coefficients, and a target measured "
+        "in it. Take family='gaussian' with less sample_weight for rows not to be "
+        "trusted."
+    ),
+    "pinball": f"The pinball loss {_QUANTILE}",
+    "quantile": f"The loss of quantiles {_QUANTILE}",
+}
+_SPELLING = re.compile(r"(\w+)\s*\(\s*([^()]*?)\s*\)")
 
 
-def get_family(name: str) -> Family:
-    """Find a family by name; an unknown name lists the known ones."""
-    check_option("family", name, FAMILIES if name not in REGISTERED else REGISTERED)
-    return REGISTERED[name]
+def get_family(name: str, among: Iterable[str] = FAMILIES) -> Family:
+    """Find a family by name; an unknown name lists the known ones.
+
+    A number in brackets is its shape.
+
+    Examples
+    --------
+    >>> from sknimo.families import get_family
+    >>> get_family("tweedie(1.6)").shape.value
+    1.6
+    """
+    found = _SPELLING.fullmatch(name)
+    plain = name if found is None else found[1]
+    if plain in REFUSED:
+        raise ValueError(f"There is no family {plain!r}. {REFUSED[plain]}")
+    check_option("family", plain, REGISTERED if plain in REGISTERED else among)
+    if found is None:
+        return REGISTERED[name]
+    shape = REGISTERED[plain].shape
+    if shape is None:
+        raise ValueError(
+            f"The {plain} family has no number to give, got {name!r}. Leave out the "
+            "brackets."
+        )
+    try:
+        value = float(found[2])
+    except ValueError:
+        raise ValueError(
+            f"family={name!r} needs a number in its brackets, the {shape.name}."
+        ) from None
+    return shape.make(value)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV, load
+from sknimo.cli._propose import propose_family
 
 PATIENTS = Path(__file__).parent / "patients.csv"
 FEATURES = ["age", "dose", "sex", "ward"]
@@ -214,6 +215,28 @@ def test_warnings_are_lines_without_code(sknimo, tmp_path):
 
 def test_counts_are_pointed_out(sknimo):
     drop = ["--drop", "days,fall,relapse,ward", *FIXED]
-    assert "--family poisson" in sknimo("fit", PATIENTS, "-t", "visits", *drop).stderr
+    told = sknimo("fit", PATIENTS, "-t", "visits", *drop).stderr
+    assert "--family poisson fits them: its variance" in told
     quiet = sknimo("fit", PATIENTS, "-t", "visits", *drop, "--family", "gaussian")
     assert "poisson" not in quiet.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "family", "why"),
+    [
+        ([0, 0, 1, 9, 30, 2, 0, 4], "negative_binomial", "far above its mean, 5.75"),
+        ([0, 1, 2, 3, 2, 1, 0, 1], "poisson", "is near its mean, 1.25"),
+        ([0, 1.5, 0, 20.25, 3, 0, 0.1, 2], "tweedie", "38% of its amounts are exactly"),
+        ([0.5, 1, 1.2, 30, 0.7, 2, 0.1, 9], "gamma", "far above the median, 1.1"),
+        ([-1, 0, 1, 5, 30, 2], None, ""),
+        ([41, 52, 63, 90, 44, 41], None, ""),
+        ([1.5, 1.7, 1.9, 2.0, 1.6], None, ""),
+        ([np.nan, np.nan], None, ""),
+    ],
+)
+def test_a_family_is_proposed_with_the_reason(values, family, why):
+    told = propose_family(np.array(values, dtype=float), "cost")
+    assert (told is None) == (family is None)
+    if family is not None:
+        assert told.startswith("column 'cost' holds ")
+        assert f"--family {family} fits them" in told and why in told

@@ -656,8 +656,8 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("name", "value", "known"),
         [
-            ("family", "tweedie", "'gaussian', 'poisson', 'gamma'"),
-            ("family", "binomial", "'gaussian', 'poisson', 'gamma'"),
+            ("family", "cauchy", "'gaussian', 'poisson', 'gamma', .*"),
+            ("family", "binomial", "'gaussian', 'poisson', 'gamma', .*"),
             ("penalty", "l1", "'ridge', 'lasso', 'sub_l1'"),
             ("penalty", None, "'ridge', 'lasso', 'sub_l1'"),
             ("penalty", np.array(["lasso", "ridge"]), "'ridge', 'lasso', 'sub_l1'"),

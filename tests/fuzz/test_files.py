@@ -586,7 +586,7 @@ WITH_INTENT = {
         "handle_unknown",
     ),
     "unknown family": (
-        in_header(lambda d: d["model"].update(family="tweedie")),
+        in_header(lambda d: d["model"].update(family="cauchy")),
         "gaussian",
     ),
     "unknown basis": (

@@ -9,7 +9,11 @@ Shapes: n rows, p features.
 import numpy as np
 import pytest
 import torch
-from glum import GeneralizedLinearRegressor
+from glum import (
+    GeneralizedLinearRegressor,
+    NegativeBinomialDistribution,
+    TweedieDistribution,
+)
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.families import FAMILIES, get_family
@@ -21,6 +25,16 @@ GLUM_TOL = 1e-7  # its gradient norm at the end; below, its line search may give
 N_ROWS, N_FEATURES = 120, 5
 
 CASES = [(family, penalty) for family in FAMILIES for penalty in ("ridge", "lasso")]
+GLUM = {
+    "gaussian": "normal",
+    "negative_binomial": NegativeBinomialDistribution(1.0),
+    "tweedie": TweedieDistribution(1.5),
+}
+# The numbers that the records start from, which are not learned then.
+GIVEN = {
+    "negative_binomial": "negative_binomial(1.0)",
+    "tweedie": "tweedie(1.5)",
+}
 EVERY_CASE = pytest.mark.parametrize(("family", "penalty"), CASES)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True])
 OFFSET = pytest.mark.parametrize("with_offset", [False, True])
@@ -57,7 +71,7 @@ def fitted_glum(family, penalty, alpha, X, y, weight, offset):
         y = (y - y_mean) / y_scale
         offset = None if offset is None else offset / y_scale
     model = GeneralizedLinearRegressor(
-        family="normal" if family == "gaussian" else family,
+        family=GLUM.get(family, family),
         link=get_family(family).link,
         alpha=alpha,
         l1_ratio=0.0 if penalty == "ridge" else 1.0,
@@ -109,7 +123,7 @@ def test_unbent_estimator_is_glum(family, penalty, weighted, with_offset, make_t
     if family == "binomial":
         est = NIMOClassifier(**options)
     else:
-        est = NIMORegressor(family, **options)
+        est = NIMORegressor(GIVEN.get(family, family), **options)
     est.fit(X, y, sample_weight=weight, offset=offset)
     coef, intercept, scale = fitted_glum(family, penalty, 0.05, X, y, weight, offset)
     np.testing.assert_allclose(est.coef_ * scale, coef, rtol=0, atol=COEF_ATOL)

@@ -90,13 +90,22 @@ def make_inner(draw_response):
     return make
 
 
+VARIANCE = {
+    "poisson": lambda mu: mu,
+    "gamma": lambda mu: mu**2,
+    "negative_binomial": lambda mu: mu + mu**2,
+    "tweedie": lambda mu: mu**1.5,
+}
+
+
 def scores(family, y, eta):
     """Minus the slope of the half deviance, from the textbook."""
     if family == "gaussian":
         return y - eta
     if family == "binomial":
         return y - 1 / (1 + np.exp(-eta))
-    return y - np.exp(eta) if family == "poisson" else y / np.exp(eta) - 1
+    mu = np.exp(eta)
+    return (y - mu) * mu / VARIANCE[family](mu)
 
 
 def kkt_by_hand(design, rows, penalty, at, k=0):

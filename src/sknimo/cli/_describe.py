@@ -25,7 +25,7 @@ def describe_model(est: Any) -> dict[str, Any]:
         described.append(entry)
     return {
         "class": type(est).__name__,
-        "family": model.family.name,
+        "family": model.family.spelling,
         "link": model.family.link,
         "classes": getattr(est, "classes_", None),
         "members": model.n_members,

@@ -21,6 +21,7 @@ from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import APPLIED, UserError, count_rows
 from sknimo.cli._far import FarRows
 from sknimo.cli._numbers import leave_out_index, refuse_disguise, remark_on
+from sknimo.cli._propose import find_family, propose_family
 from sknimo.cli._tables import (
     TextFormat,
     list_names,
@@ -30,8 +31,6 @@ from sknimo.cli._tables import (
 )
 from sknimo.families import get_family
 
-# Counts come near to zero; whole numbers that do not may be any quantity.
-FEW_COUNTS = 5
 # Measures whose names are no words.
 NAMES = {"auc": "AUC"}
 
@@ -191,9 +190,7 @@ def fit_table(
             remark(f"left out {len(rows.y) - len(complete.y)} rows with missing cells.")
         rows = complete
     likely = "cox" if roles.event else find_family(rows.y)
-    if request.family == "auto" and likely == "gaussian" and holds_counts(rows.y):
-        remark(f"column {roles.target!r} holds counts? --family poisson fits them.")
-    family, est = choose_estimator(request, roles, likely, remark)
+    family, est = choose_estimator(request, roles, likely, rows.y, remark)
     if get_family(family).is_binary:
         rows = replace(rows, y=label_target(rows.y))
     held_out = None
@@ -329,20 +326,6 @@ def read_target(column: pa.ChunkedArray) -> np.ndarray:
     return labels
 
 
-def find_family(y: np.ndarray) -> str:
-    """The family that the values of a target suggest."""
-    if y.dtype.kind != "f" or len(np.unique(y[~np.isnan(y)])) == 2:
-        return "binomial"
-    return "gaussian"
-
-
-def holds_counts(y: np.ndarray) -> bool:
-    """Whether all numbers of a target are whole, none is negative and some are few."""
-    known = y[~np.isnan(y)]
-    whole = bool(len(known)) and bool((known == np.round(known)).all())
-    return whole and float(known.min()) >= 0 and float(known.min()) <= FEW_COUNTS
-
-
 def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:
     """Labels of a classifier: whole numbers, truth values or texts.
 
@@ -412,14 +395,24 @@ def clear_checkpoint(folder: str) -> None:
 
 
 def choose_estimator(
-    request: Request, roles: ColumnRoles, likely: str, remark: Callable[[str], None]
+    request: Request,
+    roles: ColumnRoles,
+    likely: str,
+    y: np.ndarray,
+    remark: Callable[[str], None],
 ) -> tuple[str, Any]:
-    """The family asked for, or the likely one, and the estimator for it."""
-    family, settings = request.family, request.settings
+    """The family asked for, or the likely one, and the estimator for it.
+
+    Where nobody asked, some values of the target may suggest another.
+    """
+    settings = request.settings
+    family = settings.get("family", request.family)
     if likely == "cox":
         family = likely
     elif family == "auto":
         family = likely
+        if likely == "gaussian" and (other := propose_family(y, roles.target)):
+            remark(other)
         remark(f"{family} family, as column {roles.target!r} suggests (--family).")
     if roles.categorical:
         settings = {"categorical": list(roles.categorical)} | settings

@@ -14,7 +14,16 @@ for_model = partial(typer.Option, rich_help_panel="Model")
 for_text = partial(typer.Option, rich_help_panel="Reading text")
 
 FamilyChoice = StrEnum(
-    "FamilyChoice", ["AUTO", "GAUSSIAN", "BINOMIAL", "POISSON", "GAMMA"]
+    "FamilyChoice",
+    [
+        "AUTO",
+        "GAUSSIAN",
+        "BINOMIAL",
+        "POISSON",
+        "GAMMA",
+        "NEGATIVE_BINOMIAL",
+        "TWEEDIE",
+    ],
 )
 BasisChoice = StrEnum("BasisChoice", ["LINEAR", "POLY2", "SPLINE", "RAMPS", "AUTO"])
 MissingChoice = StrEnum("MissingChoice", ["ERROR", "INDICATOR"])
@@ -192,7 +201,7 @@ FamilyOption = Annotated[
     for_model(
         "--family",
         help="Distribution of the target; auto takes binomial for text and for two "
-        "values, else gaussian.",
+        "values, else gaussian, and says what else the values suggest.",
     ),
 ]
 BasisOption = Annotated[

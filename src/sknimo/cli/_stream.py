@@ -44,6 +44,8 @@ DEFAULT_BUDGET = 1e9
 # Rows that a report is made from, and the most that are held out to judge by.
 REPORT_ROWS = 20_000
 TEST_ROWS = 200_000
+# Values of the target that may suggest a family.
+LOOK_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,20 @@ class Scan:
     n_rows: int
     is_binary: bool  # whether it is text, truth values or two numbers
     is_whole: bool  # whether all of its numbers are whole
+    some: np.ndarray  # its first values
 
 
 def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
     """Count the rows and look at the values of the target."""
     n_rows, is_number, is_whole = 0, True, True
     seen: set[float] = set()
+    some = np.empty(0)
     for _, table in source.parts([roles.target]):
         y = read_target(table[roles.target])
         n_rows += len(y)
         is_number = is_number and y.dtype.kind == "f"
+        if is_number and len(some) < LOOK_ROWS:
+            some = np.concatenate([some, y[: LOOK_ROWS - len(some)]])
         if is_number and len(seen) <= 2:
             known = np.asarray(y[~np.isnan(y)])
             seen.update(np.unique(known).tolist())
@@ -141,7 +147,7 @@ def scan_target(source: TableFile, roles: ColumnRoles) -> Scan:
         raise UserError(f"{source.path} has no rows.")
     if is_number and len(seen) == 1:
         raise UserError(constant_target(roles.target, seen.pop()))
-    return Scan(n_rows, not is_number or len(seen) == 2, is_whole)
+    return Scan(n_rows, not is_number or len(seen) == 2, is_whole, some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +219,7 @@ def fit_stream(
             "(--max-time, --fixed)."
         )
     likely = "binomial" if scan.is_binary else "gaussian"
-    family, est = choose_estimator(request, roles, likely, remark)
+    family, est = choose_estimator(request, roles, likely, scan.some, remark)
     held_out = _choose_test(scan.n_rows, request.test, request.seed, remark)
     as_labels = get_family(family).is_binary
     skip = request.skip_missing

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.families import SOFTMAX
+from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions
 from sknimo.network import make_spec
 from sknimo.search import (
@@ -54,12 +54,13 @@ class Bagging(BaseNIMO):
         labels: np.ndarray | None,
         random: np.random.RandomState,
         folds: Sequence[AnyFold],
+        family: Family,
     ) -> Beside | None:
         """The rows with curves, for bags beside the evidence."""
         if isinstance(data, StreamedSet) or data.curves is None:
             return None
         curved = replace(data, features=data.curves)
-        problem = self._state_problem(curved, settings.few_hidden)
+        problem = self._state_problem(curved, settings.few_hidden, family=family)
         if isinstance(self.cv, Integral):
             # A copy: the seeds of the search are those of one without bags.
             twin = np.random.RandomState()

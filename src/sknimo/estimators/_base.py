@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
+from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
@@ -69,7 +71,15 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEstimator):
+class BaseNIMO(
+    FromFormula,
+    Saveable,
+    Reaching,
+    Diagnosable,
+    Reportable,
+    Restrained,
+    BaseEstimator,
+):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
@@ -135,7 +145,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         (5,)
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=False):
-            return self._fit(X, y, sample_weight, offset)
+            return self._fit_monotone(X, y, sample_weight, offset)
 
     @abstractmethod
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
@@ -165,20 +175,28 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         """Validated rows of a table in memory, or of blocks, which are put on disk."""
         how = self._reading_options()
         if rows is None:
-            yield self._read_training_set(X, y, sample_weight, offset, how)
+            data = self._read_training_set(X, y, sample_weight, offset, how)
+            yield self._restrain(data)
             return
         reader, family = self._target_reader(), self._family()
-        with read_stream(rows, reader, family, how) as (data, schema):
+        with read_stream(rows, reader, family, how) as (read, schema):
             self._learn_names(schema)
-            yield data
+            yield self._restrain(read)
 
     def _state_problem(
-        self, data: TrainingSet | StreamedSet, hidden: Any, mask: bool = True
+        self,
+        data: TrainingSet | StreamedSet,
+        hidden: Any,
+        mask: bool = True,
+        family: Family | None = None,
     ) -> Problem:
         """The rows as tensors, with the network that will see them."""
         widths = int(hidden[0]), int(hidden[1])
         spec = state_network(data.features, widths, self.position_code, mask)
-        return state_problem(data, self._family(), spec, choose_device(self.device))
+        family = family or self._family()
+        problem = state_problem(data, family, spec, choose_device(self.device))
+        unbent = torch.as_tensor(self._unbent(data.features))
+        return replace(problem, unbent=unbent.to(problem.device))
 
     def _open_store(
         self, data: TrainingSet | StreamedSet, problem: Problem

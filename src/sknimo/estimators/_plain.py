@@ -45,6 +45,8 @@ from sknimo.training import (
     find_rows,
     fit_budget,
     hold_out,
+    learn_shape,
+    penalised_glm,
     state_members,
 )
 
@@ -111,6 +113,8 @@ class FixedPenalties(BaseNIMO):
             if self.early_stopping:
                 held_out = hold_out(data, self.validation_fraction, random)
             members = self._members(problem, data.weight, held_out, seed)
+            glm = penalised_glm(members, options)
+            problem = learn_shape(problem, members.weight[0].cpu().numpy(), glm)
             start = self._warm_network(problem)
             model: FittedModel | ClassModels
             if isinstance(data, TrainingSet) and self._n_classes > 2:
@@ -371,11 +375,14 @@ class NIMORegressor(RegressionTask, FixedPenalties):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie"} \
+or Family, default="gaussian"
         Distribution of the target; the link is the identity for Gaussian targets and
-        the logarithm otherwise. A distribution of your own is a
-        `sknimo.families.Family`.
+        the logarithm otherwise. The overdispersion of counts and the power of Tweedie
+        amounts are learned, unless the name has them in brackets, as in "tweedie(1.5)".
+        A distribution of your own is a `sknimo.families.Family`.
     <parameters>
+    <monotone>
 
     Attributes
     ----------
@@ -434,6 +441,7 @@ class NIMORegressor(RegressionTask, FixedPenalties):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())
 
@@ -449,6 +457,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
+    <monotone>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
         all classes weigh the same. Probabilities are then those of a population with
@@ -514,6 +523,7 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
         class_weight: Any = None,
     ) -> None:
         self._take_params(locals())

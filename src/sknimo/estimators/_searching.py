@@ -48,7 +48,9 @@ from sknimo.training import (
     count_folds,
     find_rows,
     fit_budget,
+    learn_shape,
     read_groups,
+    smooth_glm,
 )
 
 
@@ -134,7 +136,7 @@ class Searching(Bagging):
         True
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
-            return self._fit(X, y, sample_weight, offset, groups)
+            return self._fit_monotone(X, y, sample_weight, offset, groups)
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
@@ -151,6 +153,8 @@ class Searching(Bagging):
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
+            glm = smooth_glm(data.weight, settings.additive, self._budget())
+            problem = learn_shape(problem, data.weight, glm)
             settings = self._foretell(settings, problem)
             batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
             blocks = Options(dtype=torch.float32, batch_size=batch_size)
@@ -169,7 +173,9 @@ class Searching(Bagging):
                     random=random,
                     store=store,
                     reference=self._movable_reference(data, problem.family),
-                    beside=self._state_beside(data, settings, labels, random, folds),
+                    beside=self._state_beside(
+                        data, settings, labels, random, folds, problem.family
+                    ),
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
@@ -337,9 +343,13 @@ class NIMORegressorCV(RegressionTask, Searching):
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "gamma"} or Family, default="gaussian"
-        Distribution of the target, by name or as a `sknimo.families.Family`.
+    family : {"gaussian", "poisson", "gamma", "negative_binomial", "tweedie"} \
+or Family, default="gaussian"
+        Distribution of the target, by name or as a `sknimo.families.Family`. The
+        overdispersion of counts and the power of Tweedie amounts are learned, unless
+        the name has them in brackets, as in "tweedie(1.5)".
     <parameters>
+    <monotone>
 
     Attributes
     ----------
@@ -393,6 +403,7 @@ class NIMORegressorCV(RegressionTask, Searching):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
     ) -> None:
         self._take_params(locals())
 
@@ -409,6 +420,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     Parameters
     ----------
     <parameters>
+    <monotone>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of each class: given by label, or such that
         all classes weigh the same. Probabilities are then those of a population with
@@ -467,6 +479,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
         handle_unknown: str = "error",
         input_scaling: str = "auto",
         clip_inputs: bool | str = False,
+        monotone: Any = None,
         class_weight: Any = None,
     ) -> None:
         self._take_params(locals())

@@ -16,7 +16,7 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._classes import SeveralClasses
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
-from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family
+from sknimo.families import BINOMIAL, FAMILIES, REFUSED, SOFTMAX, Family, get_family
 from sknimo.machine import prediction_device
 from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
@@ -47,16 +47,18 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         tags = super().__sklearn_tags__()
         family: Any = self.family
         if isinstance(family, str):
-            family = FAMILIES.get(family)
+            family = FAMILIES.get(family.partition("(")[0].strip())
         known = isinstance(family, Family)  # `fit` refuses what is none
         tags.target_tags.positive_only = known and family.positive_only
         return tags
 
     def _family(self) -> Family:
         family = self.family
-        check_option("family", family, REGRESSION_FAMILIES, Family)
+        named = isinstance(family, str) and ("(" in family or family in REFUSED)
+        if not named:  # the message for whatever is no family at all
+            check_option("family", family, REGRESSION_FAMILIES, Family)
         if isinstance(family, str):
-            family = FAMILIES[family]
+            family = get_family(family, REGRESSION_FAMILIES)
         if family.is_binary:
             raise ValueError(
                 f"{family!r} is for two classes; use {self._classifier} for labels."

@@ -78,7 +78,7 @@ def n_networks(model: FittedModel) -> int:
 def plain_name(family: Family) -> str:
     """What a model of lines without a network is called."""
     names = {"identity": "linear model", "logit": "logistic regression"}
-    return names.get(family.link, f"{family.name} regression")
+    return names.get(family.link, f"{family.name.replace('_', ' ')} regression")
 
 
 def without_bends_name(model: FittedModel) -> str:
@@ -93,7 +93,7 @@ def describe_kept(
     bent, plain = is_bent(model), plain_name(model.family)
     article = "an" if plain[0] in "aeiou" else "a"
     if not bent:
-        text = f"This is {article} plain {plain}: no effect depends on another feature."
+        text = f"This is a plain {plain}: no effect depends on another feature."
         if has_curves(model):
             text = (
                 f"This is {article} {plain} with curves: every feature acts on its "

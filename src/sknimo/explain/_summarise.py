@@ -271,6 +271,9 @@ def _facts(
         ("Features with an effect:", f"{n_acting} of {p}"),
         ("Networks averaged:", str(n_networks(model))),
     ]
+    if model.family.shape is not None:
+        name, value = model.family.shape.name, model.family.shape.value
+        head.insert(1, (f"{name.capitalize()}:", show_number(value)))
     if facts is not None:
         head += [
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),

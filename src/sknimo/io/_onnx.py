@@ -292,7 +292,7 @@ def _describe(
     features = model.features
     facts = {
         "base_value": model.base_value,
-        "family": model.family.name,
+        "family": model.family.spelling,
         "link": model.family.link,
         "feature_names": list(features.names),
         "coefficient_names": list(features.coef_names),

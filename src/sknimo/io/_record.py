@@ -2,7 +2,7 @@
 
 The record is what files, exports and reports are made from:
 
-    family      name of the response family
+    family      name of the response family, with its number in brackets if it has one
     spec        hidden: two integers; mask: bool; input_feature: the feature that owns
                 each network input; code: position codes, array (p, b)
     features    per feature, its name, the basis of its terms and the basis of its
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sknimo.families import REGISTERED
+from sknimo.families import FAMILIES, Family, get_family
 from sknimo.features import (
     Basis,
     Clipped,
@@ -207,7 +207,7 @@ def model_record(model: FittedModel) -> dict[str, Any]:
     features, spec = model.features, model.spec
     columns = zip(features.names, features.bases, features.input_bases, strict=True)
     return {
-        "family": model.family.name,
+        "family": model.family.spelling,
         "spec": {
             "hidden": list(spec.hidden),
             "mask": spec.mask,
@@ -246,13 +246,21 @@ def model_from_record(record: dict[str, Any]) -> FittedModel:
     dtype = np.float32 if dtype == np.float32 else np.float64
     return FittedModel(
         features=features,
-        family=REGISTERED[found["family"].text(REGISTERED)],
+        family=_read_family(found["family"]),
         spec=network,
         coef=_tensor(found["coef"].array((size, q))),
         intercept=_tensor(members),
         params=_tensor(params.array((size, network.n_params), dtype)),
         modulated=_tensor(found["modulated"].array((size, p), np.bool_)),
     )
+
+
+def _read_family(node: Node) -> Family:
+    name = node.text()
+    try:
+        return get_family(name)
+    except ValueError:
+        raise node.refuse(f"a family, one of {', '.join(FAMILIES)}") from None
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

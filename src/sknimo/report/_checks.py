@@ -23,6 +23,7 @@ from sknimo.explain import (
     restore_reach,
     spread_rows,
 )
+from sknimo.families import FAMILIES, Family
 from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
@@ -251,7 +252,8 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     """Counts vary more than their family allows."""
     model, judged = facts.card.model, facts.judged
     family, sample = model.family, judged.sample
-    if family.dispersion == "deviance" or family.is_binary or sample is None:
+    fixed = not family.estimates_dispersion or family.least_dispersion > 0
+    if not fixed or family.is_binary or sample is None:
         return
     if family.is_hazard:  # a row has one event at most
         return
@@ -265,8 +267,20 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     trouble = (
         f"{text}, where a {family.name} target has 1: rows vary more than the family "
         "says. Effects stand; anything said of their uncertainty would be too sure."
+        f"{_name_wider(family, sample, mean)}"
     ) * (statistic > OVERDISPERSED)
     yield _check("Overdispersion", f"{text}.", trouble, "warn")
+
+
+def _name_wider(family: Family, sample: Sample, mean: torch.Tensor) -> str:
+    """The family that lets rows vary as they do, where there is one."""
+    y, weight = torch.as_tensor(sample.y), torch.as_tensor(sample.row_weight)
+    takes = (FAMILIES[name] for name in family.wider)
+    wider = next((each for each in takes if bool(each.in_domain(y).all())), None)
+    if wider is None:
+        return ""
+    found = wider.learned(y, wider.link_function(mean), weight)
+    return f" family={wider.name!r} allows for it: {found.title}."
 
 
 def _n_coefficients(model: FittedModel) -> int:

@@ -430,7 +430,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     card, model = story.card, story.model
     facts = [
-        ("Family and link", f"{model.family.name}, {model.family.link}"),
+        ("Family and link", f"{model.family.title}, {model.family.link}"),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
         ("Hidden units", " and ".join(str(width) for width in model.spec.hidden)),

@@ -325,7 +325,7 @@ def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Ten
     variance = share @ centred.square()
     usable = torch.zeros(p, dtype=torch.bool, device=weight.device)
     usable[problem.term_feature[(problem.terms != 0).any(0)]] = True
-    variance = torch.where(usable, variance, -1.0)
+    variance = torch.where(usable & ~problem.unbent, variance, -1.0)
     order = variance.argsort(descending=True, stable=True)[:count]
     return order[variance[order] >= 0].sort().values
 

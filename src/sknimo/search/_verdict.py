@@ -359,7 +359,8 @@ class Exploration:
             eta = getattr(self.held_out, pool if states else "glm")
         if not states:
             return Choice(glm_member(self.view.problem, self.glm), eta)
-        modulated = [s.support & s.input_support.any() for s in states]
+        bent = ~self.view.problem.unbent
+        modulated = [s.support & bent & s.input_support.any() for s in states]
         members = Ensemble(
             torch.stack([s.coef for s in states]),
             torch.stack([s.intercept for s in states]),

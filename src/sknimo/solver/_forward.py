@@ -303,6 +303,7 @@ class Forward:
         norm = members.penalty.norm(coef)
         largest = norm.amax(-1, keepdim=True)
         mask = (norm > ACTIVE_SHARE * largest) & members.support
+        mask &= ~self.problem.unbent
         return agree(self.problem.ranks, mask.long()).bool()
 
 

@@ -240,7 +240,7 @@ class Member:
         if len(self.live) == 0 or not bool(state.support.any()):
             # Without inputs or coefficients there is no network to pay a prior for.
             self.params, self.group = self.params[:0], self.group[:0]
-        self.active = state.support.nonzero().squeeze(-1)
+        self.active = (state.support & ~problem.unbent).nonzero().squeeze(-1)
         alive = state.coef_precision <= self.options.dead_coef
         alive = state.support[problem.term_feature] & alive[problem.term_group]
         self.columns = alive.nonzero().squeeze(-1)

@@ -118,10 +118,15 @@ class Problem:
     # spline have one each. By default a feature is a group.
     term_group: Tensor = field(default_factory=lambda: torch.empty(0).long())
     ranks: Ranks = ALONE  # the processes over which the rows are spread
+    # (p,), bool. Features that no network bends; by default none.
+    unbent: Tensor = field(default_factory=lambda: torch.empty(0).bool())
 
     def __post_init__(self) -> None:
         if self.term_group.numel() == 0:
             object.__setattr__(self, "term_group", self.term_feature)
+        if self.unbent.numel() == 0:
+            none = torch.zeros(self.spec.n_features, dtype=torch.bool)
+            object.__setattr__(self, "unbent", none.to(self.term_feature.device))
 
     @classmethod
     def in_memory(cls, *, terms: Tensor, inputs: Tensor, **others: Any) -> Problem:

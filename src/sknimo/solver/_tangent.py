@@ -55,7 +55,9 @@ class Tangent:
         slots = torch.arange(len(active), device=device)
         position = torch.full((spec.n_features,), len(active), device=device)
         position[active] = slots
+        # The active feature that a term belongs to, `a` for one that is not bent.
         self.term_slot = position[term_feature]  # (q,)
+        self.n_spare = int((self.term_slot == len(active)).any())
         owner = torch.tensor(spec.input_feature, dtype=torch.long, device=device)
         # The active feature that an input belongs to, `a` for none.
         self.input_slot = (
@@ -87,7 +89,11 @@ class Tangent:
         layers = self._layers(params, rows)
         bend = layers.angle().sin_() @ layers.out
         bend -= layers.angle_ref().sin() @ layers.out
-        return terms * (1 + bend[:, self.term_slot])
+        return terms * (1 + self._of_terms(bend))
+
+    def _of_terms(self, bend: Tensor) -> Tensor:
+        """Bends (n, a) of the features that own the terms, zero for others, (n, q)."""
+        return torch.nn.functional.pad(bend, (0, self.n_spare))[:, self.term_slot]
 
     def jacobian(self, params: Tensor, coef: Tensor, rows: slice = EVERY_ROW) -> Tensor:
         """`d eta / d (coef, params)` of some rows, (n, m); the design comes first."""
@@ -99,13 +105,14 @@ class Tangent:
         slope = unpack(self.spec, out[:, q:])  # views: the blocks are written in place
         layers = self._layers(params, rows)
         angle, angle_ref = layers.angle(), layers.angle_ref()
-        pull = terms.new_zeros(n, len(self.active))
-        pull.index_add_(1, self.term_slot, terms * coef)  # (n, a)
+        pull = terms.new_zeros(n, len(self.active) + self.n_spare)
+        pull.index_add_(1, self.term_slot, terms * coef)
+        pull = pull[:, : len(self.active)]  # (n, a)
         wave = angle.cos().mul_(layers.out).mul_(pull.unsqueeze(-1))  # (n, a, h2)
         wave_ref = layers.out * angle_ref.cos()  # (a, h2)
         sine, sine_ref = angle.sin_(), angle_ref.sin()
         bend = sine @ layers.out - sine_ref @ layers.out
-        torch.mul(terms, 1 + bend[:, self.term_slot], out=out[:, :q])
+        torch.mul(terms, 1 + self._of_terms(bend), out=out[:, :q])
         slope.out[:] = (pull.unsqueeze(1) @ sine).squeeze(1) - pull @ sine_ref
         slope.second_bias[:] = wave.sum(1) - pull @ wave_ref
         outer_ref = wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)

@@ -57,6 +57,7 @@ from sknimo.training._problem import (
     state_network,
     state_problem,
 )
+from sknimo.training._shape import learn_shape, penalised_glm, smooth_glm
 from sknimo.training._stores import TaskStore, open_store
 from sknimo.training._streams import StreamedSet, read_stream
 
@@ -93,7 +94,9 @@ __all__ = [
     "hold_out",
     "is_separated",
     "judge_rows",
+    "learn_shape",
     "open_store",
+    "penalised_glm",
     "prepare_table",
     "read_groups",
     "read_labels",
@@ -101,6 +104,7 @@ __all__ = [
     "read_offset",
     "read_stream",
     "read_weight",
+    "smooth_glm",
     "state_columns",
     "state_members",
     "state_network",

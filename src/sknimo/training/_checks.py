@@ -231,9 +231,10 @@ def check_domain(
     outside = ~family.in_domain(torch.as_tensor(target)).numpy() & (weight > 0)
     if outside.any():
         row = int(outside.argmax())
+        advice = family.advice(float(target[row])) if family.advice else ""
         raise ValueError(
             f"The {family.name} family needs {family.domain} in y; row "
-            f"{first_row + row} has {target[row]:g}."
+            f"{first_row + row} has {target[row]:g}. {advice}".rstrip()
         )
 
 

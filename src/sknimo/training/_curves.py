@@ -109,6 +109,15 @@ class Parts:
         )
 
 
+def _without_features(rows: WeightedRows) -> tuple[torch.Tensor, ...]:
+    """Targets, linear predictors and weights, (n,), on a log link without features."""
+    exposure = rows.offset - rows.offset.max(initial=-math.inf)
+    level = np.average(rows.y, weights=rows.weight)
+    level /= np.average(np.exp(exposure), weights=rows.weight)
+    eta = np.log(max(level, 1e-12)) + exposure
+    return tuple(map(torch.as_tensor, (rows.y, eta, rows.weight)))
+
+
 def choose_curves(
     rows: WeightedRows,
     names: Sequence[str],
@@ -136,6 +145,8 @@ def choose_curves(
     counts = count_weights(rows.weight)
     weight = counts[index] * (counts.sum() / counts[index].sum())
     some = WeightedRows(rows.table[index], rows.y[index], weight, rows.offset[index])
+    if family.is_free:
+        family = family.learned(*_without_features(some))
     with torch_threads(n_rows):
         parts = split_curves(some.table, splines, parabolas, auto, weight)
         additive = Additive(parts, some, family, rules)

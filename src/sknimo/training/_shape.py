@@ -1,0 +1,104 @@
+"""The number that tells families of one name apart, learned before there is a network.
+
+The mean and this number hardly depend on each other, so that they are found in turn:
+coefficients of a GLM for the number, the number for the means of that GLM. What is
+found is held from there on, for networks and folds alike.
+
+Shapes: n rows of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.penalties import make_penalty
+from sknimo.solver import (
+    AdditiveOptions,
+    Members,
+    Options,
+    Problem,
+    fit_additive,
+    linear_design,
+    solve,
+    solve_coefficients,
+)
+from sknimo.training._checks import count_weights
+
+# Rows that are looked at for a number; a tenth of them would do.
+MAX_ROWS = 50_000
+MAX_ROUNDS = 25
+# Relative change that counts as none.
+TOL = 1e-7
+# Keeps a GLM of rows that come in blocks from breaking down, and changes nothing else.
+FAINT_RIDGE = 1e-6
+
+
+def learn_shape(
+    problem: Problem, weight: np.ndarray, solve_glm: Callable[[Problem], Tensor]
+) -> Problem:
+    """The problem with a family that its rows make likeliest, where it is free.
+
+    `weight` (n,) are row weights; `solve_glm` gives the linear predictor (n,) of the
+    GLM with the family of the problem it gets.
+    """
+    free = problem.family
+    if not free.is_free:
+        return problem
+    own = problem.n_rows
+    n_rows = sum(problem.ranks.gather(own))
+    index = np.arange(0, own, -(-n_rows // MAX_ROWS))
+    last = 0.0
+    for _ in range(MAX_ROUNDS):
+        eta = solve_glm(problem)
+        some = [vector.cpu().numpy()[index] for vector in (problem.y, eta)]
+        parts = problem.ranks.gather((*some, weight[index]))
+        y, eta, share = (
+            torch.as_tensor(np.concatenate(part)) for part in zip(*parts, strict=True)
+        )
+        family = free.learned(y, eta, share)
+        problem = replace(problem, family=family)
+        assert family.shape is not None
+        if abs(family.shape.value - last) <= TOL * last:
+            break
+        last = family.shape.value
+    return problem
+
+
+def penalised_glm(members: Members, options: Options) -> Callable[[Problem], Tensor]:
+    """The GLM that the first member starts from."""
+    options = replace(options, max_iter=0)
+
+    def solve_glm(problem: Problem) -> Tensor:
+        found = solve(problem, members, options)
+        design = linear_design(problem, 1, options.memory_budget)
+        rows = problem.rows(members.weight)
+        return rows.eta(design, found.coef, found.intercept)[0]
+
+    return solve_glm
+
+
+def smooth_glm(
+    weight: np.ndarray, options: AdditiveOptions, budget: float
+) -> Callable[[Problem], Tensor]:
+    """The GLM whose shrinkage is learned; hardly any where rows are not in memory."""
+
+    def solve_glm(problem: Problem) -> Tensor:
+        design = linear_design(problem, 1, budget)
+        if problem.in_one_place and problem.ranks.alone:
+            counts = torch.as_tensor(count_weights(weight)).to(problem.y)
+            fit = fit_additive(problem, counts, options)
+            rows = problem.rows(problem.share(counts))
+            return rows.eta(design, fit.coef.unsqueeze(0), fit.intercept.reshape(1))[0]
+        rows = problem.rows(problem.share(torch.as_tensor(weight).to(problem.y)))
+        strength = rows.weight.new_full((1,), FAINT_RIDGE)
+        owner, p = problem.term_feature, problem.spec.n_features
+        penalty = make_penalty("ridge", strength, owner, p)
+        at = solve_coefficients(design, rows, penalty).coefficients
+        return rows.eta(design, at.coef, at.intercept)[0]
+
+    return solve_glm
