@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
+from sknimo.estimators._intervals import Foreseeing
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
@@ -69,7 +70,9 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEstimator):
+class BaseNIMO(
+    FromFormula, Saveable, Reaching, Foreseeing, Diagnosable, Reportable, BaseEstimator
+):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
@@ -324,6 +327,7 @@ class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEst
         """
         if data.classes is not None:
             self.classes_ = data.classes
+        self._conformal = self._held_out = None
         self._show_model(model)
         if isinstance(data, StreamedSet):
             deviance, separated = judge_rows(model, data)

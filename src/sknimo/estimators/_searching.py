@@ -287,6 +287,7 @@ class Searching(Bagging):
         eta = torch.as_tensor(outcome.held_out_eta * data.y_scale + data.y_mean)
         mean = outcome.problem.family.mean(eta).numpy()
         self.oob_prediction_ = np.where(data.place >= 0, mean[data.place], np.nan)
+        self._keep_intervals(data, outcome.held_out_eta, outcome.straight_eta)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated
