@@ -172,6 +172,7 @@ def predict(
     keep_all: opt.KeepAllFlag = False,
     raw_text: opt.RawTextFlag = False,
     offset: opt.OffsetOption = None,
+    interval: opt.IntervalOption = None,
     unknown: opt.UnknownOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
@@ -189,7 +190,7 @@ def predict(
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([] if offset is None else [offset])]
         tables = (
-            _apply.predict_part(est, part, columns, offset, kept, far)
+            _apply.predict_part(est, part, columns, offset, kept, far, interval)
             for part in _apply.read_parts(est, reader, columns, more)
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)

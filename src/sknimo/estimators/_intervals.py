@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sknimo import inference
+from sknimo import explain, inference
+from sknimo.estimators._explaining import Explainable, read_column
 from sknimo.exceptions import check_option
-from sknimo.explain import TrainingFacts, find_origin, mean_of
+from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
 from sknimo.inference import (
     AverageEffects,
     Conformal,
@@ -28,7 +29,6 @@ from sknimo.inference import (
     KnownRows,
     PredictionSets,
 )
-from sknimo.model import FittedModel
 from sknimo.training import (
     TrainingSet,
     check_number,
@@ -40,8 +40,8 @@ from sknimo.training import (
 # Groups that averages are taken of.
 MAX_GROUPS = 20
 NO_INTERVALS = (
-    "Intervals of the next observation need rows that the fit has not seen, and this one "
-    "held none out. Give it such rows: est.calibrate_interval(X, y)."
+    "Intervals of the next observation need rows that the fit has not seen, and this "
+    "one held none out. Give it such rows: est.calibrate_interval(X, y)."
 )
 
 
@@ -74,20 +74,14 @@ def digest_rows(table: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
 
 
-class Foreseeing:
+class Foreseeing(Explainable):
     """An estimator that knows how wrong it may be."""
 
-    model_: FittedModel
     classes_: np.ndarray
-    _facts: TrainingFacts | None
     _conformal: Conformal | None = None
     _held_out: HeldOutRows | None = None
 
     if TYPE_CHECKING:  # the estimator brings its own
-
-        def _explained(self) -> FittedModel: ...
-
-        def _read_table(self, X: Any) -> np.ndarray: ...
 
         def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
 
@@ -253,6 +247,70 @@ class Foreseeing:
             level=float(level),
             origin=find_origin(X),
         )
+
+    def effects(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        level: float = 0.95,
+        sample_weight: Any = None,
+        offset: Any = None,
+        max_rows: int | None = MAX_ROWS,
+    ) -> Effects:
+        """Sum up what each feature does over the rows of `X`.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,), optional
+            With targets average effects are corrected for shrinkage, and have standard
+            errors and intervals, as in `average_effects`.
+        groups : array of shape (n_samples,), optional
+            Rows that belong together, for the intervals alone.
+        level : float, default=0.95
+            Of the intervals.
+        sample_weight : array of shape (n_samples,), optional
+        offset : array of shape (n_samples,), optional
+            Matters for effects on the response scale alone.
+        max_rows : int or None, default=1000
+            Rows, evenly spaced, over which "who bends whom" and the contrasts of more
+            than two levels are averaged.
+
+        Returns
+        -------
+        Effects
+            One row per feature, and one per level in `levels`; `to_frame()` makes
+            either a data frame.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
+        >>> bool((table["coef"] == est.coef_).all())
+        True
+        """
+        table = self._read_table(X)
+        weight = read_column(sample_weight, len(table), "sample_weight")
+        found = explain.effects(
+            self._explained(),
+            table,
+            weight=weight,
+            offset=read_column(offset, len(table), "offset"),
+            swap=self._swap(table, weight),
+            max_rows=max_rows,
+            origin=find_origin(X),
+        )
+        if y is None:
+            return found
+        averages = self.average_effects(
+            X, y, groups=groups, level=level, sample_weight=sample_weight, offset=offset
+        )
+        return averages.beside(found, self.model_.features.coef_feature)
 
     def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._saved_intervals import read_intervals, write_intervals
 from sknimo.estimators._saving import (
     CERTIFICATE,
     FIXED_ATTRIBUTES,
@@ -106,7 +107,9 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est._saved_by = found["library"].text()
     est._show_model(model)
     est._facts = read_facts(found["facts"], archive.tensors, model)
-    unused = archive.tensors.keys() - {*MODEL_TENSORS, *write_facts(est._facts)[1]}
+    est._conformal = read_intervals(archive.tensors, model)
+    used = {*write_facts(est._facts)[1], *write_intervals(est._conformal)}
+    unused = archive.tensors.keys() - {*MODEL_TENSORS, *used}
     if unused:
         raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
     est.n_features_in_ = model.features.n_features

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
     Comparisons,
@@ -33,6 +34,7 @@ from sknimo.explain import (
     restore_reach,
 )
 from sknimo.families import Family
+from sknimo.inference import Conformal
 from sknimo.io import (
     MODEL_TENSORS,
     Archive,
@@ -103,11 +105,16 @@ EFFECTS = (
 RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.
 COMPARED = ("comparisons", "importance")
+CORRECTED = "corrected"
 FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
-    *(*COMPARED, *EFFECTS, *RATIOS),
+    *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
-TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
+TENSORS = (
+    *MODEL_TENSORS,
+    *(f"facts.{name}" for name in FACT_TENSORS),
+    *INTERVAL_TENSORS,
+)
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
 CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
@@ -123,6 +130,7 @@ class Saveable:
 
     model_: FittedModel
     _facts: TrainingFacts | None
+    _conformal: Conformal | None
     handle_unknown: str
     _recipe: Any
 
@@ -327,6 +335,7 @@ def describe_estimator(est: Any) -> Archive:
         "facts": facts,
         "model": model.content,
     }
+    tensors |= write_intervals(est._conformal)
     return Archive(content, model.tensors | tensors)
 
 
@@ -464,6 +473,8 @@ def write_facts(
     if facts.comparisons is not None:
         found = facts.comparisons.measured, facts.comparisons.importance
         tensors |= dict(zip(COMPARED, found, strict=True))
+        if facts.comparisons.corrected is not None:
+            tensors[CORRECTED] = facts.comparisons.corrected
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
@@ -497,7 +508,11 @@ def _read_comparisons(
         Node(tensors.get(f"facts.{name}"), f"facts.{name}").array(shape, finite=False)
         for name, shape in zip(COMPARED, shapes, strict=True)
     )
-    return restore_comparisons(measured, importance)
+    found = restore_comparisons(measured, importance)
+    if f"facts.{CORRECTED}" not in tensors:
+        return found
+    node = Node(tensors[f"facts.{CORRECTED}"], f"facts.{CORRECTED}")
+    return replace(found, corrected=node.array((4, shapes[0][1]), finite=False))
 
 
 def read_facts(

@@ -186,9 +186,7 @@ def moves_of(
         yield Move(at, 1.0, 1.0, (base, np.full(len(column), value)), (before, after))
 
 
-def _step(
-    model: FittedModel, table: np.ndarray, j: int, at: int, slope: bool
-) -> Move:
+def _step(model: FittedModel, table: np.ndarray, j: int, at: int, slope: bool) -> Move:
     """A step of a number around each of its values, within the training range."""
     features, column = model.features, table[:, j]
     only = two_values(column)

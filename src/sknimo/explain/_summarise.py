@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,9 +169,16 @@ def _compared(row: SummaryRow, compared: Comparisons | None, at: int) -> Summary
     """The row with its readable step, where that is known."""
     if compared is None or np.isnan(compared.step[at]):
         return row
-    return replace(
+    row = replace(
         row, step=float(compared.step[at]), response=float(compared.response[at])
     )
+    if compared.corrected is None:
+        return row
+    middle, error = compared.corrected[2:, at].tolist()
+    if math.isnan(middle) or math.isnan(error) or row.is_rare:
+        return row
+    reach = NormalDist().inv_cdf(0.975) * error
+    return replace(row, corrected=middle, lower=middle - reach, upper=middle + reach)
 
 
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
@@ -331,6 +339,12 @@ def _notes(
             "the step under per, everything else as in the row, averaged over the "
             "training rows."
         )
+    if any(row.corrected is not None for row in rows):
+        notes.append(
+            "Average in the population: the same for rows like these, corrected for "
+            "shrinkage by residuals of rows held out. docs/inference.md says what its "
+            "interval assumes."
+        )
     notes.append(
         f"coef: the same on {unit}, with everything else at the reference. per sd: "
         "coef for one standard deviation."
@@ -354,7 +368,9 @@ def _notes(
         notes.append("missing: change from the reference to a missing value.")
     if any(row.is_rare for row in rows):
         notes.append("*: too few rows to quote.")
-    if any(row.kind in ("line", "curve", "level") for row in rows):
+    if any(row.kind in ("line", "curve", "level") for row in rows) and not any(
+        row.corrected is not None for row in rows
+    ):
         notes.append("No standard errors or intervals were estimated for this fit.")
     if certificate is not None:
         notes.append(

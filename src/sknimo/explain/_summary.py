@@ -45,6 +45,8 @@ COLUMN_WIDTHS = {
     "varies": 8,
 }
 RATIO_WIDTH = 12
+# Lines of the list of intervals.
+INTERVALS = 30
 FAINT = 0.005  # a share that is shown as nothing
 
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
@@ -89,6 +91,9 @@ class SummaryRow:
     importance : float or None
         Of a feature: how far it moves the linear predictor from the reference, on
         average.
+    corrected, lower, upper : float or None
+        Average change of the response in the population, corrected for shrinkage, and
+        the ends of its 95 % interval.
     """
 
     name: str
@@ -106,6 +111,9 @@ class SummaryRow:
     response: float | None = None
     n_rows: float | None = None
     importance: float | None = None
+    corrected: float | None = None
+    lower: float | None = None
+    upper: float | None = None
 
     @property
     def is_feature(self) -> bool:
@@ -262,12 +270,25 @@ class Summary:
 
     def _sections(self) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
         """Headed lists below the table."""
+        known = [row for row in self.rows if row.corrected is not None]
+        if known:
+            lines = [(row.full_name, self._interval(row)) for row in known[:INTERVALS]]
+            left = len(known) - len(lines)
+            lines += [("", f"and {left} more: to_frame() has them")] * bool(left)
+            yield "Average in the population, with its 95 % interval", tuple(lines)
         if self.curves:
             head = "Curves (effect within 2 sd, everything else at the reference)"
             yield head, self.curves
         if self.modifiers:
             head = "Depends most on (change of the coefficient per sd of each)"
             yield head, self.modifiers
+
+    def _interval(self, row: SummaryRow) -> str:
+        """An average change and the ends of its interval."""
+        factor, unit = (100.0, " pp") if self.percent else (1.0, "")
+        ends = (row.corrected, row.lower, row.upper)
+        middle, low, high = (f"{factor * _number(x):+.3g}" for x in ends)
+        return f"{middle}{unit} [{low}, {high}]"
 
     def _idle_text(self) -> str:
         return f"No effect and no influence: {', '.join(self.idle)}"
@@ -350,6 +371,9 @@ class Summary:
                 "bend": [_number(row.bend) for row in self.rows],
                 "n_rows": [_number(row.n_rows) for row in self.rows],
                 "importance": [_number(row.importance) for row in self.rows],
+                "corrected_average": [_number(row.corrected) for row in self.rows],
+                "average_lower": [_number(row.lower) for row in self.rows],
+                "average_upper": [_number(row.upper) for row in self.rows],
             },
             Origin(),
         )

@@ -15,7 +15,9 @@ from sknimo.inference._conformal import (
     Width,
     calibrate,
     next_intervals,
+    pack_conformal,
     prediction_sets,
+    restore_conformal,
 )
 
 __all__ = [
@@ -31,5 +33,7 @@ __all__ = [
     "calibrate",
     "correct_comparisons",
     "next_intervals",
+    "pack_conformal",
     "prediction_sets",
+    "restore_conformal",
 ]

@@ -1,16 +1,17 @@
-"""Average effects of a population, with intervals: the one-step correction.
+"""Average effects of a population, with intervals.
 
 The plain average of a penalised model is biased, and its spread over rows is no
-standard error. With the effect `m(x; eta)` of a row, the family's score s and curvature
-v, and a dictionary `b(x)` of the model's lines and levels, each row has
+standard error. Let `b(x)` be a dictionary of the model's lines and levels. Rows held
+out, or those given, are fitted by `eta + e'b(x)`, unpenalised and with `eta` known:
+what pulled the model away from them, along the dictionary, is undone. With the effect
+`m(x; eta)` of a row there, the family's score s and curvature v, each row then has
 
     psi = m(x; eta) + a'b(x) s(y, eta),   a = mean(v b b')^-1 mean(dm / d eta . b)
 
-The mean of psi is the average effect without the bias that the dictionary can see,
-whatever pulled the coefficients; its standard error is that of a mean. `a'b` is the
-Riesz representer of the effect. Residuals are those of rows held out, where there are
-any. Without a network and a penalty this is the delta method of a GLM with standard
-errors that heteroscedasticity does not fool (HC0).
+whose mean is the average effect, and whose standard error is that of a mean. `a'b` is
+the Riesz representer of the effect. Without a network and a penalty nothing is moved,
+and this is the delta method of a GLM with standard errors that heteroscedasticity does
+not fool (HC0).
 
 Shapes: n rows, p features, c coefficients, d columns of the dictionary, g groups.
 """
@@ -28,6 +29,7 @@ import torch
 from sknimo.explain import (
     MAX_ROWS,
     Comparisons,
+    Effects,
     Move,
     Origin,
     Shown,
@@ -45,6 +47,8 @@ EVALUATIONS = 400_000
 MIN_ROWS = 500
 # Rows beyond the columns of the dictionary: with fewer nothing honest can be said.
 SPARE_ROWS = 10
+# Newton steps of the dictionary; a few suffice.
+STEPS = 20
 # Relative ridge that keeps equal columns apart.
 TIE_BREAK = 1e-10
 ALL = "all"
@@ -64,7 +68,8 @@ class AverageEffects(Shown):
         On the linear predictor, per unit or from baseline to level. NaN where nothing
         honest can be said.
     response, response_std_err : ndarray of shape (g, c)
-        The same on the response.
+        The same on the response. Where it is another scale, this is the one to quote:
+        the other leans more on the model.
     n_rows : ndarray of shape (g,)
     level : float
     held_out : bool
@@ -119,6 +124,31 @@ class AverageEffects(Shown):
     def response_upper(self) -> np.ndarray:
         """Upper ends on the response, (g, c)."""
         return self.response + self._reach * self.response_std_err
+
+    def beside(self, found: Effects, owner: np.ndarray) -> Effects:
+        """Effects with averages on the response, NaN for more than two levels.
+
+        `owner` (c,) is the feature of each coefficient.
+        """
+        kept = [
+            j
+            for j in range(len(found.names))
+            if not np.isnan(found.coef[j]) and (owner == j).any()
+        ]
+        first = [int(np.flatnonzero(owner == j)[0]) for j in kept]
+
+        def take(values: np.ndarray) -> np.ndarray:
+            out = np.full(len(found.names), np.nan)
+            out[kept] = values[0, first]
+            return out
+
+        return replace(
+            found,
+            corrected=take(self.response),
+            std_err=take(self.response_std_err),
+            lower=take(self.response_lower),
+            upper=take(self.response_upper),
+        )
 
     def to_frame(self) -> Any:
         """One row per group and coefficient."""
@@ -248,8 +278,7 @@ class _Prepared:
     moves: tuple[Move, ...]
     columns: np.ndarray  # (n, d)
     used: np.ndarray  # terms that the dictionary has after its constant, (d - 1,)
-    score: np.ndarray  # (n,)
-    curvature: np.ndarray  # (n,)
+    left: np.ndarray  # (n,), linear predictors of rows held out
     offset: np.ndarray  # (n,)
 
 
@@ -259,22 +288,20 @@ def _prepare(
     features, p = model.features, model.features.n_features
     group = features.term_group
     used = np.flatnonzero((group < p) | (group >= 2 * p))
-    columns = np.column_stack([np.ones(len(rows.y)), features.terms(rows.table)[:, used]])
+    columns = np.column_stack(
+        [np.ones(len(rows.y)), features.terms(rows.table)[:, used]]
+    )
     offset = fill_offset(rows.offset, len(rows.y))
     eta = model.eta(rows.table) + offset
     left = eta
     if rows.held_out is not None:
         left = np.where(np.isfinite(rows.held_out), rows.held_out, eta)
-    y = torch.as_tensor(rows.y)
-    score = model.family.score(y, torch.as_tensor(left)).numpy()
-    curvature = model.family.curvature(y, torch.as_tensor(eta)).numpy()
     return _Prepared(
         kept=kept,
         moves=tuple(_all_moves(model, rows.table[kept], slope)),
         columns=columns,
         used=used,
-        score=score,
-        curvature=curvature,
+        left=left,
         offset=offset,
     )
 
@@ -303,53 +330,73 @@ def _correct(
         for each in out:
             each.rows[:] = np.nan
         return out
-    heavy = made.columns * (weight * made.curvature)[:, None]
-    gram = heavy.T @ made.columns
-    size = np.diag(gram)
-    gram[np.diag_indices_from(gram)] += TIE_BREAK * np.maximum(size, size.max() * 1e-6)
-    varies = _varying(made.columns[mask])
+    moved = _move_dictionary(model, rows.y, made, weight)
+    varies = np.ptp(made.columns[mask], axis=0) > 0
     for move in made.moves:
+        ends = _own_columns(model, made, move)
+        changed = (ends[1] != ends[0]).any(axis=0)
+        own = 1 + np.flatnonzero(_owned(model, made, move))
+        known = bool(varies[own[changed]].all())
         for response, each in enumerate(out):
-            effect, slopes = _functional(model, rows, made, move, bool(response))
-            own = weight[made.kept] * (some & np.isfinite(effect))
-            share = float(own.sum())
-            if share <= 0 or not _identified(model, made, move, varies):
+            effect = _effect(model, made, moved, move, ends, bool(response))
+            share = weight[made.kept] * (some & np.isfinite(effect.value))
+            if not known or share.sum() <= 0:
                 each.rows[:, move.coef] = np.nan
                 continue
-            own = own / share
-            effect = np.where(own > 0, effect, 0.0)
-            mean = float(own @ effect)
-            direction = slopes(own)
-            riesz = made.columns @ np.linalg.solve(gram, direction)
-            pull = np.where(mask, riesz * made.score, 0.0)
-            moved = float(weight @ pull)
-            each.estimate[move.coef] = mean + moved
-            pull = np.where(mask, pull - moved, 0.0)
+            share = share / share.sum()
+            value = np.where(share > 0, effect.value, 0.0)
+            mean = float(share @ value)
+            riesz = made.columns @ np.linalg.solve(moved.gram, effect.slope(share))
+            pull = np.where(mask, riesz * moved.score, 0.0)
+            each.estimate[move.coef] = mean
             if rows.population:
                 # Of rows that are moved each stands for those that are not.
-                varied = np.zeros(n)
-                there = weight[made.kept] > 0
-                varied[made.kept[there]] = (own * (effect - mean))[there] / weight[
-                    made.kept[there]
-                ]
-                pull = pull + varied
+                there = made.kept[share > 0]
+                pull[there] += (share * (value - mean))[share > 0] / weight[there]
             each.rows[:, move.coef] = pull / total
     return out
 
 
-def _varying(columns: np.ndarray) -> np.ndarray:
-    """Columns of the dictionary that differ between the rows, (d,) bool."""
-    return np.asarray(np.ptp(columns, axis=0) > 0)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moved:
+    """The dictionary's share of the fit, and what is left of the rows."""
+
+    coef: np.ndarray  # (d,)
+    score: np.ndarray  # (n,)
+    gram: np.ndarray  # (d, d), mean of curvature times products of columns
 
 
-def _identified(
-    model: FittedModel, made: _Prepared, move: Move, varies: np.ndarray
-) -> bool:
-    """Whether the rows vary in every column that the move changes."""
-    ends = _own_columns(model, made, move)
-    moved = (ends[1] != ends[0]).any(axis=0)
-    own = 1 + np.flatnonzero(_owned(model, made, move))
-    return bool(varies[own[moved]].all())
+def _move_dictionary(
+    model: FittedModel, y: np.ndarray, made: _Prepared, weight: np.ndarray
+) -> _Moved:
+    """Fit weighted rows by known linear predictors and an unpenalised dictionary."""
+    family, target = model.family, torch.as_tensor(y)
+
+    def look(coef: np.ndarray) -> tuple[float, torch.Tensor]:
+        eta = torch.as_tensor(made.left + made.columns @ coef)
+        return float(weight @ np.nan_to_num(family.loss(target, eta).numpy())), eta
+
+    coef = np.zeros(made.columns.shape[1])
+    loss, eta = look(coef)
+    for step in range(STEPS + 1):
+        score = family.score(target, eta).numpy()
+        heavy = made.columns * (weight * family.curvature(target, eta).numpy())[:, None]
+        gram = heavy.T @ made.columns
+        size = np.diag(gram)
+        tie = TIE_BREAK * np.maximum(size, size.max(initial=0.0) * 1e-6)
+        gram[np.diag_indices_from(gram)] += np.maximum(tie, 1e-300)
+        move = np.linalg.solve(gram, (weight * score) @ made.columns)
+        tried = coef + move
+        found = look(tried)
+        while found[0] > loss and np.abs(move).max() > 1e-10:
+            move = move / 2
+            tried = coef + move
+            found = look(tried)
+        gained = loss - found[0]
+        if step == STEPS or not gained > 1e-14 * max(abs(loss), 1e-300):
+            break
+        coef, (loss, eta) = tried, found
+    return _Moved(coef, score, gram)
 
 
 def _owned(model: FittedModel, made: _Prepared, move: Move) -> np.ndarray:
@@ -366,33 +413,49 @@ def _own_columns(model: FittedModel, made: _Prepared, move: Move) -> list[np.nda
     return [features.bases[feature].terms(at)[:, place] for at in move.values]
 
 
-def _functional(
-    model: FittedModel, rows: KnownRows, made: _Prepared, move: Move, response: bool
-) -> tuple[np.ndarray, Any]:
-    """Effects of rows (k,), and their mean's derivative along the dictionary, (d,).
+@dataclass(frozen=True, slots=True, eq=False)
+class _Effect:
+    """Effects of the rows that are moved, (k,), and how the dictionary changes them."""
 
-    The second is a function of the weights of the rows.
-    """
-    known = made.offset[made.kept]
-    before, after = (at + known for at in move.eta)
+    value: np.ndarray
+    # What the dictionary's columns count with before and after the move, (k,).
+    low: np.ndarray
+    high: np.ndarray
+    columns: np.ndarray  # (k, d)
+    owned: np.ndarray  # (d - 1,), bool, columns of the feature that moves
+    ends: list[np.ndarray]  # those before and after, (k, owned)
+
+    def slope(self, share: np.ndarray) -> np.ndarray:
+        """Derivative of the mean effect along the dictionary, (d,)."""
+        low, high = (np.where(share > 0, share * x, 0.0) for x in (self.low, self.high))
+        out = (high - low) @ self.columns
+        there = share > 0
+        before, after = (np.where(there[:, None], end, 0.0) for end in self.ends)
+        out[1:][self.owned] = high @ after - low @ before
+        return np.asarray(out)
+
+
+def _effect(
+    model: FittedModel,
+    made: _Prepared,
+    moved: _Moved,
+    move: Move,
+    ends: list[np.ndarray],
+    response: bool,
+) -> _Effect:
+    """Effect of one move on every row, where the dictionary has moved the fit."""
+    family, owned = model.family, _owned(model, made, move)
+    columns = made.columns[made.kept]
+    own = moved.coef[1:][owned]
+    others = columns @ moved.coef - columns[:, 1:][:, owned] @ own
+    known = made.offset[made.kept] + others
+    before, after = (
+        at + known + end @ own for at, end in zip(move.eta, ends, strict=True)
+    )
     factor = np.broadcast_to(np.asarray(move.factor, dtype=float), before.shape)
+    low = high = factor
+    value = factor * (after - before)
     if response:
-        effect = factor * (mean_of(model.family, after) - mean_of(model.family, before))
-        ends = [mean_slope(model.family, at) for at in (before, after)]
-    else:
-        effect = factor * (after - before)
-        ends = [np.ones_like(before)] * 2
-    columns, owned = made.columns[made.kept], _owned(model, made, move)
-    own = _own_columns(model, made, move)
-
-    def direction(weight: np.ndarray) -> np.ndarray:
-        each = weight * np.where(weight > 0, factor, 0.0)
-        low, high = each * ends[0], each * ends[1]
-        out = (high - low) @ columns
-        moved = np.where(each[:, None] != 0, own[1], 0.0), np.where(
-            each[:, None] != 0, own[0], 0.0
-        )
-        out[1:][owned] = high @ moved[0] - low @ moved[1]
-        return out
-
-    return effect, direction
+        value = factor * (mean_of(family, after) - mean_of(family, before))
+        low, high = (factor * mean_slope(family, at) for at in (before, after))
+    return _Effect(value, low, high, columns, owned, ends)

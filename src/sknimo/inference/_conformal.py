@@ -1,12 +1,12 @@
 """How far the next observation may lie from its prediction.
 
 Rows that the members which predict them have not seen say how wrong predictions are.
-Their *scores*, `(y - mu) / spread`, are kept in order; a quantile of them on either side
-of a new prediction is its interval. The spread is that of the family, times a width
-that follows the row where rows held out show that it does: `log width` is a line in the
-terms of the model and its linear predictor, shrunken as rows left out one by one like
-best. A row's own residual is left out of the width that scales it, so that scores of
-old rows are like those of new ones.
+Their *scores*, `(y - mu) / spread`, are kept in order; a quantile of them on either
+side of a new prediction is its interval. The spread is that of the family, times a
+width that follows the row where rows held out show that it does: `log width` is a line
+in the terms of the model and its linear predictor, shrunken as rows left out one by one
+like best. A row's own residual is left out of the width that scales it, so that scores
+of old rows are like those of new ones.
 
 For classes the score is one less the probability of the class that came: a set holds
 the classes whose score is no rarer than the level asks for.
@@ -17,6 +17,7 @@ Shapes: n rows, q terms, d columns of the width, k kept scores.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -151,11 +152,14 @@ class Intervals(Shown):
         """Distance of the two ends, (n,)."""
         return self.upper - self.lower
 
+    def columns(self) -> dict[str, Any]:
+        """Name and values of each column of `to_frame`."""
+        names = ("prediction", "lower", "upper")
+        return {name: getattr(self, name) for name in names}
+
     def to_frame(self) -> Any:
         """One row per row of the table, as a data frame of its library."""
-        names = ("prediction", "lower", "upper")
-        columns = {name: getattr(self, name) for name in names}
-        return make_frame(columns, self.origin, with_index=True)
+        return make_frame(self.columns(), self.origin, with_index=True)
 
     def __repr__(self) -> str:
         what = "the next observation" if self.kind == "next" else "the mean"
@@ -202,13 +206,17 @@ class PredictionSets(Shown):
         """Number of classes in each set, (n,)."""
         return self.member.sum(axis=1)
 
-    def to_frame(self) -> Any:
-        """One row per row of the table: the likeliest class, and who is in the set."""
+    def columns(self) -> dict[str, Any]:
+        """Name and values of each column of `to_frame`."""
         likely = self.classes[self.probability.argmax(axis=1)]
-        columns = {"prediction": likely.tolist()}
+        columns: dict[str, Any] = {"prediction": likely.tolist()}
         for k, label in enumerate(self.classes.tolist()):
             columns[f"in_{label}"] = self.member[:, k]
-        return make_frame(columns, self.origin, with_index=True)
+        return columns
+
+    def to_frame(self) -> Any:
+        """One row per row of the table: the likeliest class, and who is in the set."""
+        return make_frame(self.columns(), self.origin, with_index=True)
 
     def __repr__(self) -> str:
         sure = float((self.size == 1).mean())
@@ -216,6 +224,31 @@ class PredictionSets(Shown):
             f"{100 * self.level:g} % prediction sets of {len(self)} rows, "
             f"{100 * sure:.0f} % of them with one class"
         )
+
+
+def pack_conformal(found: Conformal) -> dict[str, np.ndarray]:
+    """Everything as plain arrays, for a file."""
+    width = found.width
+    facts = [width.intercept, width.low, width.high, float(found.whole)]
+    rows = [found.plain.n_rows, found.adapted.n_rows]
+    return {
+        "facts": np.array(facts + rows),
+        "width": np.stack([width.coef, width.centre]),
+        "plain": found.plain.table,
+        "adapted": found.adapted.table,
+    }
+
+
+def restore_conformal(arrays: Mapping[str, np.ndarray]) -> Conformal:
+    """Undo `pack_conformal`."""
+    intercept, low, high, whole, *rows = arrays["facts"].tolist()
+    coef, centre = arrays["width"]
+    return Conformal(
+        plain=Scores(arrays["plain"], rows[0]),
+        adapted=Scores(arrays["adapted"], rows[1]),
+        width=Width(coef, centre, intercept, low, high),
+        whole=bool(whole),
+    )
 
 
 def calibrate(
