@@ -23,10 +23,11 @@ from sknimo.exceptions import check_option
 from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
 from sknimo.inference import (
     AverageEffects,
+    BendTests,
     Conformal,
-    Intervals,
     Kind,
     KnownRows,
+    PredictionIntervals,
     PredictionSets,
 )
 from sknimo.training import (
@@ -74,116 +75,14 @@ def digest_rows(table: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
 
 
-class Foreseeing(Explainable):
-    """An estimator that knows how wrong it may be."""
+class Averaging(Explainable):
+    """An estimator that says what its rows tell of average effects and of bends."""
 
-    classes_: np.ndarray
-    _conformal: Conformal | None = None
     _held_out: HeldOutRows | None = None
 
     if TYPE_CHECKING:  # the estimator brings its own
 
-        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
-
         def _known_target(self, y: Any) -> np.ndarray: ...
-
-    def predict_interval(
-        self,
-        X: Any,
-        *,
-        level: float = 0.9,
-        kind: Kind = "next",
-        adapt: bool = True,
-        offset: Any = None,
-    ) -> Intervals | PredictionSets:
-        """Predict with an interval.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        level : float, default=0.9
-            Share of new rows whose observation lies within.
-        kind : {"next", "mean"}, default="next"
-            The next observation of a row like this.
-        adapt : bool, default=True
-            Whether the width follows the row, where rows held out show that it does.
-            Otherwise it is the same in every row, or follows the family's variance.
-        offset : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        Intervals or PredictionSets
-            For classes the set of those that the next row may have.
-
-        Examples
-        --------
-        >>> from sknimo import NIMORegressorCV
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
-        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
-        >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
-        >>> list(table.columns)
-        ['prediction', 'lower', 'upper']
-        """
-        check_is_fitted(self)
-        check_option("kind", kind, get_args(Kind))
-        read_level(level)
-        found = self._conformal
-        if found is None:
-            raise ValueError(NO_INTERVALS)
-        eta, origin = self._eta(X, offset), find_origin(X)
-        model = self._explained()
-        if model.family.is_binary:
-            chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
-            return inference.prediction_sets(
-                found, chance, self.classes_, level=float(level), origin=origin
-            )
-        return inference.next_intervals(
-            model,
-            found,
-            self._read_table(X),
-            eta,
-            level=float(level),
-            adapt=bool(adapt),
-            origin=origin,
-        )
-
-    def calibrate_interval(
-        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
-    ) -> Self:
-        """Learn from new rows how wrong predictions are, for `predict_interval`.
-
-        A search knows it from rows that it has held out. Rows that no part of the fit
-        has seen make the level of the intervals exact.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-            Rows that the fit has not seen.
-        y : array of shape (n_samples,)
-        sample_weight, offset : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        self
-
-        Examples
-        --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=160, random_state=0)
-        >>> est = NIMORegressor(max_iter=0).fit(data.X[:80], data.y[:80])
-        >>> est = est.calibrate_interval(data.X[80:], data.y[80:])
-        >>> est.predict_interval(data.X[:3]).lower.shape
-        (3,)
-        """
-        rows = self._known_rows(X, y, sample_weight, offset)
-        model = self._explained()
-        eta = model.eta(rows.table, rows.offset)
-        self._conformal = inference.calibrate(
-            model, rows.table, rows.y, eta, rows.weight
-        )
-        return self
 
     def average_effects(
         self,
@@ -312,6 +211,60 @@ class Foreseeing(Explainable):
         )
         return averages.beside(found, self.model_.features.coef_feature)
 
+    def test_bends(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        level: float = 0.05,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> BendTests:
+        """Test whether effects depend on other features, and on which.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            The training rows of a search, for a test of any bend from rows held out;
+            with other rows there are tests of pairs alone.
+        y : array of shape (n_samples,)
+        level : float, default=0.05
+            Chance that any pair is found where none bends another; also that of the
+            test of any bend.
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        BendTests
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> est.test_bends(data.X, data.y).found[0]
+        ('x0', 'x1')
+        """
+        read_level(level)
+        rows, facts = self._known_rows(X, y, sample_weight, offset), self._facts
+        p = self.model_.features.n_features
+        importance, bent = np.ones(p), np.zeros((p, p), dtype=bool)
+        if facts is not None:
+            bent = facts.effects.bends
+            if facts.comparisons is not None:
+                importance = facts.comparisons.importance
+        kept = self._held_out
+        return inference.bend_tests(
+            self._explained(),
+            rows,
+            None if rows.held_out is None or kept is None else kept.straight,
+            importance,
+            bent,
+            level=float(level),
+            origin=find_origin(X),
+        )
+
     def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         check_is_fitted(self)
@@ -360,6 +313,115 @@ class Foreseeing(Explainable):
             (str(name), labels == value)
             for name, value in zip(shown, values, strict=True)
         ]
+
+
+class Foreseeing(Averaging):
+    """An estimator that knows how wrong its predictions may be."""
+
+    classes_: np.ndarray
+    _conformal: Conformal | None = None
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        level: float = 0.9,
+        kind: Kind = "next",
+        adapt: bool = True,
+        offset: Any = None,
+    ) -> PredictionIntervals | PredictionSets:
+        """Predict with an interval.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        level : float, default=0.9
+            Share of new rows whose observation lies within.
+        kind : {"next", "mean"}, default="next"
+            The next observation of a row like this.
+        adapt : bool, default=True
+            Whether the width follows the row, where rows held out show that it does.
+            Otherwise it is the same in every row, or follows the family's variance.
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        PredictionIntervals or PredictionSets
+            For classes the set of those that the next row may have.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressorCV
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
+        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
+        >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
+        >>> list(table.columns)
+        ['prediction', 'lower', 'upper']
+        """
+        check_is_fitted(self)
+        check_option("kind", kind, get_args(Kind))
+        read_level(level)
+        found = self._conformal
+        if found is None:
+            raise ValueError(NO_INTERVALS)
+        eta, origin = self._eta(X, offset), find_origin(X)
+        model = self._explained()
+        if model.family.is_binary:
+            chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
+            return inference.prediction_sets(
+                found, chance, self.classes_, level=float(level), origin=origin
+            )
+        return inference.next_intervals(
+            model,
+            found,
+            self._read_table(X),
+            eta,
+            level=float(level),
+            adapt=bool(adapt),
+            origin=origin,
+        )
+
+    def calibrate_interval(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Self:
+        """Learn from new rows how wrong predictions are, for `predict_interval`.
+
+        A search knows it from rows that it has held out. Rows that no part of the fit
+        has seen make the level of the intervals exact.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Rows that the fit has not seen.
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=160, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X[:80], data.y[:80])
+        >>> est = est.calibrate_interval(data.X[80:], data.y[80:])
+        >>> est.predict_interval(data.X[:3]).lower.shape
+        (3,)
+        """
+        rows = self._known_rows(X, y, sample_weight, offset)
+        model = self._explained()
+        eta = model.eta(rows.table, rows.offset)
+        self._conformal = inference.calibrate(
+            model, rows.table, rows.y, eta, rows.weight
+        )
+        return self
 
     def _keep_intervals(
         self, data: TrainingSet, eta: np.ndarray, straight: np.ndarray | None

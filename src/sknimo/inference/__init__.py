@@ -8,8 +8,8 @@ from sknimo.inference._average import (
 )
 from sknimo.inference._conformal import (
     Conformal,
-    Intervals,
     Kind,
+    PredictionIntervals,
     PredictionSets,
     Scores,
     Width,
@@ -19,17 +19,20 @@ from sknimo.inference._conformal import (
     prediction_sets,
     restore_conformal,
 )
+from sknimo.inference._structure import BendTests, bend_tests
 
 __all__ = [
     "AverageEffects",
+    "BendTests",
     "Conformal",
-    "Intervals",
+    "PredictionIntervals",
     "Kind",
     "KnownRows",
     "PredictionSets",
     "Scores",
     "Width",
     "average_effects",
+    "bend_tests",
     "calibrate",
     "correct_comparisons",
     "next_intervals",

@@ -40,6 +40,7 @@ from sknimo.explain import (
     moves_of,
     spread_rows,
 )
+from sknimo.families import Family
 from sknimo.model import FittedModel
 
 # Evaluations of the model for all effects together, and rows that are not gone below.
@@ -330,7 +331,7 @@ def _correct(
         for each in out:
             each.rows[:] = np.nan
         return out
-    moved = _move_dictionary(model, rows.y, made, weight)
+    moved = fit_columns(model.family, rows.y, made.left, made.columns, weight)
     varies = np.ptp(made.columns[mask], axis=0) > 0
     for move in made.moves:
         ends = _own_columns(model, made, move)
@@ -358,45 +359,48 @@ def _correct(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moved:
-    """The dictionary's share of the fit, and what is left of the rows."""
+class ColumnFit:
+    """An unpenalised GLM of some columns, and what is left of the rows."""
 
     coef: np.ndarray  # (d,)
     score: np.ndarray  # (n,)
+    curvature: np.ndarray  # (n,)
     gram: np.ndarray  # (d, d), mean of curvature times products of columns
 
 
-def _move_dictionary(
-    model: FittedModel, y: np.ndarray, made: _Prepared, weight: np.ndarray
-) -> _Moved:
-    """Fit weighted rows by known linear predictors and an unpenalised dictionary."""
-    family, target = model.family, torch.as_tensor(y)
+def fit_columns(
+    family: Family,
+    y: np.ndarray,
+    known: np.ndarray,
+    columns: np.ndarray,
+    weight: np.ndarray,
+) -> ColumnFit:
+    """Fit rows by a `known` part (n,) of eta and columns (n, d); weights sum to one."""
+    target = torch.as_tensor(y)
 
     def look(coef: np.ndarray) -> tuple[float, torch.Tensor]:
-        eta = torch.as_tensor(made.left + made.columns @ coef)
+        eta = torch.as_tensor(known + columns @ coef)
         return float(weight @ np.nan_to_num(family.loss(target, eta).numpy())), eta
 
-    coef = np.zeros(made.columns.shape[1])
+    coef = np.zeros(columns.shape[1])
     loss, eta = look(coef)
     for step in range(STEPS + 1):
         score = family.score(target, eta).numpy()
-        heavy = made.columns * (weight * family.curvature(target, eta).numpy())[:, None]
-        gram = heavy.T @ made.columns
+        curvature = family.curvature(target, eta).numpy()
+        gram = (columns * (weight * curvature)[:, None]).T @ columns
         size = np.diag(gram)
         tie = TIE_BREAK * np.maximum(size, size.max(initial=0.0) * 1e-6)
         gram[np.diag_indices_from(gram)] += np.maximum(tie, 1e-300)
-        move = np.linalg.solve(gram, (weight * score) @ made.columns)
-        tried = coef + move
-        found = look(tried)
+        move = np.linalg.solve(gram, (weight * score) @ columns)
+        found = look(coef + move)
         while found[0] > loss and np.abs(move).max() > 1e-10:
             move = move / 2
-            tried = coef + move
-            found = look(tried)
+            found = look(coef + move)
         gained = loss - found[0]
         if step == STEPS or not gained > 1e-14 * max(abs(loss), 1e-300):
             break
-        coef, (loss, eta) = tried, found
-    return _Moved(coef, score, gram)
+        coef, (loss, eta) = coef + move, found
+    return ColumnFit(coef, score, curvature, gram)
 
 
 def _owned(model: FittedModel, made: _Prepared, move: Move) -> np.ndarray:
@@ -438,7 +442,7 @@ class _Effect:
 def _effect(
     model: FittedModel,
     made: _Prepared,
-    moved: _Moved,
+    moved: ColumnFit,
     move: Move,
     ends: list[np.ndarray],
     response: bool,

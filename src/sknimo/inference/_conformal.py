@@ -113,7 +113,7 @@ class Conformal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Intervals(Shown):
+class PredictionIntervals(Shown):
     """An interval for every row.
 
     Attributes
@@ -417,7 +417,7 @@ def next_intervals(
     level: float,
     adapt: bool,
     origin: Origin,
-) -> Intervals:
+) -> PredictionIntervals:
     """Intervals of the next observation around linear predictors `eta` (n,)."""
     family = model.family
     spread = family_spread(family, eta)
@@ -432,7 +432,9 @@ def next_intervals(
         lower, upper = np.ceil(lower - TINY), np.floor(upper + TINY)
     if family.positive_only:
         lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
-    return Intervals(mean, lower, np.maximum(lower, upper), level, "next", origin)
+    return PredictionIntervals(
+        mean, lower, np.maximum(lower, upper), level, "next", origin
+    )
 
 
 def prediction_sets(
