@@ -170,6 +170,7 @@ class Reportable(Traceable):
             status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
             left_out=getattr(self, "oob_prediction_", None),
+            conformal=getattr(self, "_conformal", None),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

@@ -16,7 +16,11 @@ from sknimo.explain import (
     check_weight,
     fill_offset,
 )
+from sknimo.inference import Conformal
 from sknimo.model import FittedModel
+
+# Level of intervals of the next observation.
+INTERVAL = 0.9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,8 @@ class ModelCard:
         What a search knows of rows held out.
     left_out : ndarray of shape (n,) or None
         Predictions of the training rows by members that have not seen them.
+    conformal : Conformal or None
+        How far from predictions rows held out lie.
     """
 
     model: FittedModel
@@ -57,6 +63,7 @@ class ModelCard:
     status: str = ""
     scores: HeldOutScores | None = None
     left_out: np.ndarray | None = None
+    conformal: Conformal | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
