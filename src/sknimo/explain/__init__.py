@@ -77,7 +77,7 @@ from sknimo.explain._kept import (
     warn_of_support,
     without_bends_name,
 )
-from sknimo.explain._kinds import feature_kinds
+from sknimo.explain._kinds import eta_at, feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
@@ -168,6 +168,7 @@ __all__ = [
     "describe_trial",
     "effect_curve",
     "effects",
+    "eta_at",
     "explain",
     "feature_kinds",
     "fill_offset",

