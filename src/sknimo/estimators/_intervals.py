@@ -424,9 +424,16 @@ class Foreseeing(Averaging):
         return self
 
     def _keep_intervals(
-        self, data: TrainingSet, eta: np.ndarray, straight: np.ndarray | None
+        self,
+        data: TrainingSet,
+        eta: np.ndarray,
+        straight: np.ndarray | None,
+        separated: bool,
     ) -> None:
-        """Keep what linear predictors (n,) of members that have not seen them say."""
+        """Keep what linear predictors (n,) of members that have not seen them say.
+
+        Effects of separated classes have no honest interval.
+        """
         units, place = data.y_scale, data.place
         model, y = self._explained(), data.y * units + data.y_mean
         eta = eta * units + data.y_mean
@@ -437,11 +444,10 @@ class Foreseeing(Averaging):
                 model, data.table, y, eta, data.weight
             )
             rows = KnownRows(data.table, y, data.weight, known, eta)
-            if self._facts is not None and self._facts.comparisons is not None:
-                found = inference.correct_comparisons(
-                    model, rows, self._facts.comparisons
-                )
-                self._facts = replace(self._facts, comparisons=found)
+            facts = self._facts
+            if facts is not None and facts.comparisons is not None and not separated:
+                found = inference.correct_comparisons(model, rows, facts.comparisons)
+                self._facts = replace(facts, comparisons=found)
         if (place >= 0).all():
             self._held_out = HeldOutRows(
                 digest_rows(data.table[place]),
