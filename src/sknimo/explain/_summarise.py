@@ -178,7 +178,8 @@ def _compared(row: SummaryRow, compared: Comparisons | None, at: int) -> Summary
     if math.isnan(middle) or math.isnan(error) or row.is_rare:
         return row
     reach = NormalDist().inv_cdf(0.975) * error
-    return replace(row, corrected=middle, lower=middle - reach, upper=middle + reach)
+    ends = {"average_lower": middle - reach, "average_upper": middle + reach}
+    return replace(row, corrected=middle, **ends)
 
 
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
@@ -339,12 +340,6 @@ def _notes(
             "the step under per, everything else as in the row, averaged over the "
             "training rows."
         )
-    if any(row.corrected is not None for row in rows):
-        notes.append(
-            "Average in the population: the same for rows like these, corrected for "
-            "shrinkage by residuals of rows held out. docs/inference.md says what its "
-            "interval assumes."
-        )
     notes.append(
         f"coef: the same on {unit}, with everything else at the reference. per sd: "
         "coef for one standard deviation."
@@ -358,6 +353,11 @@ def _notes(
             "varies: share of the effect that differs between rows because of other "
             "features."
         )
+    if any(row.corrected is not None for row in rows):
+        notes.append(
+            "Average in the population: that of rows like these, corrected for shrinkage "
+            "by residuals of rows held out. docs/inference.md says what it assumes."
+        )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")
     if "category" in kinds:
@@ -368,9 +368,7 @@ def _notes(
         notes.append("missing: change from the reference to a missing value.")
     if any(row.is_rare for row in rows):
         notes.append("*: too few rows to quote.")
-    if any(row.kind in ("line", "curve", "level") for row in rows) and not any(
-        row.corrected is not None for row in rows
-    ):
+    if any(row.kind in ("line", "curve", "level") for row in rows):
         notes.append("No standard errors or intervals were estimated for this fit.")
     if certificate is not None:
         notes.append(
