@@ -355,8 +355,8 @@ def _notes(
         )
     if any(row.corrected is not None for row in rows):
         notes.append(
-            "Average in the population: that of rows like these, corrected for shrinkage "
-            "by residuals of rows held out. docs/inference.md says what it assumes."
+            "Average in the population: that of rows like these, corrected for "
+            "shrinkage by residuals of rows held out; see docs/inference.md."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")
