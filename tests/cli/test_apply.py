@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,25 @@ def test_a_classifier_writes_labels_and_chances(
     assert found["prediction"].to_pylist() == classifier.predict(X).tolist()
     chances = np.column_stack([found["probability_no"], found["probability_yes"]])
     np.testing.assert_array_equal(chances, classifier.predict_proba(X))
+
+
+def test_predict_adds_intervals(
+    sknimo, regressor, classifier, patients, model_file, tmp_path
+):
+    X, first = patients.select(FEATURES), []
+    for est, target in ((regressor, "fall"), (classifier, "relapse")):
+        twin = copy(est).calibrate_interval(X, patients[target].to_pylist())
+        twin.save(tmp_path / "m.sknimo")
+        done = sknimo("predict", tmp_path / "m.sknimo", PATIENTS, "--interval", "0.8")
+        found = read_csv(done.stdout_bytes)
+        truth = twin.predict_interval(X, level=0.8)
+        name = "upper" if target == "fall" else found.column_names[-1]
+        first.append(found.column_names)
+        assert found[name].to_pylist() == truth.columns()[name].tolist()
+    assert first[0] == ["prediction", "lower", "upper"]
+    assert len(first[1]) == 5
+    done = sknimo("predict", model_file, PATIENTS, "--interval", "0.8", code=1)
+    assert "held none out" in done.stderr
 
 
 def test_columns_can_be_kept(sknimo, model_file, patients):

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sknimo.ExtrapolationWarning")
 GOLDEN = Path(__file__).parent / "golden"
 # Another machine may sum in another order.
 GOLDEN_RTOL = {torch.float64: 1e-10, torch.float32: 1e-4}
-LEFT_OUT = {"history_", "oob_prediction_", "trials_", "path_", "verdict_"}
+LEFT_OUT = {"history_", "oob_prediction_", "trials_", "path_", "verdict_", "_held_out"}
 QUICK = {"max_iter": 30, "random_state": 0}
 QUICK_SEARCH = {"n_starts": 2, "max_iter": 10, "hidden": (4, 4), "random_state": 0}
 
@@ -378,7 +378,8 @@ def test_files_keep_every_field_of_the_training_facts():
 
     derived = {"names", "kinds", "roles", "family", "origin"}
     stored = {*EFFECTS, *RATIOS, "contrast", "directed", "levels", "n_rows"}
-    assert {field.name for field in fields(Effects)} == stored | derived
+    asked = {"corrected", "std_err", "lower", "upper"}  # with targets alone
+    assert {field.name for field in fields(Effects)} == stored | derived | asked
     facts = {field.name for field in fields(TrainingFacts)}
     compared = {"comparisons", "near"}
     assert facts == {"n_samples", "swap", "effects", "reach", *compared, *DEVIANCES}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sknimo.explain import fit_gauge
+from sknimo.inference import calibrate
 from sknimo.model import FittedModel
 from sknimo.report import ModelCard, Sample, render_report
 
@@ -173,11 +174,20 @@ def draw_sample():
 def make_report(make_model, draw_sample):
     """A report on a random model, with the model and its rows."""
 
-    def make(kinds=None, family="gaussian", rows=None, sample=None, **options):
+    def make(
+        kinds=None, family="gaussian", rows=None, sample=None, judged=False, **options
+    ):
         model = make_model(kinds, family, **options)
         sample = draw_sample(model) if sample is None else sample
         classes = ("no", "yes") if family == "binomial" else None
-        fit = ModelCard(model, kind="NIMORegressor", classes=classes)
+        conformal = None
+        if judged:  # by rows that it has not seen
+            eta = model.eta(sample.table, sample.offset)
+            weight = np.ones(len(sample))
+            conformal = calibrate(model, sample.table, sample.y, eta, weight)
+        fit = ModelCard(
+            model, kind="NIMORegressor", classes=classes, conformal=conformal
+        )
         return Made(render_report(fit, sample, rows=rows), model, sample)
 
     return make

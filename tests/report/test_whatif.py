@@ -13,7 +13,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
-from sknimo.explain import explain, measure_support
+from sknimo.explain import Origin, explain, measure_support
+from sknimo.inference import calibrate, next_intervals
 from sknimo.report import ModelCard, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
@@ -102,6 +103,34 @@ def test_sliders_move_the_prediction(make_report, open_report):
         assert row[0] == pytest.approx(low + share * (high - low), abs=1e-2)
         assert_page_agrees(view, made, row)
     assert row[0] == high
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
+def test_the_page_has_the_interval_of_the_next_observation(
+    make_report, open_report, family
+):
+    made = make_report(("linear", "levels", "spline"), family, judged=True)
+    view = open_report(made.report)
+    sample, model = made.sample, made.model
+    eta = model.eta(sample.table, sample.offset)
+    found = calibrate(model, sample.table, sample.y, eta, np.ones(len(sample)))
+    row = model.features.reference.copy()
+    for value in (0.3, -0.4):
+        view.set(0, value)
+        row[0] = value
+        table = row[None]
+        wanted = next_intervals(
+            model,
+            found,
+            table,
+            model.eta(table),
+            level=0.9,
+            adapt=True,
+            origin=Origin(),
+        )
+        ends = view.number("#expected", "low"), view.number("#expected", "high")
+        assert ends == pytest.approx((wanted.lower[0], wanted.upper[0]), rel=1e-9)
+    assert "% of such rows lie between" in view.page.locator("#expected").inner_text()
 
 
 def test_sliders_answer_to_the_keyboard(make_report, open_report):

@@ -179,6 +179,7 @@ def predict(
     at: opt.AtOption = None,
     raw_text: opt.RawTextFlag = False,
     offset: opt.OffsetOption = None,
+    interval: opt.IntervalOption = None,
     unknown: opt.UnknownOption = None,
     json: opt.JsonFlag = False,
     quiet: opt.QuietFlag = False,
@@ -196,7 +197,9 @@ def predict(
         kept = list(found) if keep_all else list(split_names(keep or (), found))
         more = [*kept, *([] if offset is None else [offset])]
         tables = (
-            _apply.predict_part(est, part, columns, offset, kept, far, at or ())
+            _apply.predict_part(
+                est, part, columns, offset, kept, far, at or (), interval
+            )
             for part in _apply.read_parts(est, reader, columns, more)
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)

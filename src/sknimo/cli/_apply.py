@@ -134,6 +134,7 @@ def predict_part(
     kept: Sequence[str],
     far: FarRows,
     at: Sequence[float] = (),
+    level: float | None = None,
 ) -> pa.Table:
     """Kept columns of a part, then its predictions; far rows are counted."""
     X, known = columns.select(part.table), read_numbers(part.table, offset)
@@ -147,6 +148,10 @@ def predict_part(
             chances = est.predict_proba(X, known).T
             for label, chance in zip(est.classes_, chances, strict=True):
                 made[f"probability_{label}"] = chance
+        if level is not None:
+            found = est.predict_interval(X, level=level, offset=known)
+            for name, values in found.columns().items():
+                made.setdefault(name, values)
     for name in kept:
         if name in made:
             raise UserError(

@@ -227,6 +227,15 @@ UnknownOption = Annotated[
         help="In predictions, refuse new levels or take them for the baseline.",
     ),
 ]
+IntervalOption = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="LEVEL",
+        help="Add an interval for the next observation, such as 0.9; for classes, "
+        "which of them it may be.",
+    ),
+]
 FixedFlag = Annotated[
     bool,
     for_model(

@@ -348,6 +348,7 @@ class BaseNIMO(
         """
         if data.classes is not None:
             self.classes_ = data.classes
+        self._conformal = self._held_out = None
         self._show_model(model)
         if isinstance(data, StreamedSet):
             deviance, separated = judge_rows(model, data)

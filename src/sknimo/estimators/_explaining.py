@@ -109,54 +109,6 @@ default="min_energy"
             return self._facts.effects.directed
         return records.rank_modifiers(self._explained(), table, self._swap(table))
 
-    def effects(
-        self,
-        X: Any,
-        *,
-        sample_weight: Any = None,
-        offset: Any = None,
-        max_rows: int | None = MAX_ROWS,
-    ) -> records.Effects:
-        """Sum up what each feature does over the rows of `X`.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        sample_weight : array of shape (n_samples,), optional
-        offset : array of shape (n_samples,), optional
-            Matters for effects on the response scale alone.
-        max_rows : int or None, default=1000
-            Rows, evenly spaced, over which "who bends whom" and the contrasts of more
-            than two levels are averaged.
-
-        Returns
-        -------
-        Effects
-            One row per feature, and one per level in `levels`; `to_frame()` makes
-            either a data frame.
-
-        Examples
-        --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
-        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-        >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
-        >>> bool((table["coef"] == est.coef_).all())
-        True
-        """
-        table = self._read_table(X)
-        weight = read_column(sample_weight, len(table), "sample_weight")
-        return records.effects(
-            self._explained(),
-            table,
-            weight=weight,
-            offset=read_column(offset, len(table), "offset"),
-            swap=self._swap(table, weight),
-            max_rows=max_rows,
-            origin=find_origin(X),
-        )
-
     def interactions(
         self, X: Any, *, sample_weight: Any = None, max_rows: int | None = MAX_ROWS
     ) -> records.Interactions:

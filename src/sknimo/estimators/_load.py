@@ -11,6 +11,7 @@ import numpy as np
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._baseline import BASELINE, read_baseline
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._saved_intervals import read_intervals, write_intervals
 from sknimo.estimators._saving import (
     CERTIFICATE,
     FIXED_ATTRIBUTES,
@@ -127,7 +128,9 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     else:
         est._show_model(model)
     est._facts = read_facts(found["facts"], archive.tensors, model)
+    est._conformal = read_intervals(archive.tensors, model)
     known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
+    known |= {*write_intervals(est._conformal)}
     if isinstance(est, SurvivalTask):
         est._show_baseline(read_baseline(found["baseline"], archive.tensors))
         known |= {*BASELINE}

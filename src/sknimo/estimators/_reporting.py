@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import held_out_scores
+from sknimo.estimators._intervals import Foreseeing
 from sknimo.estimators._tracing import Traceable
 from sknimo.training import read_labels, read_offset, read_weight
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
 
 
-class Reportable(Traceable):
+class Reportable(Foreseeing, Traceable):
     """An estimator that writes a report and shows its summary in notebooks."""
 
     if TYPE_CHECKING:  # the estimator brings its own
@@ -184,6 +185,7 @@ class Reportable(Traceable):
             status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
             left_out=getattr(self, "oob_prediction_", None),
+            conformal=getattr(self, "_conformal", None),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

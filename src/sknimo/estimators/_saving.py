@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._baseline import BASELINE, write_baseline
+from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
     Comparisons,
@@ -34,6 +35,7 @@ from sknimo.explain import (
     restore_reach,
 )
 from sknimo.families import Family
+from sknimo.inference import Conformal
 from sknimo.io import (
     MODEL_TENSORS,
     Archive,
@@ -104,11 +106,17 @@ EFFECTS = (
 RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.
 COMPARED = ("comparisons", "importance")
+CORRECTED = "corrected"
 FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
-    *(*COMPARED, *EFFECTS, *RATIOS),
+    *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
-TENSORS = (*MODEL_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS), *BASELINE)
+TENSORS = (
+    *MODEL_TENSORS,
+    *(f"facts.{name}" for name in FACT_TENSORS),
+    *INTERVAL_TENSORS,
+    *BASELINE,
+)
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
 CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
@@ -124,6 +132,7 @@ class Saveable:
 
     model_: FittedModel
     _facts: TrainingFacts | None
+    _conformal: Conformal | None
     handle_unknown: str
     _recipe: Any
 
@@ -343,7 +352,8 @@ def describe_estimator(est: Any) -> Archive:
         "facts": facts,
         "model": model.content,
     }
-    return Archive(content | baseline, model.tensors | tensors | steps)
+    tensors |= steps | write_intervals(est._conformal)
+    return Archive(content | baseline, model.tensors | tensors)
 
 
 def _write_attribute(est: Any, name: str) -> Any:
@@ -482,6 +492,8 @@ def write_facts(
     if facts.comparisons is not None:
         found = facts.comparisons.measured, facts.comparisons.importance
         tensors |= dict(zip(COMPARED, found, strict=True))
+        if facts.comparisons.corrected is not None:
+            tensors[CORRECTED] = facts.comparisons.corrected
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
     values = {
@@ -515,7 +527,11 @@ def _read_comparisons(
         Node(tensors.get(f"facts.{name}"), f"facts.{name}").array(shape, finite=False)
         for name, shape in zip(COMPARED, shapes, strict=True)
     )
-    return restore_comparisons(measured, importance)
+    found = restore_comparisons(measured, importance)
+    if f"facts.{CORRECTED}" not in tensors:
+        return found
+    node = Node(tensors[f"facts.{CORRECTED}"], f"facts.{CORRECTED}")
+    return replace(found, corrected=node.array((4, shapes[0][1]), finite=False))
 
 
 def read_facts(

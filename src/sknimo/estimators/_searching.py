@@ -183,7 +183,7 @@ class Searching(Bagging):
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
             self._keep(outcome, separated)
-            self._keep_held_out(outcome, data)
+            self._keep_held_out(outcome, data, separated)
         return self
 
     def _assemble(
@@ -295,17 +295,22 @@ class Searching(Bagging):
         self.n_iter_ = max(1, sum(outcome.trials["n_iter"]))
         self._judge_convergence(separated, outcome.out_of_time)
 
-    def _keep_held_out(self, outcome: Outcome, data: TrainingSet | StreamedSet) -> None:
+    def _keep_held_out(
+        self, outcome: Outcome, data: TrainingSet | StreamedSet, separated: bool
+    ) -> None:
         """Predict the rows as they were given, by members that have not seen them."""
         self.oob_prediction_ = None
         if outcome.held_out_eta is None or isinstance(data, StreamedSet):
             return
         eta = torch.as_tensor(outcome.held_out_eta * data.y_scale + data.y_mean)
-        several = eta.ndim > 1
-        mean = (eta.softmax(1) if several else outcome.problem.family.mean(eta)).numpy()
+        family, several = outcome.problem.family, eta.ndim > 1
+        mean = (eta.softmax(1) if several else family.mean(eta)).numpy()
         used = data.place >= 0
         used = used[:, None] if several else used
         self.oob_prediction_ = np.where(used, mean[data.place], np.nan)
+        if not (several or family.is_hazard):
+            known = outcome.held_out_eta, outcome.straight_eta
+            self._keep_intervals(data, *known, separated)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated

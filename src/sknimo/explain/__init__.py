@@ -51,13 +51,15 @@ from sknimo.explain._attribution import Attribution, integrated_gradients, shapl
 from sknimo.explain._comparisons import (
     RARE,
     Comparisons,
+    Move,
     compare,
+    moves_of,
     restore_comparisons,
 )
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
-from sknimo.explain._frames import Origin, find_origin
+from sknimo.explain._frames import Origin, Shown, find_origin, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import Interactions, interactions
 from sknimo.explain._kept import (
@@ -75,7 +77,7 @@ from sknimo.explain._kept import (
     warn_of_support,
     without_bends_name,
 )
-from sknimo.explain._kinds import feature_kinds
+from sknimo.explain._kinds import eta_at, feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
@@ -86,6 +88,7 @@ from sknimo.explain._local import (
     local_coefficients,
     local_values,
     mean_of,
+    mean_slope,
     spread_rows,
     weighted_quantiles,
 )
@@ -136,6 +139,7 @@ __all__ = [
     "Interactions",
     "LevelEffects",
     "Method",
+    "Move",
     "Origin",
     "PairSurface",
     "PlainModel",
@@ -143,6 +147,7 @@ __all__ = [
     "Reach",
     "ReferenceSensitivity",
     "Roles",
+    "Shown",
     "Summary",
     "SummaryOrder",
     "SummaryRow",
@@ -163,6 +168,7 @@ __all__ = [
     "describe_trial",
     "effect_curve",
     "effects",
+    "eta_at",
     "explain",
     "feature_kinds",
     "fill_offset",
@@ -177,9 +183,12 @@ __all__ = [
     "level_counts",
     "local_coefficients",
     "local_values",
+    "make_frame",
     "mean_of",
+    "mean_slope",
     "measure_shape",
     "measure_support",
+    "moves_of",
     "n_networks",
     "nested_glm",
     "pair_surface",

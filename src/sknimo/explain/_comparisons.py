@@ -38,6 +38,8 @@ LARGE_EVALUATIONS = 12_000
 MIN_ROWS = 50
 # A coefficient is unlike the average from this share of the effect's size on.
 WORTH = 0.25
+# A step so short, in standard deviations, that it gives a slope.
+SLOPE = 1e-4
 # Levels and missing values of fewer rows than this are rare.
 RARE = 10
 
@@ -60,6 +62,9 @@ class Comparisons:
     importance : ndarray of shape (p,)
         Mean size of the change of the linear predictor between the row's value and the
         reference.
+    corrected : ndarray of shape (4, c) or None
+        Mean change of the linear predictor and of the response in the population, each
+        followed by its standard error. None where no residuals were there.
     """
 
     step: np.ndarray
@@ -69,10 +74,11 @@ class Comparisons:
     response_ends: np.ndarray
     support: np.ndarray
     importance: np.ndarray
+    corrected: np.ndarray | None = None
 
     @property
     def measured(self) -> np.ndarray:
-        """All but the importance, (8, c)."""
+        """All but importance and corrected averages, (8, c)."""
         top = np.stack([self.step, self.eta, self.response])
         return np.vstack([top, self.eta_ends, self.response_ends, self.support[None]])
 
@@ -135,7 +141,7 @@ def compare(
     for j in np.flatnonzero(find_roles(model).relevant).tolist():
         before = eta_at(model, table, j, float(model.features.reference[j]), eta)
         importance[j] = weight @ np.abs(eta - before) / weight.sum()
-        for move in _moves(model, table, j, eta, before):
+        for move in moves_of(model, table, j, eta, before):
             low, high = (mean_of(model.family, at + fixed) for at in move.eta)
             if respond is not None:
                 low, high = (respond(switch(table, j, x)) for x in move.values)
@@ -149,7 +155,7 @@ def compare(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Move:
+class Move:
     """Rows (n, p) at both ends of a step, and their linear predictors (n,)."""
 
     coef: int
@@ -159,26 +165,34 @@ class _Move:
     eta: tuple[np.ndarray, np.ndarray]
 
 
-def _moves(
-    model: FittedModel, table: np.ndarray, j: int, eta: np.ndarray, before: np.ndarray
-) -> Iterator[_Move]:
-    """Steps of one feature, in the order of its coefficients."""
+def moves_of(
+    model: FittedModel,
+    table: np.ndarray,
+    j: int,
+    eta: np.ndarray,
+    before: np.ndarray,
+    slope: bool = False,
+) -> Iterator[Move]:
+    """Steps of one feature, in the order of its coefficients; per unit for a slope.
+
+    `before` (n,) is the linear predictor with the feature at its reference.
+    """
     features, column = model.features, table[:, j]
     places = iter(np.flatnonzero(features.coef_feature == j).tolist())
     levels = features.levels(j)
     reference = float(features.reference[j])
     if levels is None:
-        yield _step(model, table, j, next(places))
+        yield _step(model, table, j, next(places), slope)
     states = [float(code) for code in range(len(levels or ())) if code != reference]
     if features.admits_missing[j]:
         states.append(np.nan)
     base = np.full(len(column), reference)
     for value, at in zip(states, places, strict=True):
         after = eta_at(model, table, j, value, eta)
-        yield _Move(at, 1.0, 1.0, (base, np.full(len(column), value)), (before, after))
+        yield Move(at, 1.0, 1.0, (base, np.full(len(column), value)), (before, after))
 
 
-def _step(model: FittedModel, table: np.ndarray, j: int, at: int) -> _Move:
+def _step(model: FittedModel, table: np.ndarray, j: int, at: int, slope: bool) -> Move:
     """A step of a number around each of its values, within the training range."""
     features, column = model.features, table[:, j]
     only = two_values(column)
@@ -188,17 +202,19 @@ def _step(model: FittedModel, table: np.ndarray, j: int, at: int) -> _Move:
     else:
         scale = float(features.scale[j])
         step = readable_step(min(usual_spread(column) or scale, scale))
-        if (np.isnan(column) | (column == np.round(column))).all():
+        if slope:
+            step = SLOPE * scale
+        elif (np.isnan(column) | (column == np.round(column))).all():
             step = max(step, 1.0)  # whole numbers have no halves
         low, high = column - step / 2, column + step / 2
         if features.low:
             low = np.maximum(low, np.minimum(features.low[j], column))
             high = np.minimum(high, np.maximum(features.high[j], column))
-    length = high - low
+    length, step = high - low, 1.0 if slope else step
     factor = np.where(length > 0, step / np.where(length > 0, length, 1.0), np.nan)
     before, after = (model.eta(switch(table, j, value)) for value in (low, high))
     known = np.where(np.isnan(column), np.nan, factor)
-    return _Move(at, step, known, (low, high), (before, after))
+    return Move(at, step, known, (low, high), (before, after))
 
 
 def _sum_up(change: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -210,7 +226,7 @@ def _sum_up(change: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _possible(
-    support: Support, table: np.ndarray, weight: np.ndarray, move: _Move, j: int
+    support: Support, table: np.ndarray, weight: np.ndarray, move: Move, j: int
 ) -> float:
     """Share of the rows for which both ends of the step are possible."""
     here = support.beyond_own(support.columns(table), j)

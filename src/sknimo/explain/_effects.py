@@ -87,6 +87,10 @@ class Effects(Shown):
     family : Family
     n_rows : int
     origin : Origin
+    corrected, std_err, lower, upper : ndarray or None
+        Average effect on the response in the population, corrected for shrinkage, its
+        standard error and interval, where targets were given; NaN for more than two
+        levels, see `average_effects`.
 
     Examples
     --------
@@ -120,6 +124,10 @@ class Effects(Shown):
     family: Family
     n_rows: int
     origin: Origin
+    corrected: np.ndarray | None = None
+    std_err: np.ndarray | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
 
     @property
     def role(self) -> tuple[str, ...]:
@@ -192,6 +200,10 @@ class Effects(Shown):
             columns[label] = self.ratio
             columns[f"average_{label}"] = self.average_ratio
             columns["response_effect"] = self.response_effect
+        names = ("corrected", "std_err", "lower", "upper")
+        columns |= {
+            name: getattr(self, name) for name in names if self.lower is not None
+        }
         return make_frame(columns, self.origin)
 
     def __repr__(self) -> str:

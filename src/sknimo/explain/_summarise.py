@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,9 +169,17 @@ def _compared(row: SummaryRow, compared: Comparisons | None, at: int) -> Summary
     """The row with its readable step, where that is known."""
     if compared is None or np.isnan(compared.step[at]):
         return row
-    return replace(
+    row = replace(
         row, step=float(compared.step[at]), response=float(compared.response[at])
     )
+    if compared.corrected is None:
+        return row
+    middle, error = compared.corrected[2:, at].tolist()
+    if math.isnan(middle) or math.isnan(error) or row.is_rare:
+        return row
+    reach = NormalDist().inv_cdf(0.975) * error
+    ends = {"average_lower": middle - reach, "average_upper": middle + reach}
+    return replace(row, corrected=middle, **ends)
 
 
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
@@ -347,6 +356,11 @@ def _notes(
         notes.append(
             "varies: share of the effect that differs between rows because of other "
             "features."
+        )
+    if any(row.corrected is not None for row in rows):
+        notes.append(
+            "Average in the population: that of rows like these, corrected for "
+            "shrinkage by residuals of rows held out; see docs/inference.md."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")

@@ -32,6 +32,8 @@ from sknimo.explain._text import (
 
 WIDTH = 78
 NAME_WIDTH = 20
+# Lines of the list of averages in the population.
+MAX_AVERAGES = 30
 # Lines that the reference may take before the rest is counted.
 REFERENCE_LINES = 3
 
@@ -84,6 +86,9 @@ class SummaryRow:
         Round number of units that the table is about, one for levels.
     response : float or None
         Average change of the response that goes with one step.
+    corrected, average_lower, average_upper : float or None
+        The same in the population, corrected for shrinkage, and the ends of its 95 %
+        interval.
     n_rows : float or None
         Training rows of a level or of missing values.
     importance : float or None
@@ -104,6 +109,9 @@ class SummaryRow:
     member_sd: float | None = None
     step: float = 1.0
     response: float | None = None
+    corrected: float | None = None
+    average_lower: float | None = None
+    average_upper: float | None = None
     n_rows: float | None = None
     importance: float | None = None
 
@@ -262,12 +270,27 @@ class Summary:
 
     def _sections(self) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
         """Headed lists below the table."""
+        known = [row for row in self.rows if row.corrected is not None]
+        if known:
+            lines = [
+                (row.full_name, self._interval(row)) for row in known[:MAX_AVERAGES]
+            ]
+            left = len(known) - len(lines)
+            lines += [("", f"and {left} more: to_frame() has them")] * bool(left)
+            yield "Average in the population, with its 95 % interval", tuple(lines)
         if self.curves:
             head = "Curves (effect within 2 sd, everything else at the reference)"
             yield head, self.curves
         if self.modifiers:
             head = "Depends most on (change of the coefficient per sd of each)"
             yield head, self.modifiers
+
+    def _interval(self, row: SummaryRow) -> str:
+        """An average change and the ends of its interval."""
+        factor, unit = (100.0, " pp") if self.percent else (1.0, "")
+        ends = (row.corrected, row.average_lower, row.average_upper)
+        middle, low, high = (f"{factor * _number(x):+.3g}" for x in ends)
+        return f"{middle}{unit} [{low}, {high}]"
 
     def _idle_text(self) -> str:
         return f"No effect and no influence: {', '.join(self.idle)}"
@@ -350,6 +373,9 @@ class Summary:
                 "bend": [_number(row.bend) for row in self.rows],
                 "n_rows": [_number(row.n_rows) for row in self.rows],
                 "importance": [_number(row.importance) for row in self.rows],
+                "corrected_average": [_number(row.corrected) for row in self.rows],
+                "average_lower": [_number(row.average_lower) for row in self.rows],
+                "average_upper": [_number(row.average_upper) for row in self.rows],
             },
             Origin(),
         )

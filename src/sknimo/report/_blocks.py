@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import correction_curve, effect_curve
+from sknimo.explain import Origin, correction_curve, effect_curve
+from sknimo.inference import next_intervals
 from sknimo.report._cases import Case
 from sknimo.report._figures import (
     Panel,
@@ -18,6 +19,7 @@ from sknimo.report._figures import (
     step_cell,
     total_cell,
 )
+from sknimo.report._inputs import INTERVAL
 from sknimo.report._lines import Line
 from sknimo.report._story import Story
 from sknimo.report._svg import Scale
@@ -230,7 +232,28 @@ def tell_outcome(story: Story, case: Case) -> str:
     """What was predicted for a row, and what was observed."""
     classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
-        return f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."
+        text = f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."
+        return text + _tell_interval(story, case)
     observed = classes[int(case.observed > 0.5)]
     chance = show_percent(mean)
     return f"Probability of {classes[1]} {chance}, observed {observed}."
+
+
+def _tell_interval(story: Story, case: Case) -> str:
+    """Where such a row is expected, if rows held out have told."""
+    if story.card.conformal is None:
+        return ""
+    found = next_intervals(
+        story.model,
+        story.card.conformal,
+        case.found.data,
+        case.found.eta,
+        level=INTERVAL,
+        adapt=True,
+        origin=Origin(),
+    )
+    ends = float(found.lower[0]), float(found.upper[0])
+    if not np.isfinite(ends).all():
+        return ""
+    low, high = (show_number(end) for end in ends)
+    return f" Expected between {low} and {high} ({100 * INTERVAL:g} %)."

@@ -16,8 +16,12 @@ from sknimo.explain import (
     check_weight,
     fill_offset,
 )
+from sknimo.inference import Conformal
 from sknimo.model import FittedModel
 from sknimo.survival import Baseline, FollowUp
+
+# Level of intervals of the next observation.
+INTERVAL = 0.9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +53,8 @@ class ModelCard:
         What readers must know first.
     baseline : Baseline or None
         The hazard at the reference of a survival model.
+    conformal : Conformal or None
+        How far from predictions rows held out lie.
     """
 
     model: FittedModel
@@ -64,6 +70,7 @@ class ModelCard:
     left_out: np.ndarray | None = None
     note: str = ""
     baseline: Baseline | None = None
+    conformal: Conformal | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,15 +13,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from sknimo.explain import Support, weighted_quantiles
+from sknimo.inference import Conformal
 from sknimo.io import model_record
 from sknimo.model import FittedModel
-from sknimo.report._inputs import Sample
+from sknimo.report._inputs import INTERVAL, Sample
 from sknimo.report._story import Story
 from sknimo.report._text import clean_text
 
 N_BINS = 32
+# Means at which variances are told apart.
+MEANS = (0.3, 1.0, 2.5)
+ENDS = ("lowest", "highest")
 # Columns of which the page carries the covariance.
 MAX_SUPPORT = 120
 # Features whose controls are shown at once; the others are folded.
@@ -41,6 +46,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "controls": [_control(model, sample, j) for j in story.order],
         "shown": SHOWN,
         "support": None if story.support is None else _support(story.support),
+        "interval": _interval(model, card.conformal),
         "hasOffset": sample.offset is not None,
         "rows": [
             {
@@ -50,6 +56,32 @@ def page_data(story: Story) -> dict[str, Any]:
             }
             for case in story.cases
         ],
+    }
+
+
+def _interval(model: FittedModel, found: Conformal | None) -> dict[str, Any] | None:
+    """How the page finds the interval of the next observation.
+
+    The spread of the family travels as a power of the mean; others have no interval.
+    """
+    if found is None or model.family.is_binary:
+        return None
+    means = torch.tensor(MEANS, dtype=torch.float64)
+    spread = model.family.variance(means)
+    powers = [k for k in range(4) if torch.allclose(spread, means**k)]
+    ends = [getattr(found.adapted, end)((1 + INTERVAL) / 2) for end in ENDS]
+    if not powers or not np.isfinite(ends).all():
+        return None
+    width = found.width
+    return {
+        "level": f"{100 * INTERVAL:g} %",
+        "ends": ends,
+        "power": powers[0] / 2,
+        "coef": _numbers(width.coef),
+        "centre": _numbers(width.centre),
+        "log": [width.intercept, width.low, width.high],
+        "whole": found.whole,
+        "positive": model.family.positive_only,
     }
 
 

@@ -227,5 +227,25 @@ function compileModel(record, swap, link) {
     }
     return parts;
   };
-  return { reference, baseValue, eta, explain, mean: MEANS[link] };
+  const termsOf = (values) => bases.flatMap((basis, j) => basis(values[j]));
+  return { reference, baseValue, eta, explain, termsOf, mean: MEANS[link] };
+}
+
+// Where the next observation is expected: quantiles of scores of rows held out, times
+// the spread of the family and a width that follows the row.
+function compileInterval(record, model) {
+  return (values, eta) => {
+    const mean = model.mean(eta);
+    const columns = record.coef.length > 1 ? [...model.termsOf(values), eta] : [eta];
+    let width = record.log[0];
+    if (record.coef.some((slope) => slope !== 0)) {
+      columns.forEach((x, d) => { width += (x - record.centre[d]) * record.coef[d]; });
+      width = Math.min(Math.max(width, record.log[1]), record.log[2]);
+    }
+    const spread = Math.max(mean, 0) ** record.power * Math.exp(width);
+    let [low, high] = record.ends.map((end) => mean + spread * end);
+    if (record.whole) [low, high] = [Math.ceil(low - 1e-12), Math.floor(high + 1e-12)];
+    if (record.positive) [low, high] = [Math.max(low, 0), Math.max(high, 0)];
+    return [low, Math.max(low, high)];
+  };
 }

@@ -100,6 +100,7 @@
   // ---- the model --------------------------------------------------------------
 
   const model = compileModel(data.model, data.swap, data.link);
+  const interval = data.interval ? compileInterval(data.interval, model) : null;
   const percent = data.link === "logit";
   const showMean = (mean) => {
     if (!percent) return showNumber(mean);
@@ -323,6 +324,15 @@
     prediction.dataset.eta = eta;
     const moved = offset !== start.offset
       || values.some((value, j) => !Object.is(value, start.values[j]));
+    const expected = byId("expected");
+    expected.hidden = !interval;
+    if (interval) {
+      const [low, high] = interval(values, eta);
+      expected.dataset.low = low;
+      expected.dataset.high = high;
+      expected.textContent = `${data.interval.level} of such rows lie between `
+        + `${showMean(low)} and ${showMean(high)}`;
+    }
     byId("change").textContent = !moved
       ? "as at the start"
       : `${showChange(mean - before)} from ${showMean(before)} at the start`;

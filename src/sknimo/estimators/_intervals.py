@@ -1,0 +1,465 @@
+"""Intervals as methods: of predictions, and of average effects.
+
+Numbers happen in `inference`. What rows held out have said is kept with the model, the
+rows themselves are not.
+
+Shapes: n rows, p features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Self, get_args
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sknimo import explain, inference
+from sknimo.estimators._explaining import Explainable, read_column
+from sknimo.exceptions import check_option
+from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
+from sknimo.inference import (
+    AverageEffects,
+    BendTests,
+    Conformal,
+    Kind,
+    KnownRows,
+    PredictionIntervals,
+    PredictionSets,
+)
+from sknimo.training import (
+    TrainingSet,
+    check_number,
+    read_groups,
+    read_offset,
+    read_weight,
+)
+
+# Groups that averages are taken of.
+MAX_GROUPS = 20
+NO_INTERVALS = (
+    "Intervals of the next observation need rows that the fit has not seen, and this "
+    "one held none out. Give it such rows: est.calibrate_interval(X, y)."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutRows:
+    """What members that had not seen them say of the training rows, as given.
+
+    The rows are known again by their digest and targets.
+    """
+
+    digest: str
+    y: np.ndarray  # (n,)
+    offset: np.ndarray  # (n,)
+    eta: np.ndarray  # (n,), offset included
+    straight: np.ndarray  # (n,), the same of the model without bends
+
+    def finds(self, table: np.ndarray, y: np.ndarray, offset: np.ndarray) -> bool:
+        """Whether these are the rows."""
+        return (
+            len(y) == len(self.y)
+            and np.allclose(y, self.y, rtol=1e-9)
+            and np.allclose(offset, self.offset, rtol=1e-9)
+            and digest_rows(table) == self.digest
+        )
+
+
+def digest_rows(table: np.ndarray) -> str:
+    """A short name of a table (n, p)."""
+    plain = np.where(np.isnan(table), np.nan, table + 0.0)  # one zero, one NaN
+    return hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
+
+
+class Averaging(Explainable):
+    """An estimator that says what its rows tell of average effects and of bends."""
+
+    _held_out: HeldOutRows | None = None
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _known_target(self, y: Any) -> np.ndarray: ...
+
+    def average_effects(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        by: Any = None,
+        groups: Any = None,
+        level: float = 0.95,
+        population: bool = True,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> AverageEffects:
+        """Average effects in the population, corrected for shrinkage, with intervals.
+
+        Give the training rows, or new ones. Of training rows a search takes the
+        residuals of members that have not seen them; those of a plain fit, or of one
+        that was loaded from a file, have been seen, which makes intervals a little too
+        short where the model is large.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        by : str, int, or array of shape (n_samples,), optional
+            A column of `X`, a label for each row or a mask: averages of each group, and
+            differences to the first.
+        groups : array of shape (n_samples,), optional
+            Rows that belong together, such as visits of a patient.
+        level : float, default=0.95
+        population : bool, default=True
+            Whether the rows are a sample of a population; otherwise the interval is
+            that of the average over these very rows.
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        AverageEffects
+            `to_frame()` has a row per group and coefficient.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> found = est.average_effects(data.X, data.y, by=data.X[:, 0] > 0)
+        >>> found.groups
+        ('False', 'True', 'True - False')
+        """
+        read_level(level)
+        rows = self._known_rows(X, y, sample_weight, offset)
+        labels = read_groups(groups, len(rows.y))
+        if labels is not None:
+            cluster = np.unique(labels, return_inverse=True)[1]
+            rows = replace(rows, cluster=cluster.reshape(-1))
+        return inference.average_effects(
+            self._explained(),
+            replace(rows, population=bool(population)),
+            by=self._read_by(by, rows.table),
+            level=float(level),
+            origin=find_origin(X),
+        )
+
+    def effects(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        level: float = 0.95,
+        sample_weight: Any = None,
+        offset: Any = None,
+        max_rows: int | None = MAX_ROWS,
+    ) -> Effects:
+        """Sum up what each feature does over the rows of `X`.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,), optional
+            With targets average effects are corrected for shrinkage, and have standard
+            errors and intervals, as in `average_effects`.
+        groups : array of shape (n_samples,), optional
+            Rows that belong together, for the intervals alone.
+        level : float, default=0.95
+            Of the intervals.
+        sample_weight : array of shape (n_samples,), optional
+        offset : array of shape (n_samples,), optional
+            Matters for effects on the response scale alone.
+        max_rows : int or None, default=1000
+            Rows, evenly spaced, over which "who bends whom" and the contrasts of more
+            than two levels are averaged.
+
+        Returns
+        -------
+        Effects
+            One row per feature, and one per level in `levels`; `to_frame()` makes
+            either a data frame.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+        >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
+        >>> bool((table["coef"] == est.coef_).all())
+        True
+        """
+        table = self._read_table(X)
+        weight = read_column(sample_weight, len(table), "sample_weight")
+        found = explain.effects(
+            self._explained(),
+            table,
+            weight=weight,
+            offset=read_column(offset, len(table), "offset"),
+            swap=self._swap(table, weight),
+            max_rows=max_rows,
+            origin=find_origin(X),
+        )
+        if y is None:
+            return found
+        averages = self.average_effects(
+            X, y, groups=groups, level=level, sample_weight=sample_weight, offset=offset
+        )
+        return averages.beside(found, self.model_.features.coef_feature)
+
+    def test_bends(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        level: float = 0.05,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> BendTests:
+        """Test whether effects depend on other features, and on which.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            The training rows of a search, for a test of any bend from rows held out;
+            with other rows there are tests of pairs alone.
+        y : array of shape (n_samples,)
+        level : float, default=0.05
+            Chance that any pair is found where none bends another; also that of the
+            test of any bend.
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        BendTests
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+        >>> est.test_bends(data.X, data.y).found[0]
+        ('x0', 'x1')
+        """
+        read_level(level)
+        rows, facts = self._known_rows(X, y, sample_weight, offset), self._facts
+        p = self.model_.features.n_features
+        importance, bent = np.ones(p), np.zeros((p, p), dtype=bool)
+        if facts is not None:
+            bent = facts.effects.bends
+            if facts.comparisons is not None:
+                importance = facts.comparisons.importance
+        kept = self._held_out
+        return inference.bend_tests(
+            self._explained(),
+            rows,
+            None if rows.held_out is None or kept is None else kept.straight,
+            importance,
+            bent,
+            level=float(level),
+            origin=find_origin(X),
+        )
+
+    def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
+        """Rows with their targets; what members that had not seen them say of them."""
+        check_is_fitted(self)
+        table, truth = self._read_table(X), self._known_target(y)
+        if len(truth) != len(table):
+            raise ValueError(
+                f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
+                "numbers of samples."
+            )
+        known = read_offset(offset, len(table))
+        kept = self._held_out
+        seen = kept is not None and kept.finds(table, truth, known)
+        return KnownRows(
+            table=table,
+            y=truth,
+            weight=read_weight(weight, len(table)),
+            offset=known,
+            held_out=kept.eta if seen and kept is not None else None,
+        )
+
+    def _read_by(self, by: Any, table: np.ndarray) -> Sequence[tuple[str, np.ndarray]]:
+        """Name and mask of every group."""
+        if by is None:
+            return ()
+        names = self.model_.features.names
+        if isinstance(by, str | Integral):
+            j = names.index(by) if isinstance(by, str) and by in names else by
+            if isinstance(j, str) or not 0 <= int(j) < len(names):
+                raise ValueError(
+                    f"by={by!r} is no column of X; its columns are {list(names)}. Give "
+                    "one of them, or a label for each row."
+                )
+            levels, labels = self.model_.features.levels(int(j)), table[:, int(j)]
+        else:
+            levels, given = None, read_groups(by, len(table))
+            assert given is not None
+            labels = given
+        values = np.unique(labels[labels == labels])
+        if len(values) > MAX_GROUPS:
+            raise ValueError(
+                f"by has {len(values)} different values; at most {MAX_GROUPS} groups "
+                "can be told apart. Give a label for each row, such as a range."
+            )
+        shown = [v if levels is None else levels[int(v)] for v in values.tolist()]
+        return [
+            (str(name), labels == value)
+            for name, value in zip(shown, values, strict=True)
+        ]
+
+
+class Foreseeing(Averaging):
+    """An estimator that knows how wrong its predictions may be."""
+
+    classes_: np.ndarray
+    _conformal: Conformal | None = None
+
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        level: float = 0.9,
+        kind: Kind = "next",
+        adapt: bool = True,
+        offset: Any = None,
+    ) -> PredictionIntervals | PredictionSets:
+        """Predict with an interval.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        level : float, default=0.9
+            Share of new rows whose observation lies within.
+        kind : {"next", "mean"}, default="next"
+            The next observation of a row like this.
+        adapt : bool, default=True
+            Whether the width follows the row, where rows held out show that it does.
+            Otherwise it is the same in every row, or follows the family's variance.
+        offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        PredictionIntervals or PredictionSets
+            For classes the set of those that the next row may have.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressorCV
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
+        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
+        >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
+        >>> list(table.columns)
+        ['prediction', 'lower', 'upper']
+        """
+        check_is_fitted(self)
+        check_option("kind", kind, get_args(Kind))
+        read_level(level)
+        found = self._conformal
+        if found is None:
+            raise ValueError(NO_INTERVALS)
+        eta, origin = self._eta(X, offset), find_origin(X)
+        model = self._explained()
+        if model.family.is_binary:
+            chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
+            return inference.prediction_sets(
+                found, chance, self.classes_, level=float(level), origin=origin
+            )
+        return inference.next_intervals(
+            model,
+            found,
+            self._read_table(X),
+            eta,
+            level=float(level),
+            adapt=bool(adapt),
+            origin=origin,
+        )
+
+    def calibrate_interval(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Self:
+        """Learn from new rows how wrong predictions are, for `predict_interval`.
+
+        A search knows it from rows that it has held out. Rows that no part of the fit
+        has seen make the level of the intervals exact.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            Rows that the fit has not seen.
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=160, random_state=0)
+        >>> est = NIMORegressor(max_iter=0).fit(data.X[:80], data.y[:80])
+        >>> est = est.calibrate_interval(data.X[80:], data.y[80:])
+        >>> est.predict_interval(data.X[:3]).lower.shape
+        (3,)
+        """
+        rows = self._known_rows(X, y, sample_weight, offset)
+        model = self._explained()
+        eta = model.eta(rows.table, rows.offset)
+        self._conformal = inference.calibrate(
+            model, rows.table, rows.y, eta, rows.weight
+        )
+        return self
+
+    def _keep_intervals(
+        self,
+        data: TrainingSet,
+        eta: np.ndarray,
+        straight: np.ndarray | None,
+        separated: bool,
+    ) -> None:
+        """Keep what linear predictors (n,) of members that have not seen them say.
+
+        Effects of separated classes have no honest interval.
+        """
+        units, place = data.y_scale, data.place
+        model, y = self._explained(), data.y * units + data.y_mean
+        eta = eta * units + data.y_mean
+        line = eta if straight is None else straight * units + data.y_mean
+        known = data.offset * units
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._conformal = inference.calibrate(
+                model, data.table, y, eta, data.weight
+            )
+            rows = KnownRows(data.table, y, data.weight, known, eta)
+            facts = self._facts
+            if facts is not None and facts.comparisons is not None and not separated:
+                found = inference.correct_comparisons(model, rows, facts.comparisons)
+                self._facts = replace(facts, comparisons=found)
+        if (place >= 0).all():
+            self._held_out = HeldOutRows(
+                digest_rows(data.table[place]),
+                y[place],
+                known[place],
+                eta[place],
+                line[place],
+            )
+
+
+def read_level(level: Any) -> None:
+    """Refuse what is no share of the rows."""
+    check_number("level", level, Real, 0.0)
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}.")

@@ -1,0 +1,469 @@
+"""Average effects of a population, with intervals.
+
+The plain average of a penalised model is biased, and its spread over rows is no
+standard error. Let `b(x)` be a dictionary of the model's lines and levels. Rows held
+out, or those given, are fitted by `eta + e'b(x)`, unpenalised and with `eta` known:
+what pulled the model away from them, along the dictionary, is undone. With the effect
+`m(x; eta)` of a row there, the family's score s and curvature v, each row then has
+
+    psi = m(x; eta) + a'b(x) s(y, eta),   a = mean(v b b')^-1 mean(dm / d eta . b)
+
+whose mean is the average effect, and whose standard error is that of a mean. `a'b` is
+the Riesz representer of the effect. Without a network and a penalty nothing is moved,
+and this is the delta method of a GLM with standard errors that heteroscedasticity does
+not fool (HC0).
+
+Shapes: n rows, p features, c coefficients, d columns of the dictionary, g groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import torch
+
+from sknimo.explain import (
+    MAX_ROWS,
+    Comparisons,
+    Effects,
+    Move,
+    Origin,
+    Shown,
+    eta_at,
+    fill_offset,
+    make_frame,
+    mean_of,
+    mean_slope,
+    moves_of,
+    spread_rows,
+)
+from sknimo.families import Family
+from sknimo.model import FittedModel
+
+# Evaluations of the model for all effects together, and rows that are not gone below.
+EVALUATIONS = 400_000
+MIN_ROWS = 500
+# The same at the end of a fit, which must not take long.
+FEW_EVALUATIONS = 30_000
+FEW_ROWS = 200
+# Rows beyond the columns of the dictionary: with fewer nothing honest can be said.
+SPARE_ROWS = 10
+# Newton steps of the dictionary; a few suffice.
+STEPS = 20
+# Relative ridge that keeps equal columns apart.
+TIE_BREAK = 1e-10
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AverageEffects(Shown):
+    """Average effects and their standard errors; arrays of shape (c,) for each group.
+
+    Attributes
+    ----------
+    names : tuple of str
+        As `coef_names_`: features, and levels against their baseline.
+    groups : tuple of str
+        "all", or the groups; a difference is called "b - a".
+    effect, std_err : ndarray of shape (g, c)
+        On the linear predictor, per unit or from baseline to level. NaN where nothing
+        honest can be said.
+    response, response_std_err : ndarray of shape (g, c)
+        The same on the response. Where it is another scale, this is the one to quote:
+        the other leans more on the model.
+    n_rows : ndarray of shape (g,)
+    level : float
+    held_out : bool
+        Whether residuals are those of rows that the model has not seen.
+    is_identity : bool
+        Whether response and linear predictor are the same.
+    origin : Origin
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor
+    >>> from sknimo.datasets import make_nimo_regression
+    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
+    >>> found = est.average_effects(data.X, data.y)
+    >>> bool((found.lower < found.upper).all())
+    True
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    effect: np.ndarray
+    std_err: np.ndarray
+    response: np.ndarray
+    response_std_err: np.ndarray
+    n_rows: np.ndarray
+    level: float
+    held_out: bool
+    is_identity: bool
+    origin: Origin
+
+    @property
+    def _reach(self) -> float:
+        return NormalDist().inv_cdf((1 + self.level) / 2)
+
+    @property
+    def lower(self) -> np.ndarray:
+        """Lower ends on the linear predictor, (g, c)."""
+        return self.effect - self._reach * self.std_err
+
+    @property
+    def upper(self) -> np.ndarray:
+        """Upper ends on the linear predictor, (g, c)."""
+        return self.effect + self._reach * self.std_err
+
+    @property
+    def response_lower(self) -> np.ndarray:
+        """Lower ends on the response, (g, c)."""
+        return self.response - self._reach * self.response_std_err
+
+    @property
+    def response_upper(self) -> np.ndarray:
+        """Upper ends on the response, (g, c)."""
+        return self.response + self._reach * self.response_std_err
+
+    def beside(self, found: Effects, owner: np.ndarray) -> Effects:
+        """Effects with averages on the response, NaN for more than two levels.
+
+        `owner` (c,) is the feature of each coefficient.
+        """
+        kept = [
+            j
+            for j in range(len(found.names))
+            if not np.isnan(found.coef[j]) and (owner == j).any()
+        ]
+        first = [int(np.flatnonzero(owner == j)[0]) for j in kept]
+
+        def take(values: np.ndarray) -> np.ndarray:
+            out = np.full(len(found.names), np.nan)
+            out[kept] = values[0, first]
+            return out
+
+        return replace(
+            found,
+            corrected=take(self.response),
+            std_err=take(self.response_std_err),
+            lower=take(self.response_lower),
+            upper=take(self.response_upper),
+        )
+
+    def to_frame(self) -> Any:
+        """One row per group and coefficient."""
+        g, c = self.effect.shape
+        columns: dict[str, Any] = {"coefficient": list(self.names) * g}
+        if self.groups != (ALL,):
+            columns["group"] = [name for name in self.groups for _ in range(c)]
+        kinds = ["effect", "std_err", "lower", "upper"]
+        if not self.is_identity:
+            kinds += ["response", "response_std_err"]
+            kinds += ["response_lower", "response_upper"]
+        columns |= {name: getattr(self, name).ravel() for name in kinds}
+        return make_frame(columns, self.origin)
+
+    def __repr__(self) -> str:
+        how = "rows held out" if self.held_out else "the rows given"
+        lines = [
+            f"Average effects, {100 * self.level:g} % intervals, residuals of {how}"
+        ]
+        for k, group in enumerate(self.groups):
+            if self.groups != (ALL,):
+                lines.append(f"{group}, {self.n_rows[k]} rows")
+            for j, name in enumerate(self.names):
+                lines.append(
+                    f"  {name[:24]:24} {self.effect[k, j]:>10.4g} "
+                    f"[{self.lower[k, j]:.4g}, {self.upper[k, j]:.4g}]"
+                )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownRows:
+    """Rows with their targets.
+
+    `held_out` (n,) is the linear predictor by members that have not seen the row,
+    offset included; that of the model where all are new. NaN is not known.
+    """
+
+    table: np.ndarray  # (n, p)
+    y: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,)
+    offset: np.ndarray | None  # (n,)
+    held_out: np.ndarray | None  # (n,)
+    cluster: np.ndarray | None = None  # (n,), whole numbers
+    population: bool = True  # whether the rows are a sample of those that matter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Influence:
+    """Estimates (c,) and what a unit of weight of each row adds to them, (n, c)."""
+
+    estimate: np.ndarray
+    rows: np.ndarray
+
+    def minus(self, other: _Influence) -> _Influence:
+        return _Influence(self.estimate - other.estimate, self.rows - other.rows)
+
+    def std_err(self, rows: KnownRows) -> np.ndarray:
+        """Standard error of each estimate, (c,); weights count repetitions."""
+        if rows.cluster is None:
+            return np.sqrt(rows.weight @ self.rows**2)
+        count = int(rows.cluster.max()) + 1
+        total = np.zeros((count, self.rows.shape[1]))
+        np.add.at(total, rows.cluster, rows.weight[:, None] * self.rows)
+        return np.sqrt((total**2).sum(axis=0) * count / max(count - 1, 1))
+
+
+def average_effects(
+    model: FittedModel,
+    rows: KnownRows,
+    *,
+    by: Sequence[tuple[str, np.ndarray]] = (),
+    level: float = 0.95,
+    origin: Origin | None = None,
+) -> AverageEffects:
+    """Average effects over all rows, or over each of some groups (name, mask (n,)).
+
+    Groups are populations of their own: nothing is borrowed. Differences to the first
+    follow the groups.
+    """
+    count = max(1, 2 * len(model.features.coef_feature))
+    most = max(MIN_ROWS, EVALUATIONS // count)
+    prepared = _prepare(model, rows, spread_rows(len(rows.y), most), slope=True)
+    parts = list(by) or [(ALL, np.ones(len(rows.y), dtype=bool))]
+    names, sizes, found = [], [], []
+    for name, mask in parts:
+        names.append(name)
+        sizes.append(int(mask.sum()))
+        found.append(_correct(model, rows, prepared, mask))
+    for k in range(1, len(parts)):
+        names.append(f"{names[k]} - {names[0]}")
+        sizes.append(sizes[k] + sizes[0])
+        found.append([a.minus(b) for a, b in zip(found[k], found[0], strict=True)])
+    errors = [[each.std_err(rows) for each in pair] for pair in found]
+    return AverageEffects(
+        names=model.features.coef_names,
+        groups=tuple(names),
+        effect=np.array([pair[0].estimate for pair in found]),
+        std_err=np.array([pair[0] for pair in errors]),
+        response=np.array([pair[1].estimate for pair in found]),
+        response_std_err=np.array([pair[1] for pair in errors]),
+        n_rows=np.array(sizes),
+        level=level,
+        held_out=rows.held_out is not None,
+        is_identity=model.family.link == "identity",
+        origin=Origin() if origin is None else origin,
+    )
+
+
+def correct_comparisons(
+    model: FittedModel, rows: KnownRows, compared: Comparisons
+) -> Comparisons:
+    """Comparisons with the corrected average of each step, and its standard error."""
+    count = max(1, 2 * len(model.features.coef_feature))
+    most = min(MAX_ROWS, max(FEW_ROWS, FEW_EVALUATIONS // count))
+    prepared = _prepare(model, rows, spread_rows(len(rows.y), most), slope=False)
+    found = _correct(model, rows, prepared, np.ones(len(rows.y), dtype=bool))
+    parts = [(each.estimate, each.std_err(rows)) for each in found]
+    return replace(compared, corrected=np.array([x for pair in parts for x in pair]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """What all groups share: moves of some rows, dictionary and scores of all."""
+
+    kept: np.ndarray  # rows that are moved
+    moves: tuple[Move, ...]
+    columns: np.ndarray  # (n, d)
+    used: np.ndarray  # terms that the dictionary has after its constant, (d - 1,)
+    left: np.ndarray  # (n,), linear predictors of rows held out
+    offset: np.ndarray  # (n,)
+
+
+def _prepare(
+    model: FittedModel, rows: KnownRows, kept: np.ndarray, slope: bool
+) -> _Prepared:
+    features, p = model.features, model.features.n_features
+    group = features.term_group
+    used = np.flatnonzero((group < p) | (group >= 2 * p))
+    columns = np.column_stack(
+        [np.ones(len(rows.y)), features.terms(rows.table)[:, used]]
+    )
+    offset = fill_offset(rows.offset, len(rows.y))
+    eta = model.eta(rows.table) + offset
+    left = eta
+    if rows.held_out is not None:
+        left = np.where(np.isfinite(rows.held_out), rows.held_out, eta)
+    return _Prepared(
+        kept=kept,
+        moves=tuple(_all_moves(model, rows.table[kept], slope)),
+        columns=columns,
+        used=used,
+        left=left,
+        offset=offset,
+    )
+
+
+def _all_moves(model: FittedModel, table: np.ndarray, slope: bool) -> Iterator[Move]:
+    """Every coefficient's step of every feature that varies."""
+    eta = model.eta(table)
+    for j, basis in enumerate(model.features.bases):
+        if basis.n_terms:
+            before = eta
+            if len(basis.labels) > 1 or basis.labels[0]:  # levels, or missing values
+                before = eta_at(model, table, j, basis.reference, eta)
+            yield from moves_of(model, table, j, eta, before, slope)
+
+
+def _correct(
+    model: FittedModel, rows: KnownRows, made: _Prepared, mask: np.ndarray
+) -> list[_Influence]:
+    """Average effects of the rows in `mask` on linear predictor and response."""
+    n, c = len(rows.y), len(model.features.coef_feature)
+    total = float(rows.weight[mask].sum())
+    weight = np.where(mask, rows.weight, 0.0) / total
+    some = mask[made.kept]
+    out = [_Influence(np.full(c, np.nan), np.zeros((n, c))) for _ in range(2)]
+    if int(mask.sum()) < made.columns.shape[1] + SPARE_ROWS:
+        for each in out:
+            each.rows[:] = np.nan
+        return out
+    moved = fit_columns(model.family, rows.y, made.left, made.columns, weight)
+    varies = np.ptp(made.columns[mask], axis=0) > 0
+    for move in made.moves:
+        ends = _own_columns(model, made, move)
+        changed = (ends[1] != ends[0]).any(axis=0)
+        own = 1 + np.flatnonzero(_owned(model, made, move))
+        known = bool(varies[own[changed]].all())
+        for response, each in enumerate(out):
+            effect = _effect(model, made, moved, move, ends, bool(response))
+            share = weight[made.kept] * (some & np.isfinite(effect.value))
+            if not known or share.sum() <= 0:
+                each.rows[:, move.coef] = np.nan
+                continue
+            share = share / share.sum()
+            value = np.where(share > 0, effect.value, 0.0)
+            mean = float(share @ value)
+            riesz = made.columns @ np.linalg.solve(moved.gram, effect.slope(share))
+            pull = np.where(mask, riesz * moved.score, 0.0)
+            each.estimate[move.coef] = mean
+            if rows.population:
+                # Of rows that are moved each stands for those that are not.
+                there = made.kept[share > 0]
+                pull[there] += (share * (value - mean))[share > 0] / weight[there]
+            each.rows[:, move.coef] = pull / total
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnFit:
+    """An unpenalised GLM of some columns, and what is left of the rows."""
+
+    coef: np.ndarray  # (d,)
+    score: np.ndarray  # (n,)
+    curvature: np.ndarray  # (n,)
+    gram: np.ndarray  # (d, d), mean of curvature times products of columns
+
+
+def fit_columns(
+    family: Family,
+    y: np.ndarray,
+    known: np.ndarray,
+    columns: np.ndarray,
+    weight: np.ndarray,
+) -> ColumnFit:
+    """Fit rows by a `known` part (n,) of eta and columns (n, d); weights sum to one."""
+    target = torch.as_tensor(y)
+
+    def look(coef: np.ndarray) -> tuple[float, torch.Tensor]:
+        eta = torch.as_tensor(known + columns @ coef)
+        return float(weight @ np.nan_to_num(family.loss(target, eta).numpy())), eta
+
+    coef = np.zeros(columns.shape[1])
+    loss, eta = look(coef)
+    for step in range(STEPS + 1):
+        score = family.score(target, eta).numpy()
+        curvature = family.curvature(target, eta).numpy()
+        gram = (columns * (weight * curvature)[:, None]).T @ columns
+        size = np.diag(gram)
+        tie = TIE_BREAK * np.maximum(size, size.max(initial=0.0) * 1e-6)
+        gram[np.diag_indices_from(gram)] += np.maximum(tie, 1e-300)
+        move = np.linalg.solve(gram, (weight * score) @ columns)
+        found = look(coef + move)
+        while found[0] > loss and np.abs(move).max() > 1e-10:
+            move = move / 2
+            found = look(coef + move)
+        gained = loss - found[0]
+        if step == STEPS or not gained > 1e-14 * max(abs(loss), 1e-300):
+            break
+        coef, (loss, eta) = coef + move, found
+    return ColumnFit(coef, score, curvature, gram)
+
+
+def _owned(model: FittedModel, made: _Prepared, move: Move) -> np.ndarray:
+    feature = model.features.coef_feature[move.coef]
+    return np.asarray(model.features.term_feature[made.used] == feature)
+
+
+def _own_columns(model: FittedModel, made: _Prepared, move: Move) -> list[np.ndarray]:
+    """Columns of the feature that moves, before and after."""
+    features = model.features
+    feature = int(features.coef_feature[move.coef])
+    first = int(np.flatnonzero(features.term_feature == feature)[0])
+    place = made.used[_owned(model, made, move)] - first
+    return [features.bases[feature].terms(at)[:, place] for at in move.values]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Effect:
+    """Effects of the rows that are moved, (k,), and how the dictionary changes them."""
+
+    value: np.ndarray
+    # What the dictionary's columns count with before and after the move, (k,).
+    low: np.ndarray
+    high: np.ndarray
+    columns: np.ndarray  # (k, d)
+    owned: np.ndarray  # (d - 1,), bool, columns of the feature that moves
+    ends: list[np.ndarray]  # those before and after, (k, owned)
+
+    def slope(self, share: np.ndarray) -> np.ndarray:
+        """Derivative of the mean effect along the dictionary, (d,)."""
+        low, high = (np.where(share > 0, share * x, 0.0) for x in (self.low, self.high))
+        out = (high - low) @ self.columns
+        there = share > 0
+        before, after = (np.where(there[:, None], end, 0.0) for end in self.ends)
+        out[1:][self.owned] = high @ after - low @ before
+        return np.asarray(out)
+
+
+def _effect(
+    model: FittedModel,
+    made: _Prepared,
+    moved: ColumnFit,
+    move: Move,
+    ends: list[np.ndarray],
+    response: bool,
+) -> _Effect:
+    """Effect of one move on every row, where the dictionary has moved the fit."""
+    family, owned = model.family, _owned(model, made, move)
+    columns = made.columns[made.kept]
+    own = moved.coef[1:][owned]
+    others = columns @ moved.coef - columns[:, 1:][:, owned] @ own
+    known = made.offset[made.kept] + others
+    before, after = (
+        at + known + end @ own for at, end in zip(move.eta, ends, strict=True)
+    )
+    factor = np.broadcast_to(np.asarray(move.factor, dtype=float), before.shape)
+    low = high = factor
+    value = factor * (after - before)
+    if response:
+        value = factor * (mean_of(family, after) - mean_of(family, before))
+        low, high = (factor * mean_slope(family, at) for at in (before, after))
+    return _Effect(value, low, high, columns, owned, ends)

@@ -1,0 +1,152 @@
+"""Average effects: statsmodels' margins without a network, coverage with one."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from sknimo import NIMOClassifier, NIMORegressor
+
+from .conftest import draw_rows, quick_search
+
+# Short steps stand for derivatives, and both sides iterate: not the last digits.
+RELATIVE = 1e-6
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return draw_rows(300, 3)
+
+
+@pytest.fixture(scope="module")
+def least_squares(rows):
+    """An unpenalised linear model."""
+    return NIMORegressor(alpha=0.0, max_iter=0).fit(*rows)
+
+
+def test_errors_of_a_linear_model_are_hc0(rows, least_squares):
+    X, y = rows
+    found = least_squares.average_effects(X, y)
+    truth = sm.OLS(y, sm.add_constant(X)).fit(cov_type="HC0")
+    np.testing.assert_allclose(found.effect[0], truth.params[1:], rtol=RELATIVE)
+    np.testing.assert_allclose(found.std_err[0], truth.bse[1:], rtol=RELATIVE)
+    np.testing.assert_allclose(found.lower[0], truth.conf_int()[1:, 0], rtol=RELATIVE)
+
+
+def test_clusters_are_those_of_statsmodels(rows, least_squares):
+    X, y = rows
+    patient = np.arange(300) % 40
+    found = least_squares.average_effects(X, y, groups=patient)
+    how = {"groups": patient, "use_correction": False}
+    truth = sm.OLS(y, sm.add_constant(X)).fit(cov_type="cluster", cov_kwds=how)
+    few = np.sqrt(40 / 39)
+    np.testing.assert_allclose(found.std_err[0], few * truth.bse[1:], rtol=RELATIVE)
+
+
+@pytest.mark.parametrize("kind", ["logit", "poisson"])
+def test_margins_are_those_of_statsmodels(kind, rows):
+    X, _ = rows
+    random = np.random.default_rng(4)
+    eta = 0.3 + 0.5 * X[:, 0] - X[:, 1]
+    if kind == "logit":
+        y = (random.random(300) < 1 / (1 + np.exp(-eta))).astype(int)
+        est, other = NIMOClassifier(alpha=0.0, max_iter=0), sm.Logit
+    else:
+        y = random.poisson(np.exp(eta))
+        est, other = NIMORegressor("poisson", alpha=0.0, max_iter=0), sm.Poisson
+    found = est.fit(X, y).average_effects(X, y, population=False)
+    fit = other(y, sm.add_constant(X)).fit(disp=0, cov_type="HC0", tol=1e-12)
+    truth = fit.get_margeff(dummy=True)
+    np.testing.assert_allclose(found.response[0], truth.margeff, rtol=RELATIVE)
+    np.testing.assert_allclose(
+        found.response_std_err[0], truth.margeff_se, rtol=RELATIVE
+    )
+    np.testing.assert_allclose(found.effect[0], fit.params[1:], rtol=RELATIVE)
+    np.testing.assert_allclose(found.std_err[0], fit.bse[1:], rtol=RELATIVE)
+    # A population of rows adds to the error where effects differ between rows.
+    wider = est.average_effects(X, y)
+    assert wider.response_std_err[0, 0] > found.response_std_err[0, 0]
+
+
+def test_the_correction_undoes_a_penalty(rows, least_squares):
+    X, y = rows
+    shrunken = NIMORegressor(alpha=1.0, penalty="ridge", max_iter=0).fit(X, y)
+    assert abs(shrunken.coef_[0]) < 0.8 * abs(least_squares.coef_[0])
+    found = shrunken.average_effects(X, y)
+    np.testing.assert_allclose(found.effect[0], least_squares.coef_, rtol=RELATIVE)
+
+
+def test_whole_weights_equal_repetition(rows, least_squares):
+    X, y = rows
+    count = np.random.default_rng(5).integers(1, 4, size=300)
+    weighted = least_squares.average_effects(X, y, sample_weight=count)
+    twice = least_squares.average_effects(np.repeat(X, count, 0), np.repeat(y, count))
+    np.testing.assert_allclose(weighted.effect, twice.effect, rtol=RELATIVE)
+    np.testing.assert_allclose(weighted.std_err, twice.std_err, rtol=RELATIVE)
+
+
+def test_groups_are_populations_of_their_own(rows, least_squares):
+    X, y = rows
+    found = least_squares.average_effects(X, y, by=1)
+    assert found.groups == ("0.0", "1.0", "1.0 - 0.0")
+    for k in range(2):
+        own = X[:, 1] == k
+        design = sm.add_constant(X[own][:, [0, 2]])
+        truth = sm.OLS(y[own], design).fit(cov_type="HC0")
+        np.testing.assert_allclose(found.effect[k, [0, 2]], truth.params[1:], rtol=1e-5)
+        np.testing.assert_allclose(found.std_err[k, [0, 2]], truth.bse[1:], rtol=1e-5)
+    assert np.isnan(found.effect[:, 1]).all()  # the group has one value of it
+    apart = np.hypot(*found.std_err[:2])
+    np.testing.assert_allclose(found.std_err[2], apart, rtol=RELATIVE)
+    assert len(found.to_frame()) == 9
+
+
+def test_a_search_takes_residuals_of_rows_held_out(case):
+    found = case.est.average_effects(case.X, case.y)
+    assert found.held_out
+    mixed = case.est.average_effects(case.X[::-1], case.y[::-1])
+    assert not mixed.held_out  # other rows, as far as it can tell
+    frame = case.est.effects(case.X, case.y).to_frame()
+    np.testing.assert_array_equal(frame["std_err"], found.std_err[0])
+    np.testing.assert_array_equal(frame["upper"], found.upper[0])
+
+
+def test_the_summary_shows_what_was_kept(case):
+    found = case.est.summary().to_frame().set_index("feature")
+    kept = case.est._facts.comparisons.corrected
+    np.testing.assert_allclose(found.loc["x0", "corrected_average"], kept[2, 0])
+    reach = 1.959964 * kept[3, 0]
+    np.testing.assert_allclose(found.loc["x0", "average_upper"], kept[2, 0] + reach)
+    assert "Average in the population" in str(case.est.summary())
+
+
+def test_too_few_rows_get_no_interval():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(20, 15)), random.normal(size=20)
+    found = NIMORegressor(max_iter=0).fit(X, y).average_effects(X, y)
+    assert np.isnan(found.std_err).all()
+
+
+def test_groups_that_are_none_are_refused(case):
+    with pytest.raises(ValueError, match="'weight' is no column of X"):
+        case.est.average_effects(case.X, case.y, by="weight")
+    with pytest.raises(ValueError, match="at most 20 groups"):
+        case.est.average_effects(case.X, case.y, by=0)
+
+
+@pytest.mark.slow
+def test_intervals_of_average_effects_cover():
+    """Bends, and a penalty that pulls: 0.95 within four standard errors of 200 fits."""
+    hits = []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(200, 3))
+        bent = 1 + 0.5 * np.tanh(X[:, 1]) + 0.6 * (1 - np.exp(-(X[:, 2] ** 2) / 2))
+        y = 2 * X[:, 0] * bent - 1.5 * X[:, 1] * (1 + 0.5 * np.sin(X[:, 2]))
+        y = y + random.normal(size=200)
+        found = quick_search().fit(X, y).average_effects(X, y)
+        # `1 - exp(-z**2 / 2)` has the mean 1 - 1 / sqrt(2).
+        truth = np.array([2 * (1.6 - 0.6 / np.sqrt(2)), -1.5, 0.0])
+        hits.append((found.lower[0] <= truth) & (truth <= found.upper[0]))
+    share = np.mean(hits, axis=0)
+    assert (0.89 < share).all()
+    assert (share < 0.995).all()
