@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
+from sknimo.estimators._inferring import Inferring
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
@@ -69,7 +70,15 @@ MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
-class BaseNIMO(FromFormula, Saveable, Reaching, Diagnosable, Reportable, BaseEstimator):
+class BaseNIMO(
+    FromFormula,
+    Saveable,
+    Reaching,
+    Inferring,
+    Diagnosable,
+    Reportable,
+    BaseEstimator,
+):
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any

@@ -175,6 +175,14 @@ class Searching(Bagging):
                 model = assemble(data, outcome.problem, outcome.members)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
+                self._keep_uncertainty(
+                    outcome.problem,
+                    outcome.members,
+                    counts,
+                    data,
+                    labels=labels,
+                    separated=separated,
+                )
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data)
         return self

@@ -26,6 +26,7 @@ from sknimo.solver._joint import (
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
+    param_groups,
     restrict,
     start_state,
 )
@@ -51,7 +52,7 @@ from sknimo.solver._profile import (
     start_coefficients,
 )
 from sknimo.solver._quadratic import minimise_quadratic
-from sknimo.solver._tangent import needed_bytes
+from sknimo.solver._tangent import Tangent, needed_bytes
 
 __all__ = [
     "AdditiveFit",
@@ -73,6 +74,7 @@ __all__ = [
     "Rows",
     "Solution",
     "Status",
+    "Tangent",
     "agree",
     "cut_rows",
     "downhill",
@@ -83,6 +85,7 @@ __all__ = [
     "linear_predictor",
     "minimise_quadratic",
     "needed_bytes",
+    "param_groups",
     "pool_bytes",
     "predict_rows",
     "reference_step",

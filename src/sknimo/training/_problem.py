@@ -8,7 +8,7 @@ Shapes: n rows, p features, q terms, P weights, K models, M members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -99,6 +99,13 @@ class Ensemble:
     intercept: Tensor  # (M,)
     params: Tensor  # (M, P)
     modulated: Tensor  # (M, p), bool, features whose coefficient the network bends
+    # What coefficients and intercept were multiplied by, so that members of other
+    # weights can be averaged as equals; ones by default.
+    scale: Tensor = field(default_factory=lambda: torch.empty(0))  # (M,)
+
+    def __post_init__(self) -> None:
+        if self.scale.numel() == 0:
+            object.__setattr__(self, "scale", torch.ones_like(self.intercept))
 
 
 def assemble(
