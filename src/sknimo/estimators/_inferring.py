@@ -218,6 +218,7 @@ class Inferring:
                 members,
                 weight,
                 self.model_.features,
+                y_mean=data.y_mean,
                 y_scale=data.y_scale,
                 clusters=_clusters(data, labels, weight),
                 **others,

@@ -16,10 +16,10 @@ from sknimo.inference._contrasts import (
 )
 from sknimo.inference._covariance import (
     REASONS,
-    Clusters,
     Uncertainty,
     coefficient_covariance,
 )
+from sknimo.inference._robust import Clusters
 
 __all__ = [
     "REASONS",

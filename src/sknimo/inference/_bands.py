@@ -33,7 +33,9 @@ class Intervals:
     names : tuple of str
     coef, std_err, z, lower, upper : ndarray of shape (c,)
         One number per entry of `coef_`, on the scale of the linear predictor; NaN where
-        nothing honest can be said. `z` is the ratio of coefficient and error.
+        nothing honest can be said. `std_err` is that of the effect at the reference,
+        and `z` is the effect divided by it. Where bags pull the coefficient away from
+        the best estimate of the effect, the interval reaches from one to the other.
     notes : tuple of str
         Why an entry has no interval, in a word; empty where it has one.
     level : float
@@ -146,20 +148,21 @@ def coefficient_intervals(
     there = coef != 0
     word = known.reason or "removed"
     notes = tuple("" if own and not known.reason else word for own in there)
-    error = np.full(len(coef), np.nan)
-    if not known.reason:
+    error, centre = np.full(len(coef), np.nan), coef
+    if not known.reason and known.centre is not None:
         variance = np.diag(choose_covariance(known, cov_type))[1:]
         error = np.where(there, np.sqrt(np.maximum(variance, 0.0)), np.nan)
+        centre = known.centre[1:]
     width = quantile(level, known) * error
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = coef / error
+        z = centre / error
     return Intervals(
         features.coef_names,
         coef,
         error,
         z,
-        coef - width,
-        coef + width,
+        np.minimum(centre - width, coef),
+        np.maximum(centre + width, coef),
         notes,
         level,
         cov_type,
@@ -181,6 +184,8 @@ def curve_band(
     columns = features.bases[feature].terms(values)
     own = features.term_feature == feature
     effect, covariance = columns @ term_coef[own], known.terms[feature]
+    assert known.term_centre is not None
+    middle = columns @ known.term_centre[own]
     error = np.sqrt(np.maximum((columns @ covariance * columns).sum(1), 0.0))
     one = quantile(level, known) * error
     whole = max(quantile(level, known), widest(columns, covariance, level)) * error
@@ -189,10 +194,10 @@ def curve_band(
         values,
         effect,
         error,
-        effect - one,
-        effect + one,
-        effect - whole,
-        effect + whole,
+        np.minimum(middle - one, effect),
+        np.maximum(middle + one, effect),
+        np.minimum(middle - whole, effect),
+        np.maximum(middle + whole, effect),
         level,
     )
 

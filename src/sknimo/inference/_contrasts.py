@@ -99,17 +99,19 @@ def contrasts(
     matrix = np.array([weights for _, weights in named])
     covariance = choose_covariance(known, cov_type)[1:, 1:]
     estimate = matrix @ coef
+    assert known.centre is not None
+    middle = matrix @ known.centre[1:]
     error = np.sqrt(np.maximum((matrix @ covariance * matrix).sum(1), 0.0))
     width = quantile(level, known) * error
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = estimate / error
+        z = middle / error
     return Contrast(
         tuple(name for name, _ in named),
         estimate,
         error,
         z,
-        estimate - width,
-        estimate + width,
+        np.minimum(middle - width, estimate),
+        np.maximum(middle + width, estimate),
         level,
         cov_type,
     )

@@ -1,17 +1,22 @@
 """Covariance of intercept and coefficients of the model that is shown.
 
-A fitted model averages members. Each has a joint covariance of its own
-(`_posterior.py`), that of the average is
+A fitted model averages members. Each that evidence has found has a joint covariance of
+its own (`_posterior.py`), and the average of them
 
     V = sum_m share_m V_m + sum_m share_m**2 (beta_m - beta)(beta_m - beta)'.
 
 Members saw the same rows, so that their errors go together: the first part is that of
-errors that are the same, or more, whatever the members. The second is what other seeds
-would have changed. Robust versions replace what the family says of the rows by what
-the rows say, with the reply of the *average* to each row, and keep the share of the
-priors.
+errors that are the same. The second is what other seeds would have changed.
 
-Nothing is given where nothing honest can be said; `reason` then has the word.
+Members of bags predict well, but at one point they are biased: nothing keeps their
+network from taking over what a coefficient should say. So they have no say in how well
+an effect is known. Where there are no other members with a network, lines with possible
+bends (`_lines.py`) tell. Then the estimate that intervals lie around, `centre`, is not
+the coefficient that is shown, and intervals are stretched to hold both.
+
+Robust versions replace what the family says of the rows by what the rows say, with the
+reply of the *average* to each row, and keep the share of the priors. Nothing is given
+where nothing honest can be said; `reason` then has the word.
 
 Shapes: n rows, q terms, c coefficients that a user reads, p features, M members.
 """
@@ -27,6 +32,7 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap
+from sknimo.inference._lines import line_equations
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
@@ -35,6 +41,7 @@ from sknimo.inference._posterior import (
     normal_equations,
     settle,
 )
+from sknimo.inference._robust import Clusters, Part, mean_reply, robust
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import Ensemble
@@ -57,7 +64,7 @@ LEAST_DISPERSION = 1e-20
 ROUNDS = 3
 
 REASONS = {
-    "p > n": "More coefficients than the rows can tell apart.",
+    "p > n": "There are more coefficients than the rows can tell apart.",
     "separated": "The classes are separated: the size of coefficients is arbitrary.",
     "few rows": (
         "Fewer than ten residual degrees of freedom are left to estimate the noise."
@@ -79,10 +86,14 @@ class Uncertainty:
     ----------
     reason : str
         Why there are no numbers, a key of `REASONS`; empty where there are.
+    centre : ndarray of shape (1 + c,) or None
+        Intercept and coefficients that the covariances are about.
     nonrobust, hc3, cluster : ndarray of shape (1 + c, 1 + c) or None
-        Covariances of the intercept and the entries of `coef_`, by assumption.
+        Covariances of these, by assumption.
     terms : tuple of ndarray
         Covariance of the terms of each feature, (q_j, q_j).
+    term_centre : ndarray of shape (q,) or None
+        What they are about.
     dispersion : float
     n_effective : float
         Directions that the data determine.
@@ -91,14 +102,17 @@ class Uncertainty:
         Whether the rows told the dispersion; it is known otherwise.
     method : str
         "exact" without a network, "joint" with all its weights, "sketched" with random
-        combinations of them; "... of a part of the rows".
+        combinations of them, "lines" where no network tells; "... of a part of the
+        rows".
     """
 
     reason: str = ""
+    centre: np.ndarray | None = None
     nonrobust: np.ndarray | None = None
     hc3: np.ndarray | None = None
     cluster: np.ndarray | None = None
     terms: tuple[np.ndarray, ...] = ()
+    term_centre: np.ndarray | None = None
     dispersion: float = math.nan
     n_effective: float = math.nan
     n_rows: float = math.nan
@@ -112,27 +126,12 @@ class Uncertainty:
 
 
 @dataclass(frozen=True, slots=True)
-class Clusters:
-    """Which observations belong together; a row may stand for several of them."""
-
-    number: Tensor  # (N,), integer, of the cluster of each observation
-    row: Tensor  # (N,), integer, the row that stands for it
-    weight: Tensor  # (N,)
-
-    def take(self, rows: Tensor, n_rows: int) -> Clusters:
-        """Those of some rows."""
-        place = torch.full((n_rows,), -1, device=rows.device)
-        place[rows] = torch.arange(len(rows), device=rows.device)
-        kept = place[self.row] >= 0
-        return Clusters(self.number[kept], place[self.row[kept]], self.weight[kept])
-
-
-@dataclass(frozen=True, slots=True)
 class Averaged:
     """Members as they are alone, with what each adds to the average."""
 
     points: tuple[MemberPoint, ...]
     share: Tensor  # (M,), sums to one
+    of_bags: Tensor  # (M,), bool
 
     @classmethod
     def of(cls, members: Ensemble) -> Averaged:
@@ -147,7 +146,25 @@ class Averaged:
             )
             for m in range(len(scale))
         )
-        return cls(points, scale / len(scale))
+        return cls(points, scale / len(scale), members.of_bags)
+
+    def of_evidence(self) -> Averaged | None:
+        """Members with a network that are not of bags, if there are any."""
+        kept = [
+            m
+            for m, point in enumerate(self.points)
+            if not bool(self.of_bags[m]) and bool(point.modulated.any())
+        ]
+        if not kept:
+            return None
+        share = self.share[kept]
+        points = tuple(self.points[m] for m in kept)
+        return Averaged(points, share / share.sum(), self.of_bags[kept])
+
+    @property
+    def coef(self) -> Tensor:
+        """Coefficients of the average, (q,)."""
+        return self.share @ torch.stack([point.coef for point in self.points])
 
     def examples(self) -> list[tuple[int, float]]:
         """Members that stand for their kind, and the share of each."""
@@ -163,6 +180,16 @@ class Averaged:
             found += [(m, total / len(some)) for m in some]
         return found
 
+    def eta(self, problem: Problem) -> Tensor:
+        """Linear predictor of the average, (n,)."""
+        eta = problem.offset.clone()
+        for m, point in enumerate(self.points):
+            tangents = Tangents(problem, point)
+            for rows in tangents.chunks():
+                own = tangents.design(rows) @ tangents.coef + point.intercept
+                eta[rows] += self.share[m] * own
+        return eta
+
 
 def coefficient_covariance(
     problem: Problem,
@@ -170,6 +197,7 @@ def coefficient_covariance(
     weight: Tensor,
     features: FeatureMap,
     *,
+    y_mean: float = 0.0,
     y_scale: float = 1.0,
     penalty: CoefPenalty | None = None,
     scaled_penalty: bool = False,
@@ -186,8 +214,8 @@ def coefficient_covariance(
     weight : Tensor of shape (n,)
         Counts rows.
     features : FeatureMap
-    y_scale : float
-        Units of the target in units of the fit.
+    y_mean, y_scale : float
+        What was taken off the target, and its units in units of the fit.
     penalty : CoefPenalty, optional
         Known penalty of one member's mean loss; precisions are learned without it.
     scaled_penalty : bool
@@ -197,68 +225,44 @@ def coefficient_covariance(
         Whether the classes are separated.
     """
     averaged = Averaged.of(members)
-    reason = _refuse(problem, averaged, weight, separated)
-    if reason:
+    if reason := _refuse(problem, averaged, weight, separated):
         return Uncertainty(reason)
     whole = problem.n_rows
     problem, weight, clusters = _fewer_rows(problem, averaged, weight, clusters)
-    given = state_given(problem, averaged, weight)
-    if penalty is not None:
-        ridge = known_ridge(given, averaged.points[0], penalty, scaled_penalty)
-        given = replace(given, ridge=ridge)
-    if not bool((given.score.isfinite() & given.information.isfinite()).all()):
-        return Uncertainty("overflow")
-    used = 1.0 + float((members.coef != 0).any(0).sum())
-    fit = settle_all(given, averaged, used)
-    if reason := _refuse_fit(given, fit):
-        return Uncertainty(reason)
-    parts = [
-        Part(given, each, features, fit.dispersion, share)
-        for each, share in zip(fit.settled, fit.shares, strict=True)
-    ]
-    method = _method(fit.settled, problem.n_rows < whole)
-    found = combine(parts, averaged, features, y_scale, clusters, fit.used, method)
-    assert found.nonrobust is not None
-    return found if np.isfinite(found.nonrobust).all() else Uncertainty("overflow")
+    with_bends = averaged if penalty is not None else averaged.of_evidence()
+    estimates = []
+    if with_bends is not None:
+        given = state_given(problem, with_bends, weight)
+        if penalty is not None:
+            ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
+            given = replace(given, ridge=ridge)
+        estimates.append(member_estimate(given, with_bends, features, clusters))
+    if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
+        given = state_given(problem, averaged, weight)
+        estimates.append(line_estimate(given, averaged.coef, features, clusters))
+    for found in estimates:
+        if isinstance(found, str):
+            return Uncertainty(found)
+    best = [found for found in estimates if not isinstance(found, str)]
+    merged = best[0] if len(best) == 1 else _fill(best[0], best[1])
+    if problem.n_rows < whole:
+        merged = replace(merged, method=f"{merged.method}, of a part of the rows")
+    return to_units(merged, features, problem, weight, y_mean, y_scale)
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """Members that stand for all, with precisions at a common dispersion."""
+class Estimate:
+    """Readings and terms, and how well they are known, in the units of the fit."""
 
-    settled: tuple[Settled, ...]
-    shares: tuple[float, ...]
+    centre: Tensor  # (1 + c,)
+    nonrobust: Tensor  # (1 + c, 1 + c)
+    hc3: Tensor | None
+    cluster: Tensor | None
+    term_centre: Tensor  # (q,)
+    terms: Tensor  # (q, q)
     dispersion: float
-    used: float  # directions that the data determine, of the average
-
-
-def settle_all(given: Given, averaged: Averaged, used: float) -> Fit:
-    """Precisions and dispersion in turn; `used` directions are a first guess."""
-    chosen = averaged.examples()
-    shares = tuple(share for _, share in chosen)
-    normals = [normal_equations(given, averaged.points[m]) for m, _ in chosen]
-    before: list[Settled | None] = [None] * len(normals)
-    for _ in range(ROUNDS if given.problem.family.estimates_dispersion else 1):
-        dispersion = max(pearson(given, used), 1e-300)
-        settled = tuple(
-            settle(given, normal, dispersion, start)
-            for normal, start in zip(normals, before, strict=True)
-        )
-        before = list(settled)
-        each = [found.n_effective for found in settled]
-        used = float(np.dot(shares, each))
-    return Fit(settled, shares, dispersion, used)
-
-
-def _refuse_fit(given: Given, fit: Fit) -> str:
-    """Why there is no honest number after all; "" if there is one."""
-    if float(given.weight.sum()) - fit.used < LEAST_FREE:
-        return "few rows"
-    if not fit.dispersion > LEAST_DISPERSION:
-        return "perfect fit"
-    free = given.ridge is not None and not bool((given.ridge > 0).all())
-    worst = max(each.condition for each in fit.settled)
-    return "collinear" if free and worst > MAX_CONDITION else ""
+    used: float
+    method: str
 
 
 def _refuse(
@@ -271,31 +275,21 @@ def _refuse(
         return "separated"
     if problem.n_terms > MAX_TERMS:
         return "too many"
-    fewest = min(int((point.coef != 0).sum()) for point in averaged.points)
-    if fewest + 1 > float(weight.sum()):
+    used = problem.term_feature[averaged.coef != 0].unique()
+    if len(used) + 1 > float(weight.sum()):
         return "p > n"
     return ""
-
-
-def _method(settled: Sequence[Settled], part: bool) -> str:
-    """How the network was counted in, in a word or two."""
-    word = "exact"
-    if any(len(each.normal.tangents.params) for each in settled):
-        word = "joint"
-    if any(each.normal.sketched for each in settled):
-        word = "sketched"
-    return f"{word}, of a part of the rows" if part else word
 
 
 def _fewer_rows(
     problem: Problem, averaged: Averaged, weight: Tensor, clusters: Clusters | None
 ) -> tuple[Problem, Tensor, Clusters | None]:
     """All rows in memory, or so many at even distances that the sums stay small."""
-    chosen = averaged.examples()
+    used = averaged.of_evidence() or averaged
     widths = []
-    for m, _ in chosen:
-        tangents = Tangents(problem, averaged.points[m])
-        widths.append(1 + len(tangents.columns) + len(tangents.mixed_groups()[0]))
+    for m, _ in used.examples():
+        tangents = Tangents(problem, used.points[m])
+        widths.append(1 + len(tangents.columns) + len(tangents.column_group))
     square = sum(float(width) ** 2 for width in widths)
     room = max(WORK / square, ROWS_PER_PARAMETER * max(widths))
     step = max(1, math.ceil(problem.n_rows / room))
@@ -308,27 +302,14 @@ def _fewer_rows(
     return problem.take(rows), taken, some
 
 
-def linear_predictor_of(problem: Problem, averaged: Averaged) -> Tensor:
-    """`eta` of the average, (n,)."""
-    eta = problem.offset.clone()
-    for m, point in enumerate(averaged.points):
-        tangents = Tangents(problem, point)
-        for rows in tangents.chunks():
-            own = tangents.design(rows) @ tangents.coef + point.intercept
-            eta[rows] += averaged.share[m] * own
-    return eta
-
-
 def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
     """Information and scores of the rows, as the average predicts them."""
-    eta = linear_predictor_of(problem, averaged)
-    family = problem.family
+    eta, family = averaged.eta(problem), problem.family
     # Expected, not observed: every curvature here is linear in the target.
     information = family.curvature(family.mean(eta), eta)
     floor = 1e-10 * float((information * weight).sum() / weight.sum())
-    score = family.score(problem.y, eta)
     information = information.clamp(min=max(floor, 1e-300))
-    return Given(problem, weight, eta, information, score)
+    return Given(problem, weight, eta, information, family.score(problem.y, eta))
 
 
 def known_ridge(
@@ -350,142 +331,204 @@ def known_ridge(
     return ridge * given.weight.sum()
 
 
-def pearson(given: Given, used: float) -> float:
-    """Pearson's statistic per residual degree of freedom, one where it is known."""
+def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
+    """Pearson's statistic per residual degree of freedom, one where it is known.
+
+    `score` are those of a fit near the one that is given.
+    """
     family = given.problem.family
     if not family.estimates_dispersion:
         return 1.0
-    mean = family.mean(given.eta)
-    variance = family.variance(mean).clamp(min=1e-300)
-    squares = (given.problem.y - mean).square() / variance
+    if score is None:
+        mean = family.mean(given.eta)
+        variance = family.variance(mean).clamp(min=1e-300)
+        squares = (given.problem.y - mean).square() / variance
+    else:
+        squares = score.square() / given.information
     total, n_rows = float((given.weight * squares).sum()), float(given.weight.sum())
     free = max(n_rows - used, 0.05 * n_rows)
-    return max(total / free, family.least_dispersion)
+    return max(total / free, family.least_dispersion, 1e-300)
 
 
-class Part:
-    """What one member adds: its covariance, and its reply to every row."""
-
-    def __init__(
-        self,
-        given: Given,
-        settled: Settled,
-        features: FeatureMap,
-        dispersion: float,
-        share: float,
-    ) -> None:
-        normal = settled.normal
-        columns = normal.columns
-        q, total = len(columns), given.problem.n_terms
-        self.given, self.settled, self.share = given, settled, share
-        self.dispersion = dispersion
-        own = np.zeros((q, total))
-        own[np.arange(q), columns.cpu().numpy()] = 1.0
-        read = torch.as_tensor(features.coefficients(own)).to(normal.gram)  # (q, c)
-        wide = read.new_zeros(len(normal.gram), 1 + read.shape[1])
-        wide[0, 0] = 1.0
-        wide[1 : 1 + q, 1:] = read
-        self.reading = settled.inverse @ wide  # (1 + m, 1 + c)
-        self.covariance = wide.mT @ self.reading
-        self.prior = self.reading.mT @ (settled.precision.unsqueeze(-1) * self.reading)
-        terms = normal.gram.new_zeros(total, total)
-        at = columns.unsqueeze(-1), columns.unsqueeze(0)
-        terms[at] = settled.inverse[1 : 1 + q, 1 : 1 + q]
-        self.terms = terms
-
-    def replies(self) -> tuple[Tensor, Tensor]:
-        """How a unit of each row's score moves the readings, (n, 1 + c); leverages."""
-        tangents, given = self.settled.normal.tangents, self.given
-        n = given.problem.n_rows
-        reply = self.reading.new_empty(n, self.reading.shape[1])
-        leverage = self.reading.new_empty(n)
-        for rows in tangents.chunks():
-            block = tangents.rows(rows)
-            reply[rows] = block @ self.reading / self.dispersion
-            solved = block @ self.settled.inverse
-            leverage[rows] = (solved * block).sum(-1) * given.information[rows]
-        return reply, leverage / self.dispersion
+def _is_finite(given: Given) -> bool:
+    return bool((given.score.isfinite() & given.information.isfinite()).all())
 
 
-def combine(
+def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
+    """Why there is no honest number after all; "" if there is one."""
+    if float(given.weight.sum()) - used < LEAST_FREE:
+        return "few rows"
+    if not settled[0].dispersion > LEAST_DISPERSION:
+        return "perfect fit"
+    free = given.ridge is not None and not bool((given.ridge > 0).all())
+    worst = max(each.condition for each in settled)
+    return "collinear" if free and worst > MAX_CONDITION else ""
+
+
+def member_estimate(
+    given: Given, averaged: Averaged, features: FeatureMap, clusters: Clusters | None
+) -> Estimate | str:
+    """The mean of members; a reason where there is no honest number."""
+    if not _is_finite(given):
+        return "overflow"
+    chosen = averaged.examples()
+    shares = [share for _, share in chosen]
+    normals = [normal_equations(given, averaged.points[m]) for m, _ in chosen]
+    before: list[Settled | None] = [None] * len(normals)
+    used, settled = 1.0 + float((averaged.coef != 0).sum()), []
+    for _ in range(ROUNDS if given.problem.family.estimates_dispersion else 1):
+        dispersion = pearson(given, used)
+        settled = [
+            settle(given, normal, dispersion, start)
+            for normal, start in zip(normals, before, strict=True)
+        ]
+        before = list(settled)
+        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    if reason := _refuse_fit(given, settled, used):
+        return reason
+    parts = [
+        Part(given, each, features, share)
+        for each, share in zip(settled, shares, strict=True)
+    ]
+    coef = averaged.coef
+    read = torch.as_tensor(features.coefficients(coef.cpu().numpy())).to(coef)
+    level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
+    spread, of_terms = _spread(averaged, features)
+    bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
+    method = "joint" if bent else "exact"
+    if any(getattr(found.normal.tangents, "mixes", None) for found in settled):
+        method = "sketched"
+    return join_parts(
+        parts,
+        torch.cat([level.reshape(1), read]),
+        coef,
+        spread.to(coef),
+        of_terms.to(coef),
+        clusters,
+        used,
+        method,
+    )
+
+
+def line_estimate(
+    given: Given, coef: Tensor, features: FeatureMap, clusters: Clusters | None
+) -> Estimate | str:
+    """Lines with bends that may be there; a reason where there is no honest number."""
+    if not _is_finite(given):
+        return "overflow"
+    normal = line_equations(given, coef)
+    assert normal.target is not None
+    found: Settled | None = None
+    score, used = given.score, 1.0 + float((coef != 0).sum())
+    theta = normal.target
+    for _ in range(ROUNDS):
+        dispersion = pearson(given, used, score)
+        found = settle(given, normal, dispersion, found)
+        theta = found.inverse @ (normal.target / dispersion)
+        fitted = [normal.tangents.rows(r) @ theta for r in normal.tangents.chunks()]
+        # The step from the linear predictor that is given to that of the lines.
+        step = torch.cat(fitted) - (given.eta - given.problem.offset)
+        score = given.score - given.information * step
+        used = found.n_effective
+    assert found is not None
+    if reason := _refuse_fit(given, [found], used):
+        return reason
+    part = Part(replace(given, score=score), found, features, 1.0)
+    term_centre = torch.zeros_like(coef)
+    term_centre[normal.columns] = theta[1 : 1 + len(normal.columns)]
+    read = torch.as_tensor(features.coefficients(term_centre.cpu().numpy())).to(coef)
+    centre = torch.cat([theta[:1], read])
+    none = coef.new_zeros(())
+    return join_parts([part], centre, term_centre, none, none, clusters, used, "lines")
+
+
+def join_parts(
     parts: list[Part],
-    averaged: Averaged,
-    features: FeatureMap,
-    y_scale: float,
+    centre: Tensor,
+    term_centre: Tensor,
+    spread: Tensor,
+    of_terms: Tensor,
     clusters: Clusters | None,
     used: float,
     method: str,
-) -> Uncertainty:
-    """Covariance of the average from those of members that stand for all."""
-    given, unit = parts[0].given, float(np.square(np.float64(y_scale)))
-    spread, of_terms = _spread(averaged, features)
-    total = sum(part.share * part.covariance for part in parts)
-    nonrobust = (total + spread.to(total)) * unit
+) -> Estimate:
+    """Covariance of an average from those of members that stand for all."""
+    given = parts[0].given
+    total = sum((part.share * part.covariance for part in parts), spread)
+    prior = sum((part.share * part.prior for part in parts), spread)
     hc3 = cluster = None
-    n_rows = float(given.weight.sum())
-    if given.problem.n_rows * (1 + len(features.coef_names)) <= MAX_REPLIES:
-        prior = sum(part.share * part.prior for part in parts) + spread.to(total)
-        reply, leverage = _mean_reply(parts)
-        hc3 = (robust(given, reply, leverage, "HC3", used) + prior) * unit
+    if given.problem.n_rows * len(centre) <= MAX_REPLIES:
+        reply, leverage = mean_reply(parts)
+        hc3 = robust(given, reply, leverage, "HC3", used) + prior
         if clusters is not None:
             meat = robust(given, reply, leverage, "cluster", used, clusters)
-            cluster = (meat + prior) * unit
-    terms = sum(part.share * part.terms for part in parts) + of_terms.to(total)
-    owner = features.term_feature
-    blocks = tuple(
-        (terms[np.ix_(owner == j, owner == j)] * unit).cpu().numpy()
-        for j in range(features.n_features)
+            cluster = meat + prior
+    terms = sum((part.share * part.terms for part in parts), of_terms)
+    dispersion = parts[0].settled.dispersion
+    return Estimate(
+        centre, total, hc3, cluster, term_centre, terms, dispersion, used, method
     )
+
+
+def _fill(first: Estimate, second: Estimate) -> Estimate:
+    """What the first does not know from the second; terms from the second."""
+    missing = first.nonrobust.diagonal() <= 0
+    both = missing.unsqueeze(-1) & missing
+    neither = ~missing.unsqueeze(-1) & ~missing
+
+    def mix(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+        if one is None or two is None:
+            return None
+        return torch.where(both, two, torch.where(neither, one, 0.0))
+
+    nonrobust = mix(first.nonrobust, second.nonrobust)
+    assert nonrobust is not None
+    return replace(
+        first,
+        centre=torch.where(missing, second.centre, first.centre),
+        nonrobust=nonrobust,
+        hc3=mix(first.hc3, second.hc3),
+        cluster=mix(first.cluster, second.cluster),
+        term_centre=second.term_centre,
+        terms=second.terms,
+        used=max(first.used, second.used),
+    )
+
+
+def to_units(
+    found: Estimate,
+    features: FeatureMap,
+    problem: Problem,
+    weight: Tensor,
+    y_mean: float,
+    y_scale: float,
+) -> Uncertainty:
+    """An estimate in the units of the user."""
+    unit = float(np.square(np.float64(y_scale)))
+
+    def plain(values: Tensor | None) -> np.ndarray | None:
+        return None if values is None else values.cpu().numpy() * unit
+
+    nonrobust = plain(found.nonrobust)
+    if nonrobust is None or not np.isfinite(nonrobust).all():
+        return Uncertainty("overflow")
+    centre = found.centre.cpu().numpy() * y_scale
+    centre[0] += y_mean
+    owner, terms = features.term_feature, found.terms.cpu().numpy() * unit
+    places = [np.flatnonzero(owner == j) for j in range(features.n_features)]
     return Uncertainty(
-        nonrobust=nonrobust.cpu().numpy(),
-        hc3=None if hc3 is None else hc3.cpu().numpy(),
-        cluster=None if cluster is None else cluster.cpu().numpy(),
-        terms=blocks,
-        dispersion=parts[0].dispersion * unit,
-        n_effective=used,
-        n_rows=n_rows,
-        estimated=given.problem.family.estimates_dispersion,
-        method=method,
+        centre=centre,
+        nonrobust=nonrobust,
+        hc3=plain(found.hc3),
+        cluster=plain(found.cluster),
+        terms=tuple(terms[np.ix_(own, own)] for own in places),
+        term_centre=found.term_centre.cpu().numpy() * y_scale,
+        dispersion=found.dispersion * unit,
+        n_effective=found.used,
+        n_rows=float(weight.sum()),
+        estimated=problem.family.estimates_dispersion,
+        method=found.method,
     )
-
-
-def _mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
-    """Reply of the average to every row, and its leverages."""
-    reply, leverage = (parts[0].share * each for each in parts[0].replies())
-    for part in parts[1:]:
-        own, lever = part.replies()
-        reply += part.share * own
-        leverage += part.share * lever
-    return reply, leverage
-
-
-def robust(
-    given: Given,
-    reply: Tensor,
-    leverage: Tensor,
-    kind: str,
-    used: float,
-    clusters: Clusters | None = None,
-) -> Tensor:
-    """Variance of the readings as the residuals have it, (1 + c, 1 + c).
-
-    A row of weight w is w rows. "HC0" to "HC3" as in linear regression, "cluster" with
-    the usual factor for few clusters.
-    """
-    n_rows = float(given.weight.sum())
-    power = {"HC2": 0.5, "HC3": 1.0}.get(kind, 0.0)
-    score = given.score / (1 - leverage).clamp(min=1e-3) ** power
-    moves = reply * score.unsqueeze(-1)
-    if kind != "cluster":
-        out = (moves * given.weight.unsqueeze(-1)).mT @ moves
-        return out * (n_rows / (n_rows - used)) if kind == "HC1" else out
-    assert clusters is not None
-    count = int(clusters.number.max()) + 1
-    sums = moves.new_zeros(count, moves.shape[1])
-    each = moves[clusters.row] * clusters.weight.unsqueeze(-1)
-    sums.index_add_(0, clusters.number, each)
-    factor = count / (count - 1) * (n_rows - 1) / (n_rows - used)
-    return sums.mT @ sums * factor
 
 
 def _spread(averaged: Averaged, features: FeatureMap) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ Shapes: n rows, q terms, c readings, m parameters, g groups of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -71,14 +72,23 @@ class Normal:
     """Normal equations of one member, at dispersion one; the intercept comes first."""
 
     gram: Tensor  # (1 + m, 1 + m)
-    pull: Tensor  # (1 + m,)
-    theta: Tensor  # (m,), zero where a block is sketched
     group: Tensor  # (m,)
     size: Tensor  # (g,), sum of squares of each group
     kind: Tensor  # (g,), groups of one kind are pooled: lines, curves, or -1
     columns: Tensor  # (q',), terms that have a coefficient
-    tangents: Tangents
-    sketched: bool
+    tangents: Columns
+    # What the parameters are solved from, None where they are known.
+    target: Tensor | None = None  # (1 + m,)
+
+
+class Columns(Protocol):
+    """Derivatives of `eta` in intercept, coefficients and all else, by rows."""
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+
+    def rows(self, rows: slice) -> Tensor:
+        """Derivatives of some rows, (n, 1 + m)."""
 
 
 class Tangents:
@@ -185,56 +195,49 @@ class Tangents:
             parts.append(own if mix is None else own @ mix)
         return torch.cat(parts, dim=1)
 
-    def mixed_groups(self) -> tuple[Tensor, Tensor]:
-        """Group of every column of weights, and values of those not mixed."""
+    @property
+    def column_group(self) -> Tensor:
+        """Group of every column of weights."""
         if not self.mixes:
-            return self.group, self.params
-        groups, values = [], []
+            return self.group
+        groups = []
         for block in self.blocks.unique().tolist():
-            own = self.blocks == block
-            mix, group = self.mixes.get(block), self.group[own]
-            if mix is None:
-                groups.append(group)
-                values.append(self.params[own])
-            else:
-                groups.append(group[:1].expand(mix.shape[1]))
-                values.append(self.params.new_zeros(mix.shape[1]))
-        return torch.cat(groups), torch.cat(values)
+            own, mix = self.group[self.blocks == block], self.mixes.get(block)
+            groups.append(own if mix is None else own[:1].expand(mix.shape[1]))
+        return torch.cat(groups)
 
 
 def normal_equations(given: Given, point: MemberPoint) -> Normal:
     """Sums over rows of one member's derivatives."""
     problem = given.problem
     tangents = Tangents(problem, point)
-    share = given.weight * given.information
-    gram = pull = None
-    for rows in tangents.chunks():
-        block = tangents.rows(rows)
-        if gram is None or pull is None:
-            gram = block.new_zeros(block.shape[1], block.shape[1])
-            pull = block.new_zeros(block.shape[1])
-        gram.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
-        pull += (given.weight[rows] * given.score[rows]) @ block
-    assert gram is not None and pull is not None
+    gram = gram_of(given, tangents)
     columns, n_groups = tangents.columns, problem.n_groups
-    weights, values = tangents.mixed_groups()
-    group = torch.cat([problem.term_group[columns], weights + n_groups])
+    group = torch.cat([problem.term_group[columns], tangents.column_group + n_groups])
     size = gram.new_zeros(n_groups + problem.spec.n_features + 5)
     size.index_add_(0, problem.term_group[columns], tangents.coef.square())
     size.index_add_(0, tangents.group + n_groups, tangents.params.square())
-    kind = torch.full_like(size, -1, dtype=torch.long)
-    kind[:n_groups] = problem.group_is_curve.long()
-    return Normal(
-        gram,
-        pull,
-        torch.cat([tangents.coef, values]),
-        group,
-        size,
-        kind,
-        columns,
-        tangents,
-        bool(tangents.mixes),
-    )
+    return Normal(gram, group, size, kinds(problem, len(size)), columns, tangents)
+
+
+def kinds(problem: Problem, n_groups: int) -> Tensor:
+    """Which groups are pooled: lines and levels, or curves; -1 for all others."""
+    kind = torch.full((n_groups,), -1, dtype=torch.long, device=problem.device)
+    kind[: problem.n_groups] = problem.group_is_curve.long()
+    return kind
+
+
+def gram_of(given: Given, columns: Columns) -> Tensor:
+    """`J'WJ` of all rows, block by block."""
+    share = given.weight * given.information
+    total: Tensor | None = None
+    for rows in columns.chunks():
+        block = columns.rows(rows)
+        if total is None:
+            total = block.new_zeros(block.shape[1], block.shape[1])
+        total.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
+    assert total is not None  # a fit has rows
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,7 @@ class Settled:
     learned: Tensor  # (g,), of the groups
     precision: Tensor  # (1 + m,), zero for the intercept
     inverse: Tensor  # (1 + m, 1 + m), H^-1
+    dispersion: float
     n_effective: float  # directions that the data determine, the intercept included
     condition: float  # of the curvature without priors, among the coefficients
 
@@ -272,14 +276,19 @@ def settle(
         spread = gram.new_zeros(len(precision))
         spread.index_add_(0, group, (each * inverse.diagonal())[1:])
         gamma = (count - spread).clamp(min=1e-8)
-        new = _pool(gamma, normal.size, normal.kind).clamp(low, high)
+        size = normal.size
+        if normal.target is not None:
+            theta = inverse @ (normal.target / dispersion)
+            size = torch.zeros_like(size).index_add_(0, group, theta[1:].square())
+        new = _pool(gamma, size, normal.kind).clamp(low, high)
         new = torch.where(count > 0, new, precision)
         if float((new / precision).log().abs().max()) < TOL:
             break
         precision = new
     left = float((each * inverse.diagonal()).sum())
     condition = _condition(gram[: q + 1])
-    return Settled(normal, precision, each, inverse, len(gram) - left, condition)
+    used = len(gram) - left
+    return Settled(normal, precision, each, inverse, dispersion, used, condition)
 
 
 def _spread(precision: Tensor, group: Tensor, known: Tensor | None) -> Tensor:

@@ -515,7 +515,8 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     modulated[:, bags.active] = True
     modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)
     joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
-    return Ensemble(*joined, modulated, torch.tensor(scale).to(bags.coef))
+    factor = torch.tensor(scale).to(bags.coef)
+    return Ensemble(*joined, modulated, factor, torch.ones_like(factor).bool())
 
 
 def _table(

@@ -1,0 +1,130 @@
+"""Coefficients where no network is there to trust: lines, and bends that may be there.
+
+A model without bends says that effects are the same everywhere, and bags know averages
+better than the effect at one point. The effect at the reference is then estimated from
+its terms and, beside them, products of a line with another feature and its square,
+
+    eta = b0 + phi beta + sum_jk z_j (c_jk z_k + d_jk z_k**2),
+
+around the linear predictor of the model, in one step. Products have precisions of their
+own, learned by evidence: where rows show no bends they vanish, and intervals are those
+of a generalised linear model; where bends were only not proven, intervals are as wide
+as that leaves them.
+
+Shapes: n rows, q terms, l lines and levels, b products.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sknimo.inference._posterior import Given, Normal, gram_of, kinds
+from sknimo.solver import Problem
+
+# Products beyond this are seen through as many random combinations.
+MAX_PRODUCTS = 256
+# Lines whose products are made, the strongest first.
+MAX_LINES = 64
+BLOCK_ROWS = 2048
+
+
+class Lines:
+    """Intercept, terms, and products of lines with others."""
+
+    def __init__(self, problem: Problem, coef: Tensor) -> None:
+        self.problem = problem
+        self.columns = (coef != 0).nonzero().squeeze(-1)
+        owner, group = problem.term_feature, problem.term_group
+        straight = group < problem.spec.n_features
+        size = torch.where(straight, coef.abs(), -1.0)
+        bent = size.argsort(descending=True, stable=True)[:MAX_LINES]
+        bent = bent[size[bent] > 0].sort().values
+        other = straight.nonzero().squeeze(-1)
+        if len(other) > MAX_LINES:
+            other = size[other].argsort(descending=True, stable=True)[:MAX_LINES]
+            other = straight.nonzero().squeeze(-1)[other].sort().values
+        first, second = torch.cartesian_prod(bent, other).reshape(-1, 2).unbind(-1)
+        apart = owner[first] != owner[second]
+        self.first, self.second = first[apart], second[apart]
+        # The square of a level is the level.
+        levels = torch.tensor(
+            [bool(_is_level(problem, int(j))) for j in other.tolist()],
+            dtype=torch.bool,
+            device=owner.device,
+        )
+        place = torch.full_like(owner, 0)
+        place[other] = torch.arange(len(other), device=owner.device)
+        self.curved = ~levels[place[self.second]]
+        self.mixes = self._make_mixes()
+
+    def _make_mixes(self) -> list[Tensor | None]:
+        generator = torch.Generator().manual_seed(0)
+        mixes: list[Tensor | None] = []
+        for count in (len(self.first), int(self.curved.sum())):
+            mix = None
+            if count > MAX_PRODUCTS:
+                mix = torch.randn(
+                    count, MAX_PRODUCTS, generator=generator, dtype=torch.float64
+                )
+                mix = mix.to(self.problem.device) / MAX_PRODUCTS**0.5
+            mixes.append(mix)
+        return mixes
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of products with lines, and with squares."""
+        counts = len(self.first), int(self.curved.sum())
+        return [min(count, MAX_PRODUCTS) for count in counts]
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+        n = self.problem.n_rows
+        return [slice(b, min(b + BLOCK_ROWS, n)) for b in range(0, n, BLOCK_ROWS)]
+
+    def rows(self, rows: slice) -> Tensor:
+        """Columns of some rows, (n, 1 + q + b)."""
+        terms = self.problem.columns.read(rows)[0]
+        one = terms.new_ones(len(terms), 1)
+        line, other = terms[:, self.first], terms[:, self.second]
+        parts = [line * other]
+        parts.append(parts[0][:, self.curved] * other[:, self.curved])
+        seen = [
+            part if mix is None else part @ mix
+            for part, mix in zip(parts, self.mixes, strict=True)
+        ]
+        return torch.cat([one, terms[:, self.columns], *seen], dim=1)
+
+
+def _is_level(problem: Problem, term: int) -> bool:
+    """Whether a term has two values in the rows."""
+    column = problem.columns.read(slice(0, min(problem.n_rows, 1000)))[0][:, term]
+    return len(column.unique()) <= 2
+
+
+def line_equations(given: Given, coef: Tensor) -> Normal:
+    """Normal equations of terms that have a coefficient in `coef` (q,), and products.
+
+    They are those of one step from the linear predictor that is `given`.
+    """
+    problem = given.problem
+    lines = Lines(problem, coef)
+    gram = gram_of(given, lines)
+    working = given.eta - problem.offset + given.score / given.information
+    share = given.weight * given.information * working
+    target = gram.new_zeros(len(gram))
+    for rows in lines.chunks():
+        target += share[rows] @ lines.rows(rows)
+    n_groups = problem.n_groups
+    group = torch.cat(
+        [
+            problem.term_group[lines.columns],
+            *(
+                torch.full((width,), n_groups + k, device=gram.device)
+                for k, width in enumerate(lines.widths)
+            ),
+        ]
+    )
+    size = gram.new_zeros(n_groups + 2)
+    kind = kinds(problem, n_groups + 2)
+    return Normal(gram, group, size, kind, lines.columns, lines, target)
