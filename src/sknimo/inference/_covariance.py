@@ -38,6 +38,7 @@ from sknimo.inference._posterior import (
     MemberPoint,
     Settled,
     Tangents,
+    invert,
     normal_equations,
     settle,
 )
@@ -434,12 +435,31 @@ def line_estimate(
     if reason := _refuse_fit(given, [found], used):
         return reason
     part = Part(replace(given, score=score), found, features, 1.0)
-    term_centre = torch.zeros_like(coef)
-    term_centre[normal.columns] = theta[1 : 1 + len(normal.columns)]
-    read = torch.as_tensor(features.coefficients(term_centre.cpu().numpy())).to(coef)
-    centre = torch.cat([theta[:1], read])
-    none = coef.new_zeros(())
-    return join_parts([part], centre, term_centre, none, none, clusters, used, "lines")
+    q = len(normal.columns)
+    straight = invert(
+        normal.gram[: 1 + q, : 1 + q] / dispersion, found.precision[: 1 + q]
+    )
+    without = straight @ (normal.target[: 1 + q] / dispersion)
+
+    def read(values: Tensor) -> tuple[Tensor, Tensor]:
+        wide = torch.zeros_like(coef)
+        wide[normal.columns] = values[1 : 1 + q]
+        each = torch.as_tensor(features.coefficients(wide.cpu().numpy())).to(coef)
+        return torch.cat([values[:1], each]), wide
+
+    (centre, term_centre), (flat, term_flat) = read(theta), read(without)
+    # How far bends move the coefficients is known no better than by as much.
+    moved, terms_moved = centre - flat, term_centre - term_flat
+    return join_parts(
+        [part],
+        centre,
+        term_centre,
+        torch.outer(moved, moved),
+        torch.outer(terms_moved, terms_moved),
+        clusters,
+        used,
+        "lines",
+    )
 
 
 def join_parts(

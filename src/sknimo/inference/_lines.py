@@ -86,7 +86,8 @@ class Lines:
         """Columns of some rows, (n, 1 + q + b)."""
         terms = self.problem.columns.read(rows)[0]
         one = terms.new_ones(len(terms), 1)
-        line, other = terms[:, self.first], terms[:, self.second]
+        # Bounded, as the bends of a network are.
+        line, other = terms[:, self.first], terms[:, self.second].tanh()
         parts = [line * other]
         parts.append(parts[0][:, self.curved] * other[:, self.curved])
         seen = [
