@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.explain import KnownErrors
 from sknimo.inference import (
     Band,
     Clusters,
@@ -172,6 +173,15 @@ class Inferring:
         grid = np.atleast_1d(np.asarray(values, dtype=float))
         term_coef = self.model_.term_coef
         return curve_band(self._uncertainty, features, term_coef, place, grid, level)
+
+    def _known_errors(self) -> KnownErrors | None:
+        """How well the coefficients are known; None where nothing was kept."""
+        if self._uncertainty.reason == "not kept":
+            return None
+        found = self.conf_int()
+        return KnownErrors(
+            found.std_err, found.lower, found.upper, found.z, found.notes, found.reason
+        )
 
     def _grid(self, place: int) -> np.ndarray:
         """Values around the reference, within the training range."""
