@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap
-from sknimo.inference._lines import line_equations
+from sknimo.inference._lines import line_equations, open_bends
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
@@ -387,28 +387,52 @@ def member_estimate(
         used = float(np.dot(shares, [found.n_effective for found in settled]))
     if reason := _refuse_fit(given, settled, used):
         return reason
-    parts = [
-        Part(given, each, features, share)
-        for each, share in zip(settled, shares, strict=True)
-    ]
-    coef = averaged.coef
-    read = torch.as_tensor(features.coefficients(coef.cpu().numpy())).to(coef)
-    level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
-    spread, of_terms = _spread(averaged, features)
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
     if any(getattr(found.normal.tangents, "mixes", None) for found in settled):
         method = "sketched"
+    coef = averaged.coef
+    level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
+    spread, of_terms = _spread(averaged, features)
+    moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
+    if given.ridge is None and method == "joint":
+        for k, (m, share) in enumerate(chosen):
+            tangents = Tangents(given.problem, averaged.points[m])
+            start = torch.cat(
+                [
+                    averaged.points[m].intercept.reshape(1),
+                    tangents.coef,
+                    tangents.params,
+                ]
+            )
+            settled[k], theta = open_bends(given, settled[k], start, coef)
+            q = len(tangents.columns)
+            moved[0] += share * (theta[0] - start[0])
+            moved[1 + tangents.columns] += share * (theta[1 : 1 + q] - start[1 : 1 + q])
+        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    parts = [
+        Part(given, each, features, share)
+        for each, share in zip(settled, shares, strict=True)
+    ]
+    centre = torch.cat([level.reshape(1), coef]) + moved
+    read = _read(features, centre)
+    step = _read(features, moved)
     return join_parts(
         parts,
-        torch.cat([level.reshape(1), read]),
-        coef,
-        spread.to(coef),
-        of_terms.to(coef),
+        read,
+        centre[1:],
+        spread.to(coef) + torch.outer(step, step),
+        of_terms.to(coef) + torch.outer(moved[1:], moved[1:]),
         clusters,
         used,
         method,
     )
+
+
+def _read(features: FeatureMap, values: Tensor) -> Tensor:
+    """Intercept and terms (1 + q,) as readings (1 + c,)."""
+    each = features.coefficients(values[1:].cpu().numpy())
+    return torch.cat([values[:1], torch.as_tensor(each).to(values)])
 
 
 def line_estimate(
@@ -441,21 +465,21 @@ def line_estimate(
     )
     without = straight @ (normal.target[: 1 + q] / dispersion)
 
-    def read(values: Tensor) -> tuple[Tensor, Tensor]:
-        wide = torch.zeros_like(coef)
-        wide[normal.columns] = values[1 : 1 + q]
-        each = torch.as_tensor(features.coefficients(wide.cpu().numpy())).to(coef)
-        return torch.cat([values[:1], each]), wide
+    def spread(values: Tensor) -> Tensor:
+        wide = coef.new_zeros(1 + len(coef))
+        wide[0], wide[1 + normal.columns] = values[0], values[1 : 1 + q]
+        return wide
 
-    (centre, term_centre), (flat, term_flat) = read(theta), read(without)
     # How far bends move the coefficients is known no better than by as much.
-    moved, terms_moved = centre - flat, term_centre - term_flat
+    centre = spread(theta)
+    moved = centre - spread(without)
+    step = _read(features, moved)
     return join_parts(
         [part],
-        centre,
-        term_centre,
-        torch.outer(moved, moved),
-        torch.outer(terms_moved, terms_moved),
+        _read(features, centre),
+        centre[1:],
+        torch.outer(step, step),
+        torch.outer(moved[1:], moved[1:]),
         clusters,
         used,
         "lines",

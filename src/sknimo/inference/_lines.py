@@ -16,10 +16,21 @@ Shapes: n rows, q terms, l lines and levels, b products.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from sknimo.inference._posterior import Given, Normal, gram_of, kinds
+from sknimo.inference._posterior import (
+    Columns,
+    Given,
+    Normal,
+    Settled,
+    gram_of,
+    invert,
+    kinds,
+)
 from sknimo.solver import Problem
 
 # Products beyond this are seen through as many random combinations.
@@ -27,6 +38,9 @@ MAX_PRODUCTS = 256
 # Lines whose products are made, the strongest first.
 MAX_LINES = 64
 BLOCK_ROWS = 2048
+# Precisions of products: turns, when they have settled, and their range.
+MAX_TURNS, TOL = 10, 0.05
+LEAST, MOST = 1e-6, 1e10
 
 
 class Lines:
@@ -86,6 +100,11 @@ class Lines:
         """Columns of some rows, (n, 1 + q + b)."""
         terms = self.problem.columns.read(rows)[0]
         one = terms.new_ones(len(terms), 1)
+        return torch.cat([one, terms[:, self.columns], self.products(rows)], dim=1)
+
+    def products(self, rows: slice) -> Tensor:
+        """Lines times bounded functions of others, (n, b)."""
+        terms = self.problem.columns.read(rows)[0]
         # Bounded, as the bends of a network are.
         line, other = terms[:, self.first], terms[:, self.second].tanh()
         parts = [line * other]
@@ -94,7 +113,67 @@ class Lines:
             part if mix is None else part @ mix
             for part, mix in zip(parts, self.mixes, strict=True)
         ]
-        return torch.cat([one, terms[:, self.columns], *seen], dim=1)
+        return torch.cat(seen, dim=1)
+
+
+class Opened:
+    """Derivatives of a member, and products that it does not have."""
+
+    def __init__(self, columns: Columns, lines: Lines) -> None:
+        self.columns, self.lines = columns, lines
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+        return self.columns.chunks()
+
+    def rows(self, rows: slice) -> Tensor:
+        """Derivatives of some rows, (n, 1 + m + b)."""
+        return torch.cat([self.columns.rows(rows), self.lines.products(rows)], dim=1)
+
+
+def open_bends(
+    given: Given, settled: Settled, theta: Tensor, coef: Tensor
+) -> tuple[Settled, Tensor]:
+    """A member with products that it does not have, and its parameters in one step.
+
+    `theta` (1 + m,) are those it has. What was left out is not proven to be nothing.
+    """
+    lines = Lines(given.problem, coef)
+    opened = Opened(settled.normal.tangents, lines)
+    gram = gram_of(given, opened)
+    start = torch.cat([theta, theta.new_zeros(sum(lines.widths))])
+    target = gram @ start
+    for rows in opened.chunks():
+        target += (given.weight[rows] * given.score[rows]) @ opened.rows(rows)
+    scaled, aim = gram / settled.dispersion, target / settled.dispersion
+    m, learned = len(theta), [1.0, 1.0]
+    for _ in range(MAX_TURNS):
+        each = [settled.precision] + [
+            theta.new_full((width,), a)
+            for width, a in zip(lines.widths, learned, strict=True)
+        ]
+        precision = torch.cat(each)
+        inverse = invert(scaled, precision)
+        found = inverse @ aim
+        before, begin = list(learned), m
+        for k, width in enumerate(lines.widths):
+            own = slice(begin, begin + width)
+            left = float((precision * inverse.diagonal())[own].sum())
+            size = float(found[own].square().sum())
+            learned[k] = (max(width - left, 1e-8) + 1e-3) / (size + 1e-8)
+            learned[k] = min(max(learned[k], LEAST), MOST)
+            begin += width
+        if (
+            max(abs(math.log(a / b)) for a, b in zip(learned, before, strict=True))
+            < TOL
+        ):
+            break
+    used = len(gram) - float((precision * inverse.diagonal()).sum())
+    normal = replace(settled.normal, gram=gram, tangents=opened)
+    known = replace(
+        settled, normal=normal, precision=precision, inverse=inverse, n_effective=used
+    )
+    return known, found
 
 
 def _is_level(problem: Problem, term: int) -> bool:
