@@ -6,10 +6,16 @@ its terms and, beside them, products of a line with another feature and its squa
 
     eta = b0 + phi beta + sum_jk z_j (c_jk z_k + d_jk z_k**2),
 
-around the linear predictor of the model, in one step. Products have precisions of their
-own, learned by evidence: where rows show no bends they vanish, and intervals are those
-of a generalised linear model; where bends were only not proven, intervals are as wide
-as that leaves them.
+around the linear predictor of the model, in one step; the `z_k` are bounded, as the
+bends of a network are. Products have one precision, learned by evidence: where rows
+show no bends they vanish, and intervals are those of a generalised linear model; where
+bends were only not proven, intervals are as wide as that leaves them. Members of the
+evidence are opened in the same way to bends that they have left out.
+
+Coverage of the effect 2 of the design "bends" (`benchmarks/coverage.py`) by a linear
+model of 200 rows, 40 tables: 0.45 with squares of a precision of their own and not
+bounded, 0.80 bounded and with the distance that products move the coefficient added to
+its error, 0.95 with one precision; 1.08 of the oracle's width where nothing bends.
 
 Shapes: n rows, q terms, l lines and levels, b products.
 """
@@ -146,27 +152,18 @@ def open_bends(
     for rows in opened.chunks():
         target += (given.weight[rows] * given.score[rows]) @ opened.rows(rows)
     scaled, aim = gram / settled.dispersion, target / settled.dispersion
-    m, learned = len(theta), [1.0, 1.0]
+    m, learned = len(theta), 1.0
     for _ in range(MAX_TURNS):
-        each = [settled.precision] + [
-            theta.new_full((width,), a)
-            for width, a in zip(lines.widths, learned, strict=True)
-        ]
-        precision = torch.cat(each)
+        new = theta.new_full((len(gram) - m,), learned)
+        precision = torch.cat([settled.precision, new])
         inverse = invert(scaled, precision)
         found = inverse @ aim
-        before, begin = list(learned), m
-        for k, width in enumerate(lines.widths):
-            own = slice(begin, begin + width)
-            left = float((precision * inverse.diagonal())[own].sum())
-            size = float(found[own].square().sum())
-            learned[k] = (max(width - left, 1e-8) + 1e-3) / (size + 1e-8)
-            learned[k] = min(max(learned[k], LEAST), MOST)
-            begin += width
-        if (
-            max(abs(math.log(a / b)) for a, b in zip(learned, before, strict=True))
-            < TOL
-        ):
+        left = learned * float(inverse.diagonal()[m:].sum())
+        size = float(found[m:].square().sum())
+        before = learned
+        learned = (max(len(new) - left, 1e-8) + 1e-3) / (size + 1e-8)
+        learned = min(max(learned, LEAST), MOST)
+        if abs(math.log(learned / before)) < TOL:
             break
     used = len(gram) - float((precision * inverse.diagonal()).sum())
     normal = replace(settled.normal, gram=gram, tangents=opened)
@@ -200,11 +197,11 @@ def line_equations(given: Given, coef: Tensor) -> Normal:
         [
             problem.term_group[lines.columns],
             *(
-                torch.full((width,), n_groups + k, device=gram.device)
-                for k, width in enumerate(lines.widths)
+                torch.full((width,), n_groups, device=gram.device)
+                for width in lines.widths
             ),
         ]
     )
-    size = gram.new_zeros(n_groups + 2)
-    kind = kinds(problem, n_groups + 2)
+    size = gram.new_zeros(n_groups + 1)
+    kind = kinds(problem, n_groups + 1)
     return Normal(gram, group, size, kind, lines.columns, lines, target)
