@@ -428,6 +428,7 @@ COX = replace(
     is_hazard=True,
 )
 
+
 @lru_cache(maxsize=256)
 def negative_binomial(overdispersion: float) -> Family:
     """Counts with variance `mu + overdispersion * mu**2` and a log link.

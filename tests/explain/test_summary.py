@@ -92,14 +92,25 @@ def test_page_lists_every_coefficient_with_its_role(fitted):
         assert (points if summary.percent else f"{row.response:+.3g}") in line
 
 
-def test_standard_errors_have_a_place_and_no_number(fitted):
-    summary = fitted.est.summary()
+def test_intervals_are_those_of_conf_int(fitted):
+    summary, found = fitted.est.summary(), fitted.est.conf_int()
+    assert "95 % interval" in summary.headings
+    at = {name: j for j, name in enumerate(found.names)}
+    for row in summary.rows:
+        j = at[row.name]
+        if found.notes[j]:
+            assert row.std_error is None
+            assert row.error_note == found.notes[j]
+        else:
+            assert (row.std_error, row.z) == (found.std_err[j], found.z[j])
+            assert (row.lower, row.upper) == (found.lower[j], found.upper[j])
+
+
+def test_without_errors_the_page_says_so(fitted):
+    summary = summarise(fitted.model, None, title="x")
     assert all(row.std_error is None for row in summary.rows)
     assert "std err" not in str(summary)
     assert "No standard errors" in str(summary)
-    known = replace(summary.rows[0], std_error=0.125)
-    filled = replace(summary, rows=(known, *summary.rows[1:]))
-    assert "0.125" in str(filled)
 
 
 def test_ratios_have_a_column_where_they_exist(fitted_models):
@@ -117,7 +128,7 @@ def test_every_family_has_a_column_per_standard_deviation(fitted):
     scale = dict(
         zip(fitted.X.columns, fitted.model.features.scale.tolist(), strict=True)
     )
-    assert "per sd" in summary.headings
+    assert "per sd" in summarise(fitted.model, None, title="x").headings
     for row in summary.rows:
         assert row.coef_std == pytest.approx(row.coef * scale[row.name])
 

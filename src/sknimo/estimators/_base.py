@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
+from sknimo.estimators._inferring import Inferring
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
@@ -75,6 +76,7 @@ class BaseNIMO(
     FromFormula,
     Saveable,
     Reaching,
+    Inferring,
     Diagnosable,
     Reportable,
     Restrained,

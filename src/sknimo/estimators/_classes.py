@@ -263,7 +263,8 @@ class SeveralClasses(BaseNIMO):
         unit = f"the logarithm of the probability of {label!r} over {over}"
         notes = [
             note.replace("the log of the mean", unit).replace(
-                "change of the response", "change of the probability in percentage points"
+                "change of the response",
+                "change of the probability in percentage points",
             )
             for note in found.notes
         ]

@@ -39,6 +39,10 @@ class Explainable:
 
         def _read_target(self, y: Any) -> Any: ...
 
+    def _known_errors(self) -> records.KnownErrors | None:
+        """How well the coefficients are known; None where nobody has asked."""
+        return None
+
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
         if self._facts is not None:
@@ -250,6 +254,7 @@ default="min_energy"
             converged=getattr(self, "converged_", None),
             reference=getattr(self, "reference", None),
             scores=held_out_scores(self),
+            errors=self._known_errors(),
         )
 
 

@@ -42,6 +42,7 @@ from sknimo.training import (
     check_verbose,
     check_widths,
     choose_batch_size,
+    count_weights,
     find_rows,
     fit_budget,
     hold_out,
@@ -129,6 +130,17 @@ class FixedPenalties(BaseNIMO):
                 model = assemble(data, problem, solution)
             room = options.memory_budget
             separated = self._keep_model(model, data, problem, room)
+            self._keep_uncertainty(
+                problem,
+                solution,
+                count_weights(
+                    data.weight if held_out is None else data.weight * ~held_out
+                ),
+                data,
+                penalty=members.penalty,
+                scaled_penalty=bool(self.scale_contributions),
+                separated=separated,
+            )
             self._keep(solution, separated)
         return self
 

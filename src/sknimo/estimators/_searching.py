@@ -182,6 +182,14 @@ class Searching(Bagging):
                 model = self._assemble(data, outcome)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
+                self._keep_uncertainty(
+                    outcome.problem,
+                    outcome.members,
+                    counts,
+                    data,
+                    labels=labels,
+                    separated=separated,
+                )
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data, separated)
         return self

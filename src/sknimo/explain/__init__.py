@@ -57,6 +57,7 @@ from sknimo.explain._comparisons import (
     restore_comparisons,
 )
 from sknimo.explain._effects import Effects, effects
+from sknimo.explain._errors import KnownErrors
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import Origin, Shown, find_origin, make_frame
@@ -137,6 +138,7 @@ __all__ = [
     "FirstLayer",
     "HeldOutScores",
     "Interactions",
+    "KnownErrors",
     "LevelEffects",
     "Method",
     "Move",

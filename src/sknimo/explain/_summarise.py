@@ -15,6 +15,7 @@ import numpy as np
 
 from sknimo.explain._comparisons import Comparisons
 from sknimo.explain._effects import Effects
+from sknimo.explain._errors import KnownErrors
 from sknimo.explain._kept import (
     HeldOutScores,
     describe_kept,
@@ -62,6 +63,7 @@ def summarise(
     scores: HeldOutScores | None = None,
     status: str = "",
     order: SummaryOrder = "importance",
+    errors: KnownErrors | None = None,
 ) -> Summary:
     """Put a fitted model and what is known of its training into one record.
 
@@ -71,7 +73,7 @@ def summarise(
     names, roles = model.features.names, find_roles(model)
     known = None if facts is None else facts.effects
     compared = None if facts is None else facts.comparisons
-    rows = tuple(summary_rows(model, known, compared))
+    rows = tuple(summary_rows(model, known, compared, errors))
     head = _facts(model, facts, int(roles.acts.sum()), certificate, converged)
     if scores is not None:
         head += tuple((f"{name}:", text) for name, text in scores.lines())
@@ -97,7 +99,9 @@ def summarise(
         curves=tuple(_curves(model, roles.acts)),
         idle=tuple(name for j, name in enumerate(names) if not roles.relevant[j]),
         modifiers=() if known is None else _modifiers(known),
-        notes=_notes(model, rows, facts, certificate) + _spread_notes(model, rows),
+        notes=_notes(model, rows, facts, certificate, errors)
+        + _spread_notes(model, rows),
+        level=0.95 if errors is None else errors.level,
     )
 
 
@@ -131,7 +135,10 @@ def _arrange(
 
 
 def summary_rows(
-    model: FittedModel, known: Effects | None, compared: Comparisons | None = None
+    model: FittedModel,
+    known: Effects | None,
+    compared: Comparisons | None = None,
+    errors: KnownErrors | None = None,
 ) -> Iterator[SummaryRow]:
     """Features with a role in the order of the columns, each with its levels."""
     features, roles = model.features, find_roles(model)
@@ -159,14 +166,19 @@ def summary_rows(
             member_sd=None if whole else slope_sd[j],
             importance=None if compared is None else float(compared.importance[j]),
         )
-        yield row if whole else _compared(row, compared, next(places))
+        yield row if whole else _at(row, compared, errors, next(places))
         for at in levels.of(j).tolist():
             row = _level_row(levels, at, has_ratio, level_sd[at])
-            yield row if levels.baseline[at] else _compared(row, compared, next(places))
+            if not levels.baseline[at]:
+                row = _at(row, compared, errors, next(places))
+            yield row
 
 
-def _compared(row: SummaryRow, compared: Comparisons | None, at: int) -> SummaryRow:
-    """The row with its readable step, where that is known."""
+def _at(
+    row: SummaryRow, compared: Comparisons | None, errors: KnownErrors | None, at: int
+) -> SummaryRow:
+    """The row with its error and its readable step, where they are known."""
+    row = row if errors is None else errors.put(row, at)
     if compared is None or np.isnan(compared.step[at]):
         return row
     row = replace(
@@ -331,6 +343,7 @@ def _notes(
     rows: tuple[SummaryRow, ...],
     facts: TrainingFacts | None,
     certificate: CertificateLike | None,
+    errors: KnownErrors | None,
 ) -> tuple[str, ...]:
     """What a reader must know to read the table rightly."""
     family, kinds = model.family, set(feature_kinds(model.features))
@@ -344,9 +357,9 @@ def _notes(
             "the step under per, everything else as in the row, averaged over the "
             "training rows."
         )
+    per_sd = " per sd: coef for one standard deviation." if errors is None else ""
     notes.append(
-        f"coef: the same on {unit}, with everything else at the reference. per sd: "
-        "coef for one standard deviation."
+        f"coef: the same on {unit}, with everything else at the reference.{per_sd}"
     )
     if facts is not None and not math.isnan(facts.near):
         notes.append(
@@ -373,7 +386,8 @@ def _notes(
     if any(row.is_rare for row in rows):
         notes.append("*: too few rows to quote.")
     if any(row.kind in ("line", "curve", "level") for row in rows):
-        notes.append("No standard errors or intervals were estimated for this fit.")
+        none = ("No standard errors or intervals were estimated for this fit.",)
+        notes += none if errors is None else errors.words(rows)
     if certificate is not None:
         notes.append(
             f"Training: {certificate.status} Optimality residual of the coefficients "

@@ -42,11 +42,13 @@ COLUMN_WIDTHS = {
     "per": 8,
     "average": 10,
     "coef": 10,
-    "std err": 9,
     "per sd": 10,
     "varies": 8,
 }
 RATIO_WIDTH = 12
+# The same where intervals need their room; the last is theirs.
+NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
+NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
@@ -64,8 +66,11 @@ class SummaryRow:
     coef : float
         Slope at the reference, contrast of a level with the baseline, of missing with
         the reference; NaN for a category as a whole. Per unit.
-    std_error : float or None
-        None until it has been estimated: no number is better than a false one.
+    std_error, lower, upper, z : float or None
+        Standard error of the coefficient, its interval and their ratio; None where
+        they were not estimated: no number is better than a false one.
+    error_note : str
+        Why there is none, in a word.
     coef_std : float
         Coefficient per standard deviation, NaN for contrasts.
     ratio : float
@@ -114,6 +119,10 @@ class SummaryRow:
     average_upper: float | None = None
     n_rows: float | None = None
     importance: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    z: float | None = None
+    error_note: str = ""
 
     @property
     def is_feature(self) -> bool:
@@ -167,6 +176,8 @@ class Summary:
     modifiers : tuple of (feature, text)
         What bends each coefficient most, with its strength.
     notes : tuple of str
+    level : float
+        Of the intervals.
 
     Examples
     --------
@@ -191,6 +202,7 @@ class Summary:
     idle: tuple[str, ...]
     modifiers: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    level: float = 0.95
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -202,15 +214,21 @@ class Summary:
         yield "per", _per
         yield "average", self._average
         yield "coef", self._coef
-        with_errors = any(row.std_error is not None for row in self.rows)
-        if with_errors:
-            yield "std err", lambda row: show_number(row.std_error)
+        if self.with_errors:  # there is no room for all
+            if self.ratio_label is None:
+                yield "std err", _std_error
+            yield f"{100 * self.level:g} % interval", _interval
         if self.ratio_label is not None:
             yield self.ratio_label, _ratio
-        if not with_errors:  # there is no room for both
+        if not self.with_errors:
             yield "per sd", lambda row: _known(row.coef_std)
         if any((row.bend or 0.0) > FAINT for row in self.rows):
             yield "varies", _varies
+
+    @property
+    def with_errors(self) -> bool:
+        """Whether standard errors, or why there are none, have their columns."""
+        return any(row.std_error is not None or row.error_note for row in self.rows)
 
     def cells(self) -> list[tuple[str, ...]]:
         """The coefficient table as text, one tuple per line."""
@@ -367,6 +385,10 @@ class Summary:
                 "step": [row.step for row in self.rows],
                 "average": [_number(row.response) for row in self.rows],
                 "coef": [row.coef for row in self.rows],
+                "std_err": [_number(row.std_error) for row in self.rows],
+                "lower": [_number(row.lower) for row in self.rows],
+                "upper": [_number(row.upper) for row in self.rows],
+                "z": [_number(row.z) for row in self.rows],
                 "coef_std": [row.coef_std for row in self.rows],
                 "ratio": [row.ratio for row in self.rows],
                 "average_effect": [_number(row.average_effect) for row in self.rows],
@@ -444,6 +466,24 @@ def _ratio(row: SummaryRow) -> str:
     return show_number(row.step_ratio)
 
 
+def _std_error(row: SummaryRow) -> str:
+    if row.std_error is None:
+        return "" if row.kind in ("baseline", "category") else NOT_KNOWN
+    return show_number(row.std_error * row.step, 3)
+
+
+def _interval(row: SummaryRow) -> str:
+    """Both ends in as many digits as there is room for, or why there are none."""
+    if row.lower is None or row.upper is None:
+        return row.error_note
+    ends = row.lower * row.step, row.upper * row.step
+    for digits in (3, 2, 1):
+        text = ", ".join(show_number(end, digits) for end in ends)
+        if len(text) < INTERVAL_WIDTH:
+            break
+    return text
+
+
 def _varies(row: SummaryRow) -> str:
     if row.kind == "baseline":
         return ""
@@ -458,8 +498,11 @@ def _table_line(cells: tuple[str, ...], headings: tuple[str, ...]) -> str:
     """A line in columns."""
     name, *others = cells
     line = pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)
+    narrow = any(heading.endswith("interval") for heading in headings)
+    known = NARROW_WIDTHS if narrow else COLUMN_WIDTHS
     for text, heading in zip(others, headings[1:], strict=True):
-        wide = COLUMN_WIDTHS.get(heading, RATIO_WIDTH)
+        wide = known.get(heading, NARROW_RATIO if narrow else RATIO_WIDTH)
+        wide = INTERVAL_WIDTH if heading.endswith("interval") else wide
         line += " " * max(wide - width_of(text), 1) + text
     return line.rstrip()
 

@@ -1,10 +1,18 @@
-"""How sure one can be: intervals of predictions and average effects."""
+"""How well a model is known: covariances, intervals, bands, contrasts and tests."""
 
 from sknimo.inference._average import (
     AverageEffects,
     KnownRows,
     average_effects,
     correct_comparisons,
+)
+from sknimo.inference._bands import (
+    Band,
+    CovType,
+    Intervals,
+    choose_covariance,
+    coefficient_intervals,
+    curve_band,
 )
 from sknimo.inference._conformal import (
     Conformal,
@@ -19,22 +27,48 @@ from sknimo.inference._conformal import (
     prediction_sets,
     restore_conformal,
 )
+from sknimo.inference._contrasts import (
+    Contrast,
+    contrasts,
+    level_weights,
+    named_weights,
+)
+from sknimo.inference._covariance import (
+    REASONS,
+    Uncertainty,
+    coefficient_covariance,
+)
+from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests
 
 __all__ = [
+    "REASONS",
     "AverageEffects",
+    "Band",
     "BendTests",
+    "Clusters",
     "Conformal",
-    "PredictionIntervals",
+    "Contrast",
+    "CovType",
+    "Intervals",
     "Kind",
     "KnownRows",
+    "PredictionIntervals",
     "PredictionSets",
     "Scores",
+    "Uncertainty",
     "Width",
     "average_effects",
     "bend_tests",
     "calibrate",
+    "choose_covariance",
+    "coefficient_covariance",
+    "coefficient_intervals",
+    "contrasts",
     "correct_comparisons",
+    "curve_band",
+    "level_weights",
+    "named_weights",
     "next_intervals",
     "pack_conformal",
     "prediction_sets",

@@ -530,16 +530,18 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     p = bags.problem.spec.n_features
     n_bent = len(states) if dial > 0 else 0
     silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
-    coef, intercept, params, bent = [], [], [], []
+    coef, intercept, params, bent, scale = [], [], [], [], []
     count = n_bent + (dial < 1)
     for state in states[:n_bent]:
         share = count * dial / n_bent
+        scale.append(share)
         coef.append(share * state.coef)
         intercept.append(share * state.intercept)
         params.append(state.params)
         bent.append(True)
     if dial < 1:
         share = count * (1 - dial)
+        scale.append(share)
         coef.append(share * bags.coef.mean(0, keepdim=True))
         intercept.append(share * bags.intercept.mean(0, keepdim=True))
         params.append(silent)
@@ -547,7 +549,9 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     modulated = torch.zeros(count, p, dtype=torch.bool, device=bags.coef.device)
     modulated[:, bags.active] = True
     modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)
-    return Ensemble(torch.cat(coef), torch.cat(intercept), torch.cat(params), modulated)
+    joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
+    factor = torch.tensor(scale).to(bags.coef)
+    return Ensemble(*joined, modulated, factor, torch.ones_like(factor).bool())
 
 
 def _table(

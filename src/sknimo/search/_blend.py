@@ -139,6 +139,7 @@ def _weigh(first: Ensemble, second: Ensemble, w: float) -> Ensemble:
             each,
             coef=sum(counts) * share * each.coef,
             intercept=sum(counts) * share * each.intercept,
+            scale=sum(counts) * share * each.scale,
         )
         for each, share in zip((first, second), shares, strict=True)
     ]
@@ -164,10 +165,11 @@ def _embed(found: Outcome, problem: Problem, beside: Beside) -> Ensemble:
     assert beside.columns is not None
     terms, inputs = beside.columns
     members, old, new = found.members, found.problem.spec, problem.spec
+    assert isinstance(members, Ensemble)
     coef = members.coef.new_zeros(len(members.coef), problem.n_terms)
     coef[:, terms] = members.coef
     params = _recode(old, new, members.params, inputs)
-    return Ensemble(coef, members.intercept, params, members.modulated)
+    return Ensemble(coef, members.intercept, params, members.modulated, members.scale)
 
 
 def _recode(

@@ -28,6 +28,7 @@ from sknimo.solver._joint import (
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
+    param_groups,
     restrict,
     start_state,
 )
@@ -60,7 +61,7 @@ from sknimo.solver._softmax import (
     minimise,
     solve_class_bag,
 )
-from sknimo.solver._tangent import needed_bytes
+from sknimo.solver._tangent import Tangent, needed_bytes
 
 __all__ = [
     "AdditiveFit",
@@ -87,6 +88,7 @@ __all__ = [
     "Rows",
     "Solution",
     "Status",
+    "Tangent",
     "agree",
     "class_members",
     "cut_rows",
@@ -100,6 +102,7 @@ __all__ = [
     "minimise",
     "minimise_quadratic",
     "needed_bytes",
+    "param_groups",
     "pool_bytes",
     "predict_heads",
     "predict_rows",

@@ -236,7 +236,7 @@ class Member:
             problem.spec, state.params.unsqueeze(0), self.live
         )
         self.params = params[0]
-        self.group = _param_groups(self.spec).to(self.params.device)
+        self.group = param_groups(self.spec).to(self.params.device)
         if len(self.live) == 0 or not bool(state.support.any()):
             # Without inputs or coefficients there is no network to pay a prior for.
             self.params, self.group = self.params[:0], self.group[:0]
@@ -510,7 +510,7 @@ class Member:
         )
 
 
-def _param_groups(spec: NetworkSpec) -> Tensor:
+def param_groups(spec: NetworkSpec) -> Tensor:
     """Prior group of each weight: its input feature, then one per later block."""
     p, h1 = spec.n_features, spec.hidden[0]
     parts = [torch.tensor(spec.input_feature, dtype=torch.long).repeat(h1)]

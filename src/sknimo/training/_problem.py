@@ -8,7 +8,7 @@ Shapes: n rows, p features, q terms, P weights, K models, M members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -103,6 +103,18 @@ class Ensemble:
     intercept: Tensor  # (M,)
     params: Tensor  # (M, P)
     modulated: Tensor  # (M, p), bool, features whose coefficient the network bends
+    # What coefficients and intercept were multiplied by, so that members of other
+    # weights can be averaged as equals; ones by default.
+    scale: Tensor = field(default_factory=lambda: torch.empty(0))  # (M,)
+    # Members of bags, which know averages better than the effect at one point.
+    of_bags: Tensor = field(default_factory=lambda: torch.empty(0))  # (M,), bool
+
+    def __post_init__(self) -> None:
+        if self.scale.numel() == 0:
+            object.__setattr__(self, "scale", torch.ones_like(self.intercept))
+        if self.of_bags.numel() == 0:
+            none = torch.zeros_like(self.intercept, dtype=torch.bool)
+            object.__setattr__(self, "of_bags", none)
 
 
 def assemble(

@@ -1,0 +1,423 @@
+"""How often intervals hold the truth, how wide they are, and what they cost.
+
+    python benchmarks/coverage.py [--designs linear,setting1,...] [--rows 200,500]
+                                  [--replications R] [--jobs N] [--time-limit S]
+                                  [--out coverage.csv] [--table]
+
+One replication is one simulated table and one fit with the defaults of the searching
+estimators; everything that is measured is measured on that fit. Rows are appended to
+the file, one per interval, and what the file has is not run again. `--table` prints
+the file and runs nothing.
+
+The truth of a coefficient is the derivative of the true linear predictor at the
+reference of the fitted model, for a column of two values the change between them. The
+oracle knows the support and the form of the truth and estimates its constants: its
+standard errors are those of maximum likelihood at the true constants.
+
+A feature that acts and was removed counts as not covered. A null feature is one whose
+true effect at the population's reference is zero, whatever it bends; a false claim is
+an interval that does not hold the truth of such a feature.
+
+Only numpy, pandas, scikit-learn and torch are used besides the library itself. Run it
+with OMP_NUM_THREADS=1 where `--jobs` is more than one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COLUMNS = (
+    *("design", "rows", "seed", "measure", "cov_type", "target", "truth", "estimate"),
+    *("active", "std_err", "lower", "upper", "oracle_err", "note"),
+    *("seconds", "fit_seconds"),
+)
+LEVEL = 0.95
+WIDTH_95 = 1.959964
+# Steps of numerical derivatives: in features and constants.
+STEP = 1e-5
+TINY = 1e-6  # a true effect below this is none
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * z))
+
+
+# --- Truths: functions of rows (n, p) and constants -----------------------------------
+
+
+def linear(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return x[:, : len(c)] @ c
+
+
+def nothing(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return np.zeros(len(x)) + c[0]
+
+
+def setting1(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    bend = 1 + c[1] * (2 * sigmoid(c[2] * x[:, 1] * x[:, 2]) - 1)
+    return c[0] * x[:, 0] * bend + c[3] * x[:, 1] + c[4] * x[:, 2]
+
+
+def setting2(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    x1, x2, x3, x4 = x.T[:4]
+    first = 1 + c[1] * np.tanh(c[2] * x2 * x3 + c[3] * np.sin(x4))
+    third = 1 + c[7] * np.arctan(x2 * x4)
+    second = 1 + c[5] * np.sin(2 * x1)
+    return c[0] * x1 * first + c[4] * x2 * second + c[6] * x3 * third
+
+
+def setting3(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    x1, x2, _, x4, x5 = x.T[:5]
+    return (
+        c[0] * x1 * (1 + c[1] * np.tanh(x2 * x4))
+        + c[2] * x2 * (1 + c[3] * np.arctan(x4 - x5))
+        + c[4] * x4 * (1 + c[5] * np.tanh(x2 + np.sin(x5)))
+        + c[6] * x5 * (1 + c[7] * (2 * sigmoid(x1 * x4) - 1))
+    )
+
+
+def bends(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    # The third feature has no coefficient and bends both others.
+    x1, x2, x3 = x.T[:3]
+    one = 1 + c[1] * np.tanh(x2) + c[2] * (1 - np.exp(-(x3**2) / 2))
+    return c[0] * x1 * one + c[3] * x2 * (1 + c[4] * np.sin(x3))
+
+
+def mixed(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    # Columns: binary, exponential, normal, binary.
+    b, s, z = x.T[:3]
+    return c[0] * b * (1 + c[1] * np.tanh(z)) + c[2] * s + c[3] * z
+
+
+def one_bend(x: np.ndarray, c: np.ndarray) -> np.ndarray:
+    x1, x2, x3 = x.T[:3]
+    return c[0] + c[1] * x1 * (1 + c[2] * np.tanh(x2)) + c[3] * x2 + c[4] * x3
+
+
+# --- Designs --------------------------------------------------------------------------
+
+
+def normal(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
+    return rng.standard_normal((n, p))
+
+
+def uniform(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
+    return rng.uniform(-2, 2, (n, p))
+
+
+def correlated(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
+    common = rng.standard_normal((n, 1))
+    return np.sqrt(0.7) * common + np.sqrt(0.3) * rng.standard_normal((n, p))
+
+
+def of_all_kinds(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
+    x = rng.standard_normal((n, p))
+    x[:, 0] = rng.uniform(size=n) < 0.4
+    x[:, 1] = rng.exponential(size=n)
+    x[:, 3] = rng.uniform(size=n) < 0.3
+    x[:, 4] = rng.exponential(size=n)
+    return x
+
+
+@dataclass(frozen=True)
+class Design:
+    """A truth, its features, and the noise on top of it."""
+
+    signal: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    constants: tuple[float, ...]
+    n_features: int
+    features: Callable[..., np.ndarray] = normal
+    family: str = "gaussian"
+    noise: float = 1.0
+    kind: str = "even"  # of the noise: "even", "uneven" or "heavy"
+    binary: tuple[int, ...] = ()
+    has_level: bool = field(default=False)  # whether a constant is the intercept
+
+    def rows(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Features of n rows."""
+        return self.features(rng, n, self.n_features)
+
+    def eta(self, x: np.ndarray) -> np.ndarray:
+        """True linear predictor."""
+        return self.signal(x, np.array(self.constants))
+
+    def target(self, rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+        """Targets of rows."""
+        eta = self.eta(x)
+        if self.family == "binomial":
+            return (rng.uniform(size=len(x)) < sigmoid(eta)).astype(int)
+        if self.family == "poisson":
+            return rng.poisson(np.exp(eta)).astype(float)
+        noise = rng.standard_normal(len(x))
+        if self.kind == "heavy":
+            noise = rng.standard_t(3, len(x)) / np.sqrt(3)
+        return eta + noise * self.spread(x)
+
+    def spread(self, x: np.ndarray) -> np.ndarray:
+        """Standard deviation of the noise of each row."""
+        if self.kind == "uneven":
+            wide = np.exp(0.6 * x[:, 0])
+            return self.noise * wide / np.exp(0.36)
+        return np.full(len(x), self.noise)
+
+    def effects(self, at: np.ndarray, constants: np.ndarray) -> np.ndarray:
+        """True effect of every feature at a point, (p,)."""
+        p = self.n_features
+        up, down = np.tile(at, (p, 1)), np.tile(at, (p, 1))
+        size = np.full(p, 2 * STEP)
+        for j in range(p):
+            if j in self.binary:
+                up[j, j], size[j] = 1 - at[j], 1 - 2 * at[j]
+            else:
+                up[j, j], down[j, j] = at[j] + STEP, at[j] - STEP
+        size = np.where(np.isin(np.arange(p), self.binary), np.abs(size), size)
+        change = self.signal(up, constants) - self.signal(down, constants)
+        sign = np.ones(p)
+        for j in self.binary:
+            sign[j] = 1.0
+        return sign * change / size
+
+    def oracle(self, x: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Standard errors of the effects where the form is known, (p,)."""
+        constants = np.array(self.constants)
+        slopes, moves = [], []
+        for k in range(len(constants)):
+            up, down = constants.copy(), constants.copy()
+            up[k] += STEP
+            down[k] -= STEP
+            slopes.append((self.signal(x, up) - self.signal(x, down)) / (2 * STEP))
+            move = self.effects(at, up) - self.effects(at, down)
+            moves.append(move / (2 * STEP))
+        jacobian = np.array(slopes).T
+        if not self.has_level:
+            jacobian = np.column_stack([jacobian, np.ones(len(x))])
+            moves.append(np.zeros(self.n_features))
+        eta = self.eta(x)
+        weight = np.ones(len(x)) / self.noise**2
+        if self.family == "binomial":
+            weight = sigmoid(eta) * sigmoid(-eta)
+        elif self.family == "poisson":
+            weight = np.exp(eta)
+        bread = np.linalg.pinv((jacobian * weight[:, None]).T @ jacobian)
+        meat = bread
+        if self.kind == "uneven":
+            score = jacobian * (weight * self.spread(x))[:, None]
+            meat = bread @ (score.T @ score) @ bread
+        gradient = np.array(moves).T
+        return np.sqrt(np.maximum((gradient @ meat * gradient).sum(1), 0.0))
+
+
+BENDS = (2.0, 0.5, 0.6, -1.5, 0.5)
+DESIGNS = {
+    "linear": Design(linear, (1.0, -0.8, 0.6, 0.5, 0.4), 10),
+    "setting1": Design(setting1, (3, 1, 1, -2, 2), 5, uniform, noise=0.1),
+    "setting2": Design(
+        setting2, (1, 1, 1, 1, 2, 1, -1, 2 / np.pi), 10, uniform, noise=0.1
+    ),
+    "setting3": Design(
+        setting3, (-2, 1, 2, 2 / np.pi, 3, 1, -1, 1), 50, uniform, noise=0.1
+    ),
+    "bends": Design(bends, BENDS, 6),
+    "correlated": Design(bends, BENDS, 6, correlated),
+    "uneven": Design(bends, BENDS, 6, kind="uneven"),
+    "heavy": Design(bends, BENDS, 6, kind="heavy"),
+    "null": Design(nothing, (1.0,), 8, has_level=True),
+    "mixed": Design(mixed, (1.5, 0.6, 1.0, 0.8), 6, of_all_kinds, binary=(0, 3)),
+    "logistic": Design(
+        one_bend, (0.3, 1.2, 0.5, -1.0, 0.8), 6, family="binomial", has_level=True
+    ),
+    "poisson": Design(
+        one_bend, (0.5, 0.4, 0.5, -0.3, 0.3), 6, family="poisson", has_level=True
+    ),
+}
+
+
+# --- One replication ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fit and the truth behind it."""
+
+    design: Design
+    estimator: Any
+    x: np.ndarray
+    y: np.ndarray
+    rng: np.random.Generator  # for rows that the fit has not seen
+
+
+Record = dict[str, Any]
+
+
+def measure_coefficients(case: Case) -> Iterator[Record]:
+    """Intervals of the coefficients at the reference."""
+    est, design = case.estimator, case.design
+    at = np.asarray(est.reference_, dtype=float)
+    truth = design.effects(at, np.array(design.constants))
+    oracle = design.oracle(case.x, at)
+    # What only bends others has a small effect where the reference is a bit off.
+    active = np.abs(design.effects(0 * at, np.array(design.constants))) > TINY
+    for cov_type in ("nonrobust", "HC3"):
+        try:
+            found = est.conf_int(LEVEL, cov_type=cov_type)
+        except ValueError:
+            continue
+        for j in range(design.n_features):
+            yield {
+                "cov_type": cov_type,
+                "target": f"x{j}",
+                "truth": truth[j],
+                "active": int(active[j]),
+                "estimate": found.coef[j],
+                "std_err": found.std_err[j],
+                "lower": found.lower[j],
+                "upper": found.upper[j],
+                "oracle_err": oracle[j],
+                "note": found.notes[j],
+            }
+
+
+# What is measured on every fit. A measure yields records with any of COLUMNS.
+MEASURES: dict[str, Callable[[Case], Iterator[Record]]] = {
+    "coefficient": measure_coefficients,
+}
+
+
+def replicate(job: tuple[str, int, int]) -> list[Record]:
+    """Simulate, fit and measure."""
+    import torch
+
+    from sknimo import NIMOClassifierCV, NIMORegressorCV
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    name, n_rows, seed = job
+    design = DESIGNS[name]
+    rng = np.random.default_rng([seed, n_rows, zlib.crc32(name.encode())])
+    x = design.rows(rng, n_rows)
+    y = design.target(rng, x)
+    if design.family == "binomial":
+        est: Any = NIMOClassifierCV(random_state=seed, verbose=False)
+    else:
+        est = NIMORegressorCV(design.family, random_state=seed, verbose=False)
+    begin = time.perf_counter()
+    est.fit(x, y)
+    fitted = time.perf_counter()
+    records = []
+    for measure, function in MEASURES.items():
+        start = time.perf_counter()
+        found = list(function(Case(design, est, x, y, rng)))
+        seconds = time.perf_counter() - start
+        for record in found:
+            head = {"design": name, "rows": n_rows, "seed": seed, "measure": measure}
+            tail = {"seconds": seconds, "fit_seconds": fitted - begin}
+            records.append(head | record | tail)
+    return records
+
+
+# --- Many of them ---------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Record]:
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def run(
+    jobs: list[tuple[str, int, int]], path: Path, n_jobs: int, time_limit: float
+) -> None:
+    """Replications side by side; every one that is finished is on disk at once."""
+    begin, new = time.monotonic(), not path.exists()
+    context = multiprocessing.get_context("spawn")
+    with path.open("a", newline="") as file, context.Pool(n_jobs) as pool:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        if new:
+            writer.writeheader()
+        for done, records in enumerate(pool.imap_unordered(replicate, jobs), 1):
+            writer.writerows(records)
+            file.flush()
+            used = time.monotonic() - begin
+            where = records[0]["design"] if records else "nothing"
+            print(f"{done}/{len(jobs)} {where} {used:.0f} s", flush=True)
+            if used > time_limit:
+                pool.terminate()
+                break
+
+
+def table(records: list[Record]) -> str:
+    """Coverage, false claims, widths and seconds by design."""
+    import pandas as pd
+
+    frame = pd.DataFrame(records)
+    numbers = ("truth", "estimate", "lower", "upper", "oracle_err")
+    for name in (*numbers, "rows", "seed", "fit_seconds"):
+        frame[name] = pd.to_numeric(frame[name], errors="coerce")
+    frame["active"] = pd.to_numeric(frame["active"]) > 0
+    frame["there"] = frame["lower"].notna()
+    inside = (frame["lower"] <= frame["truth"]) & (frame["truth"] <= frame["upper"])
+    frame["inside"] = inside & frame["there"]
+    frame["claimed"] = frame["there"] & ~frame["inside"]
+    frame["width"] = frame["upper"] - frame["lower"]
+    frame["oracle"] = 2 * WIDTH_95 * frame["oracle_err"]
+    head = ("design", "rows", "measure", "errors", "fits", "covered", "given")
+    lines = [
+        f"{head[0]:<11}{head[1]:>6} {head[2]:<12}{head[3]:<10}{head[4]:>5}"
+        f"{head[5]:>8}{head[6]:>7}{'claims':>8}{'width':>7}{'seconds':>8}"
+    ]
+    keys = ["measure", "cov_type", "design", "rows"]
+    for (measure, kind, design, rows), own in frame.groupby(keys, dropna=False):
+        act = own[own["active"]]
+        off = own[~own["active"]]
+        with_both = act[act["there"] & (act["oracle"] > 0)]
+        ratio = with_both["width"].mean() / with_both["oracle"].mean()
+        claims = off["claimed"].mean() if len(off) else np.nan
+        seconds = own.groupby("seed")["fit_seconds"].first().mean()
+        lines.append(
+            f"{design:<11}{rows:>6} {measure:<12}{kind or '':<10}"
+            f"{own['seed'].nunique():>5}{act['inside'].mean():>8.3f}"
+            f"{act['there'].mean():>7.2f}{claims:>8.3f}{ratio:>7.2f}{seconds:>8.1f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--designs", default=",".join(DESIGNS))
+    parser.add_argument("--rows", default="200,500,2000")
+    parser.add_argument("--replications", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=np.inf)
+    parser.add_argument("--out", type=Path, default=Path("coverage.csv"))
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    if not args.table:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        known = {(r["design"], int(r["rows"]), int(r["seed"])) for r in read(args.out)}
+        # All designs advance together: a run that is cut short has some of each.
+        jobs = [
+            (design, int(rows), seed)
+            for seed in range(args.replications)
+            for rows in args.rows.split(",")
+            for design in args.designs.split(",")
+        ]
+        todo = [job for job in jobs if job not in known]
+        run(todo, args.out, args.jobs, args.time_limit)
+    print(table(read(args.out)))
+
+
+if __name__ == "__main__":
+    main()

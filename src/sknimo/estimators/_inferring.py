@@ -1,0 +1,251 @@
+"""Estimators that say how well their coefficients are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from sknimo.explain import KnownErrors
+from sknimo.inference import (
+    Band,
+    Clusters,
+    Contrast,
+    CovType,
+    Intervals,
+    Uncertainty,
+    choose_covariance,
+    coefficient_covariance,
+    coefficient_intervals,
+    contrasts,
+    curve_band,
+    level_weights,
+    named_weights,
+)
+from sknimo.machine import to_device
+from sknimo.model import FittedModel
+from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
+
+# Values of a curve, between these quantiles of a normal column.
+GRID_SIZE = 101
+GRID_REACH = 2.0
+
+
+class Inferring:
+    """Standard errors, intervals and contrasts of a fitted estimator."""
+
+    model_: FittedModel
+    coef_: np.ndarray
+    _uncertainty: Uncertainty = Uncertainty("not kept")
+
+    @property
+    def cov_(self) -> np.ndarray:
+        """Covariance of the entries of `coef_`, (c, c); NaN for those removed."""
+        check_is_fitted(self)
+        cov = choose_covariance(self._uncertainty, "nonrobust")[1:, 1:].copy()
+        gone = self.coef_ == 0
+        cov[gone] = np.nan
+        cov[:, gone] = np.nan
+        return cov
+
+    def conf_int(
+        self, level: float = 0.95, *, cov_type: CovType = "nonrobust"
+    ) -> Intervals:
+        """Intervals of the coefficients of the model that is shown.
+
+        They count in that the network was estimated, too, and that members differ.
+        They are approximate and trust the model; what was removed has none.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+        cov_type : {"nonrobust", "HC3", "cluster"}, default="nonrobust"
+            What is assumed of the rows: the variance that the family says, any
+            variance, or groups of rows that go together (those given to `fit`).
+
+        Returns
+        -------
+        Intervals
+            With `std_err`, `lower` and `upper`; `to_frame()` has one row per entry of
+            `coef_`.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
+        >>> table = est.conf_int(level=0.9).to_frame()
+        >>> bool((table["lower"] < table["upper"]).all())
+        True
+        """
+        check_is_fitted(self)
+        model = self.model_
+        return coefficient_intervals(
+            self._uncertainty, model.features, model.term_coef, level, cov_type
+        )
+
+    def contrast(
+        self,
+        feature: Any,
+        level_a: Any = None,
+        level_b: Any = None,
+        *,
+        level: float = 0.95,
+        cov_type: CovType = "nonrobust",
+    ) -> Contrast:
+        """Difference of two levels of a category, or any sum of coefficients.
+
+        Parameters
+        ----------
+        feature : str, int or mapping
+            A category, or weights by the names in `coef_names_`.
+        level_a, level_b : object
+            Two levels of the category: the change from the second to the first.
+        level : float, default=0.95
+        cov_type : {"nonrobust", "HC3", "cluster"}, default="nonrobust"
+
+        Returns
+        -------
+        Contrast
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
+        >>> found = est.contrast({"x1": 1, "x0": -1})
+        >>> bool(abs(found.estimate[0] - 1) < 0.2)
+        True
+        """
+        check_is_fitted(self)
+        features = self.model_.features
+        if isinstance(feature, Mapping):
+            named = named_weights(features, dict(feature))
+        else:
+            place = features.names.index(self._feature_name(feature))
+            named = level_weights(features, place, level_a, level_b)
+        return contrasts(self._uncertainty, self.coef_, [named], level, cov_type)
+
+    def curve_band(
+        self, feature: Any, *, values: Any = None, level: float = 0.95
+    ) -> Band:
+        """How well the curve of one feature is known, others at their reference.
+
+        Parameters
+        ----------
+        feature : str or int
+        values : array, optional
+            Where; by default a grid over two standard deviations around the reference.
+        level : float, default=0.95
+
+        Returns
+        -------
+        Band
+            A range at each value alone, and one for the whole curve.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(alpha=0, max_iter=0, basis="spline").fit(data.X, data.y)
+        >>> band = est.curve_band("x0")
+        >>> bool((band.all_lower <= band.lower).all())
+        True
+        """
+        check_is_fitted(self)
+        features = self.model_.features
+        name = self._feature_name(feature)
+        place = features.names.index(name)
+        if features.levels(place) is not None:
+            raise ValueError(
+                f"Column {name!r} has levels, not a curve; conf_int() and contrast() "
+                "are for levels."
+            )
+        if values is None:
+            values = self._grid(place)
+        grid = np.atleast_1d(np.asarray(values, dtype=float))
+        term_coef = self.model_.term_coef
+        return curve_band(self._uncertainty, features, term_coef, place, grid, level)
+
+    def _known_errors(self) -> KnownErrors | None:
+        """How well the coefficients are known; None where nothing was kept."""
+        if self._uncertainty.reason == "not kept":
+            return None
+        found = self.conf_int()
+        return KnownErrors(
+            found.std_err, found.lower, found.upper, found.z, found.notes, found.reason
+        )
+
+    def _grid(self, place: int) -> np.ndarray:
+        """Values around the reference, within the training range."""
+        features = self.model_.features
+        middle, scale = features.reference[place], features.scale[place]
+        low, high = middle - GRID_REACH * scale, middle + GRID_REACH * scale
+        if features.low:
+            low, high = max(low, features.low[place]), min(high, features.high[place])
+        return np.linspace(low, high, GRID_SIZE)
+
+    def _feature_name(self, feature: Any) -> str:
+        """Name of a feature that was given by name or position."""
+        names = self.model_.features.names
+        if isinstance(feature, int | np.integer) and 0 <= feature < len(names):
+            return names[int(feature)]
+        if feature in names:
+            return str(feature)
+        raise ValueError(
+            f"There is no feature {feature!r}; the model has {list(names)[:10]}."
+        )
+
+    def _keep_uncertainty(
+        self,
+        problem: Any,
+        members: Any,
+        counts: Any,
+        data: TrainingSet | StreamedSet,
+        *,
+        labels: np.ndarray | None = None,
+        **others: Any,
+    ) -> None:
+        """Work out how well the coefficients are known while the rows are there."""
+        if not isinstance(members, Ensemble):
+            parts = members.coef, members.intercept, members.params, members.modulated
+            members = Ensemble(*parts)
+        if isinstance(data, TrainingSet):
+            columns = state_columns(self.model_.features, data.table)
+            problem = replace(problem, columns=to_device(columns, problem.device))
+        weight = torch.as_tensor(counts).to(problem.y)
+        # In units beyond 1e150 squares overflow: no errors there, but no failed fit.
+        with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"):
+            self._uncertainty = coefficient_covariance(
+                problem,
+                members,
+                weight,
+                self.model_.features,
+                y_mean=data.y_mean,
+                y_scale=data.y_scale,
+                clusters=_clusters(data, labels, weight),
+                **others,
+            )
+
+
+def _clusters(
+    data: TrainingSet | StreamedSet, labels: np.ndarray | None, weight: torch.Tensor
+) -> Clusters | None:
+    """Groups of the rows as they were given, in the units of `weight`."""
+    if labels is None or isinstance(data, StreamedSet):
+        return None
+    used = np.flatnonzero(data.place >= 0)
+    number = np.unique(labels[used], return_inverse=True)[1]
+    unit = float(weight.sum()) / float(data.given_weight[used].sum())
+    return Clusters(
+        torch.as_tensor(number).to(weight.device),
+        torch.as_tensor(data.place[used]).to(weight.device),
+        torch.as_tensor(data.given_weight[used] * unit).to(weight),
+    )

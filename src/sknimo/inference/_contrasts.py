@@ -1,0 +1,117 @@
+"""Contrasts: differences of coefficients, with the error that both have together.
+
+Shapes: c coefficients, k contrasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sknimo.features import FeatureMap
+from sknimo.inference._bands import check_level, choose_covariance, quantile
+from sknimo.inference._covariance import Uncertainty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contrast:
+    """Weighted sums of coefficients, such as the difference of two levels.
+
+    Attributes
+    ----------
+    names : tuple of str
+    estimate, std_err, z, lower, upper : ndarray of shape (k,)
+        On the scale of the linear predictor.
+    level : float
+    cov_type : str
+    """
+
+    names: tuple[str, ...]
+    estimate: np.ndarray
+    std_err: np.ndarray
+    z: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    level: float
+    cov_type: str
+
+    def to_frame(self) -> Any:
+        """One row per contrast, as a pandas data frame."""
+        import pandas as pd
+
+        columns = ("estimate", "std_err", "z", "lower", "upper")
+        numbers = {name: getattr(self, name) for name in columns}
+        return pd.DataFrame({"name": list(self.names)} | numbers)
+
+
+def level_weights(
+    features: FeatureMap, feature: int, level: Any, baseline: Any
+) -> tuple[str, np.ndarray]:
+    """Name and weights (c,) of the change from one level to another."""
+    name = features.names[feature]
+    levels = features.levels(feature)
+    if levels is None:
+        raise ValueError(
+            f"Column {name!r} has no levels. Give weights of coefficients instead, "
+            "such as {'x1': 1, 'x2': -1}."
+        )
+    weights = np.zeros(len(features.coef_names))
+    at_reference = levels[int(features.reference[feature])]
+    for sign, wanted in ((1.0, level), (-1.0, baseline)):
+        if wanted not in levels:
+            raise ValueError(
+                f"Column {name!r} has no level {wanted!r}; its levels are "
+                f"{list(levels)}."
+            )
+        if wanted != at_reference:
+            weights[features.coef_names.index(f"{name}[{wanted}]")] += sign
+    return f"{name}[{level}] - {name}[{baseline}]", weights
+
+
+def named_weights(
+    features: FeatureMap, given: dict[str, float]
+) -> tuple[str, np.ndarray]:
+    """Name and weights (c,) of a sum that names its coefficients."""
+    weights = np.zeros(len(features.coef_names))
+    for name, weight in given.items():
+        if name not in features.coef_names:
+            raise ValueError(
+                f"There is no coefficient {name!r}; coef_names_ has "
+                f"{list(features.coef_names)[:10]}."
+            )
+        weights[features.coef_names.index(name)] += float(weight)
+    text = " ".join(f"{weight:+g} {name}" for name, weight in given.items())
+    return text, weights
+
+
+def contrasts(
+    known: Uncertainty,
+    coef: np.ndarray,
+    named: Sequence[tuple[str, np.ndarray]],
+    level: float,
+    cov_type: str,
+) -> Contrast:
+    """Estimates and intervals of weighted sums of coefficients."""
+    check_level(level)
+    matrix = np.array([weights for _, weights in named])
+    covariance = choose_covariance(known, cov_type)[1:, 1:]
+    estimate = matrix @ coef
+    assert known.centre is not None
+    middle = matrix @ known.centre[1:]
+    error = np.sqrt(np.maximum((matrix @ covariance * matrix).sum(1), 0.0))
+    width = quantile(level, known) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = middle / error
+    return Contrast(
+        tuple(name for name, _ in named),
+        estimate,
+        error,
+        z,
+        np.minimum(middle - width, estimate),
+        np.maximum(middle + width, estimate),
+        level,
+        cov_type,
+    )

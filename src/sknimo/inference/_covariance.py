@@ -1,0 +1,590 @@
+"""Covariance of intercept and coefficients of the model that is shown.
+
+A fitted model averages members. Each that evidence has found has a joint covariance of
+its own (`_posterior.py`), and the average of them
+
+    V = sum_m share_m V_m + sum_m share_m**2 (beta_m - beta)(beta_m - beta)'.
+
+Members saw the same rows, so that their errors go together: the first part is that of
+errors that are the same. The second is what other seeds would have changed.
+
+Members of bags predict well, but at one point they are biased: nothing keeps their
+network from taking over what a coefficient should say. So they have no say in how well
+an effect is known. Where there are no other members with a network, lines with possible
+bends (`_lines.py`) tell. Then the estimate that intervals lie around, `centre`, is not
+the coefficient that is shown, and intervals are stretched to hold both.
+
+Robust versions replace what the family says of the rows by what the rows say, with the
+reply of the *average* to each row, and keep the share of the priors. Nothing is given
+where nothing honest can be said; `reason` then has the word.
+
+Shapes: n rows, q terms, c coefficients that a user reads, p features, M members.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.features import FeatureMap
+from sknimo.inference._lines import line_equations, open_bends
+from sknimo.inference._posterior import (
+    Given,
+    MemberPoint,
+    Settled,
+    Tangents,
+    invert,
+    normal_equations,
+    settle,
+)
+from sknimo.inference._robust import Clusters, Part, mean_reply, robust
+from sknimo.penalties import CoefPenalty
+from sknimo.solver import Problem
+from sknimo.training import Ensemble
+
+# Members of a kind whose covariance is worked out; the others only add their spread.
+MEMBERS = 3
+# Multiplications that all of them may take; beyond, a part of the rows stands for all.
+WORK = 3e10
+# Rows of such a part, for every parameter.
+ROWS_PER_PARAMETER = 8
+# Terms beyond which there is no covariance.
+MAX_TERMS = 4_000
+# Numbers of the replies of all rows beyond which there is no robust version.
+MAX_REPLIES = 5e7
+# Residual degrees of freedom, and condition of the design, for an honest number.
+LEAST_FREE = 10.0
+MAX_CONDITION = 1e12
+LEAST_DISPERSION = 1e-20
+# Turns of precisions and dispersion.
+ROUNDS = 3
+
+REASONS = {
+    "p > n": "There are more coefficients than the rows can tell apart.",
+    "separated": "The classes are separated: the size of coefficients is arbitrary.",
+    "few rows": (
+        "Fewer than ten residual degrees of freedom are left to estimate the noise."
+    ),
+    "collinear": "Some columns are combinations of others.",
+    "perfect fit": "The fit leaves no noise to estimate errors from.",
+    "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
+    "several ranks": "Errors were not computed over several processes.",
+    "overflow": "Numbers of this size have no squares.",
+    "not kept": "The model was saved before intervals were kept with it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How well the coefficients of a fitted model are known.
+
+    Attributes
+    ----------
+    reason : str
+        Why there are no numbers, a key of `REASONS`; empty where there are.
+    centre : ndarray of shape (1 + c,) or None
+        Intercept and coefficients that the covariances are about.
+    nonrobust, hc3, cluster : ndarray of shape (1 + c, 1 + c) or None
+        Covariances of these, by assumption.
+    terms : tuple of ndarray
+        Covariance of the terms of each feature, (q_j, q_j).
+    term_centre : ndarray of shape (q,) or None
+        What they are about.
+    dispersion : float
+    n_effective : float
+        Directions that the data determine.
+    n_rows : float
+    estimated : bool
+        Whether the rows told the dispersion; it is known otherwise.
+    method : str
+        "exact" without a network, "joint" with all its weights, "sketched" with random
+        combinations of them, "lines" where no network tells; "... of a part of the
+        rows".
+    """
+
+    reason: str = ""
+    centre: np.ndarray | None = None
+    nonrobust: np.ndarray | None = None
+    hc3: np.ndarray | None = None
+    cluster: np.ndarray | None = None
+    terms: tuple[np.ndarray, ...] = ()
+    term_centre: np.ndarray | None = None
+    dispersion: float = math.nan
+    n_effective: float = math.nan
+    n_rows: float = math.nan
+    estimated: bool = True
+    method: str = ""
+
+    @property
+    def free(self) -> float:
+        """Degrees of freedom that are left to estimate the dispersion; inf if known."""
+        return self.n_rows - self.n_effective if self.estimated else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """Members as they are alone, with what each adds to the average."""
+
+    points: tuple[MemberPoint, ...]
+    share: Tensor  # (M,), sums to one
+    of_bags: Tensor  # (M,), bool
+
+    @classmethod
+    def of(cls, members: Ensemble) -> Averaged:
+        """Undo the scaling by which members of other weights became equals."""
+        scale = members.scale.double()
+        points = tuple(
+            MemberPoint(
+                members.coef[m].double() / scale[m],
+                members.intercept[m].double() / scale[m],
+                members.params[m],
+                members.modulated[m],
+            )
+            for m in range(len(scale))
+        )
+        return cls(points, scale / len(scale), members.of_bags)
+
+    def of_evidence(self) -> Averaged | None:
+        """Members with a network that are not of bags, if there are any."""
+        kept = [
+            m
+            for m, point in enumerate(self.points)
+            if not bool(self.of_bags[m]) and bool(point.modulated.any())
+        ]
+        if not kept:
+            return None
+        share = self.share[kept]
+        points = tuple(self.points[m] for m in kept)
+        return Averaged(points, share / share.sum(), self.of_bags[kept])
+
+    @property
+    def coef(self) -> Tensor:
+        """Coefficients of the average, (q,)."""
+        return self.share @ torch.stack([point.coef for point in self.points])
+
+    def examples(self) -> list[tuple[int, float]]:
+        """Members that stand for their kind, and the share of each."""
+        kinds: dict[tuple[bool, float], list[int]] = {}
+        for m, point in enumerate(self.points):
+            key = bool(point.modulated.any()), round(float(self.share[m]), 12)
+            kinds.setdefault(key, []).append(m)
+        found = []
+        for own in kinds.values():
+            step = max(1, len(own) // MEMBERS)
+            some = own[::step][:MEMBERS]
+            total = float(self.share[own].sum())
+            found += [(m, total / len(some)) for m in some]
+        return found
+
+    def eta(self, problem: Problem) -> Tensor:
+        """Linear predictor of the average, (n,)."""
+        eta = problem.offset.clone()
+        for m, point in enumerate(self.points):
+            tangents = Tangents(problem, point)
+            for rows in tangents.chunks():
+                own = tangents.design(rows) @ tangents.coef + point.intercept
+                eta[rows] += self.share[m] * own
+        return eta
+
+
+def coefficient_covariance(
+    problem: Problem,
+    members: Ensemble,
+    weight: Tensor,
+    features: FeatureMap,
+    *,
+    y_mean: float = 0.0,
+    y_scale: float = 1.0,
+    penalty: CoefPenalty | None = None,
+    scaled_penalty: bool = False,
+    clusters: Clusters | None = None,
+    separated: bool = False,
+) -> Uncertainty:
+    """Covariance of a fitted model on the rows that it was fitted to.
+
+    Parameters
+    ----------
+    problem : Problem
+        The rows around the reference of the model.
+    members : Ensemble
+    weight : Tensor of shape (n,)
+        Counts rows.
+    features : FeatureMap
+    y_mean, y_scale : float
+        What was taken off the target, and its units in units of the fit.
+    penalty : CoefPenalty, optional
+        Known penalty of one member's mean loss; precisions are learned without it.
+    scaled_penalty : bool
+        Whether it prices contributions.
+    clusters : Clusters, optional
+    separated : bool
+        Whether the classes are separated.
+    """
+    averaged = Averaged.of(members)
+    if reason := _refuse(problem, averaged, weight, separated):
+        return Uncertainty(reason)
+    whole = problem.n_rows
+    problem, weight, clusters = _fewer_rows(problem, averaged, weight, clusters)
+    with_bends = averaged if penalty is not None else averaged.of_evidence()
+    estimates = []
+    if with_bends is not None:
+        given = state_given(problem, with_bends, weight)
+        if penalty is not None:
+            ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
+            given = replace(given, ridge=ridge)
+        estimates.append(member_estimate(given, with_bends, features, clusters))
+    if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
+        given = state_given(problem, averaged, weight)
+        estimates.append(line_estimate(given, averaged.coef, features, clusters))
+    for found in estimates:
+        if isinstance(found, str):
+            return Uncertainty(found)
+    best = [found for found in estimates if not isinstance(found, str)]
+    merged = best[0] if len(best) == 1 else _fill(best[0], best[1])
+    if problem.n_rows < whole:
+        merged = replace(merged, method=f"{merged.method}, of a part of the rows")
+    return to_units(merged, features, problem, weight, y_mean, y_scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Readings and terms, and how well they are known, in the units of the fit."""
+
+    centre: Tensor  # (1 + c,)
+    nonrobust: Tensor  # (1 + c, 1 + c)
+    hc3: Tensor | None
+    cluster: Tensor | None
+    term_centre: Tensor  # (q,)
+    terms: Tensor  # (q, q)
+    dispersion: float
+    used: float
+    method: str
+
+
+def _refuse(
+    problem: Problem, averaged: Averaged, weight: Tensor, separated: bool
+) -> str:
+    """Why there can be no honest number before anything is computed; "" if none."""
+    if not problem.ranks.alone:
+        return "several ranks"
+    if separated:
+        return "separated"
+    if problem.n_terms > MAX_TERMS:
+        return "too many"
+    used = problem.term_feature[averaged.coef != 0].unique()
+    if len(used) + 1 > float(weight.sum()):
+        return "p > n"
+    return ""
+
+
+def _fewer_rows(
+    problem: Problem, averaged: Averaged, weight: Tensor, clusters: Clusters | None
+) -> tuple[Problem, Tensor, Clusters | None]:
+    """All rows in memory, or so many at even distances that the sums stay small."""
+    used = averaged.of_evidence() or averaged
+    widths = []
+    for m, _ in used.examples():
+        tangents = Tangents(problem, used.points[m])
+        widths.append(1 + len(tangents.columns) + len(tangents.column_group))
+    square = sum(float(width) ** 2 for width in widths)
+    room = max(WORK / square, ROWS_PER_PARAMETER * max(widths))
+    step = max(1, math.ceil(problem.n_rows / room))
+    if step == 1 and problem.in_one_place:
+        return problem, weight, clusters
+    rows = torch.arange(0, problem.n_rows, step, device=problem.device)
+    taken = weight[rows]
+    taken = taken * (weight.sum() / taken.sum())
+    some = None if clusters is None else clusters.take(rows, problem.n_rows)
+    return problem.take(rows), taken, some
+
+
+def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
+    """Information and scores of the rows, as the average predicts them."""
+    eta, family = averaged.eta(problem), problem.family
+    # Expected, not observed: every curvature here is linear in the target.
+    information = family.curvature(family.mean(eta), eta)
+    floor = 1e-10 * float((information * weight).sum() / weight.sum())
+    information = information.clamp(min=max(floor, 1e-300))
+    return Given(problem, weight, eta, information, family.score(problem.y, eta))
+
+
+def known_ridge(
+    given: Given, point: MemberPoint, penalty: CoefPenalty, scaled: bool
+) -> Tensor:
+    """Ridge of the sum of losses that touches a penalty of their mean, (q,)."""
+    problem, share = given.problem, given.weight / given.weight.sum()
+    if scaled:
+        tangents = Tangents(problem, point)
+        square = share.new_zeros(problem.n_terms)
+        for rows in tangents.chunks():
+            own = tangents.design(rows)
+            square[tangents.columns] += share[rows] @ own.square()
+        size = torch.zeros_like(penalty.weight)
+        size.index_add_(1, penalty.column_feature, square.unsqueeze(0))
+        size = size.sqrt().clamp(min=1e-12)
+        penalty = penalty.reweighted(size**penalty.power)
+    ridge = penalty.ridge(point.coef.unsqueeze(0), 1e-12)[0]
+    return ridge * given.weight.sum()
+
+
+def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
+    """Pearson's statistic per residual degree of freedom, one where it is known.
+
+    `score` are those of a fit near the one that is given.
+    """
+    family = given.problem.family
+    if not family.estimates_dispersion:
+        return 1.0
+    if score is None:
+        mean = family.mean(given.eta)
+        variance = family.variance(mean).clamp(min=1e-300)
+        squares = (given.problem.y - mean).square() / variance
+    else:
+        squares = score.square() / given.information
+    total, n_rows = float((given.weight * squares).sum()), float(given.weight.sum())
+    free = max(n_rows - used, 0.05 * n_rows)
+    return max(total / free, family.least_dispersion, 1e-300)
+
+
+def _is_finite(given: Given) -> bool:
+    return bool((given.score.isfinite() & given.information.isfinite()).all())
+
+
+def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
+    """Why there is no honest number after all; "" if there is one."""
+    if float(given.weight.sum()) - used < LEAST_FREE:
+        return "few rows"
+    if not settled[0].dispersion > LEAST_DISPERSION:
+        return "perfect fit"
+    free = given.ridge is not None and not bool((given.ridge > 0).all())
+    worst = max(each.condition for each in settled)
+    return "collinear" if free and worst > MAX_CONDITION else ""
+
+
+def member_estimate(
+    given: Given, averaged: Averaged, features: FeatureMap, clusters: Clusters | None
+) -> Estimate | str:
+    """The mean of members; a reason where there is no honest number."""
+    if not _is_finite(given):
+        return "overflow"
+    chosen = averaged.examples()
+    shares = [share for _, share in chosen]
+    normals = [normal_equations(given, averaged.points[m]) for m, _ in chosen]
+    before: list[Settled | None] = [None] * len(normals)
+    used, settled = 1.0 + float((averaged.coef != 0).sum()), []
+    for _ in range(ROUNDS if given.problem.family.estimates_dispersion else 1):
+        dispersion = pearson(given, used)
+        settled = [
+            settle(given, normal, dispersion, start)
+            for normal, start in zip(normals, before, strict=True)
+        ]
+        before = list(settled)
+        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    if reason := _refuse_fit(given, settled, used):
+        return reason
+    bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
+    method = "joint" if bent else "exact"
+    if any(getattr(found.normal.tangents, "mixes", None) for found in settled):
+        method = "sketched"
+    coef = averaged.coef
+    level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
+    spread, of_terms = _spread(averaged, features)
+    moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
+    if given.ridge is None and method == "joint":
+        for k, (m, share) in enumerate(chosen):
+            tangents = Tangents(given.problem, averaged.points[m])
+            start = torch.cat(
+                [
+                    averaged.points[m].intercept.reshape(1),
+                    tangents.coef,
+                    tangents.params,
+                ]
+            )
+            settled[k], theta = open_bends(given, settled[k], start, coef)
+            q = len(tangents.columns)
+            moved[0] += share * (theta[0] - start[0])
+            moved[1 + tangents.columns] += share * (theta[1 : 1 + q] - start[1 : 1 + q])
+        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    parts = [
+        Part(given, each, features, share)
+        for each, share in zip(settled, shares, strict=True)
+    ]
+    centre = torch.cat([level.reshape(1), coef]) + moved
+    read = _read(features, centre)
+    step = _read(features, moved)
+    return join_parts(
+        parts,
+        read,
+        centre[1:],
+        spread.to(coef) + torch.outer(step, step),
+        of_terms.to(coef) + torch.outer(moved[1:], moved[1:]),
+        clusters,
+        used,
+        method,
+    )
+
+
+def _read(features: FeatureMap, values: Tensor) -> Tensor:
+    """Intercept and terms (1 + q,) as readings (1 + c,)."""
+    each = features.coefficients(values[1:].cpu().numpy())
+    return torch.cat([values[:1], torch.as_tensor(each).to(values)])
+
+
+def line_estimate(
+    given: Given, coef: Tensor, features: FeatureMap, clusters: Clusters | None
+) -> Estimate | str:
+    """Lines with bends that may be there; a reason where there is no honest number."""
+    if not _is_finite(given):
+        return "overflow"
+    normal = line_equations(given, coef)
+    assert normal.target is not None
+    found: Settled | None = None
+    score, used = given.score, 1.0 + float((coef != 0).sum())
+    theta = normal.target
+    for _ in range(ROUNDS):
+        dispersion = pearson(given, used, score)
+        found = settle(given, normal, dispersion, found)
+        theta = found.inverse @ (normal.target / dispersion)
+        fitted = [normal.tangents.rows(r) @ theta for r in normal.tangents.chunks()]
+        # The step from the linear predictor that is given to that of the lines.
+        step = torch.cat(fitted) - (given.eta - given.problem.offset)
+        score = given.score - given.information * step
+        used = found.n_effective
+    assert found is not None
+    if reason := _refuse_fit(given, [found], used):
+        return reason
+    part = Part(replace(given, score=score), found, features, 1.0)
+    q = len(normal.columns)
+    straight = invert(
+        normal.gram[: 1 + q, : 1 + q] / dispersion, found.precision[: 1 + q]
+    )
+    without = straight @ (normal.target[: 1 + q] / dispersion)
+
+    def spread(values: Tensor) -> Tensor:
+        wide = coef.new_zeros(1 + len(coef))
+        wide[0], wide[1 + normal.columns] = values[0], values[1 : 1 + q]
+        return wide
+
+    # How far bends move the coefficients is known no better than by as much.
+    centre = spread(theta)
+    moved = centre - spread(without)
+    step = _read(features, moved)
+    return join_parts(
+        [part],
+        _read(features, centre),
+        centre[1:],
+        torch.outer(step, step),
+        torch.outer(moved[1:], moved[1:]),
+        clusters,
+        used,
+        "lines",
+    )
+
+
+def join_parts(
+    parts: list[Part],
+    centre: Tensor,
+    term_centre: Tensor,
+    spread: Tensor,
+    of_terms: Tensor,
+    clusters: Clusters | None,
+    used: float,
+    method: str,
+) -> Estimate:
+    """Covariance of an average from those of members that stand for all."""
+    given = parts[0].given
+    total = sum((part.share * part.covariance for part in parts), spread)
+    prior = sum((part.share * part.prior for part in parts), spread)
+    hc3 = cluster = None
+    if given.problem.n_rows * len(centre) <= MAX_REPLIES:
+        reply, leverage = mean_reply(parts)
+        hc3 = robust(given, reply, leverage, "HC3", used) + prior
+        if clusters is not None:
+            meat = robust(given, reply, leverage, "cluster", used, clusters)
+            cluster = meat + prior
+    terms = sum((part.share * part.terms for part in parts), of_terms)
+    dispersion = parts[0].settled.dispersion
+    return Estimate(
+        centre, total, hc3, cluster, term_centre, terms, dispersion, used, method
+    )
+
+
+def _fill(first: Estimate, second: Estimate) -> Estimate:
+    """What the first does not know from the second; terms from the second."""
+    missing = first.nonrobust.diagonal() <= 0
+    both = missing.unsqueeze(-1) & missing
+    neither = ~missing.unsqueeze(-1) & ~missing
+
+    def mix(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+        if one is None or two is None:
+            return None
+        return torch.where(both, two, torch.where(neither, one, 0.0))
+
+    nonrobust = mix(first.nonrobust, second.nonrobust)
+    assert nonrobust is not None
+    return replace(
+        first,
+        centre=torch.where(missing, second.centre, first.centre),
+        nonrobust=nonrobust,
+        hc3=mix(first.hc3, second.hc3),
+        cluster=mix(first.cluster, second.cluster),
+        term_centre=second.term_centre,
+        terms=second.terms,
+        used=max(first.used, second.used),
+    )
+
+
+def to_units(
+    found: Estimate,
+    features: FeatureMap,
+    problem: Problem,
+    weight: Tensor,
+    y_mean: float,
+    y_scale: float,
+) -> Uncertainty:
+    """An estimate in the units of the user."""
+    unit = float(np.square(np.float64(y_scale)))
+
+    def plain(values: Tensor | None) -> np.ndarray | None:
+        return None if values is None else values.cpu().numpy() * unit
+
+    nonrobust = plain(found.nonrobust)
+    if nonrobust is None or not np.isfinite(nonrobust).all():
+        return Uncertainty("overflow")
+    centre = found.centre.cpu().numpy() * y_scale
+    centre[0] += y_mean
+    owner, terms = features.term_feature, found.terms.cpu().numpy() * unit
+    places = [np.flatnonzero(owner == j) for j in range(features.n_features)]
+    return Uncertainty(
+        centre=centre,
+        nonrobust=nonrobust,
+        hc3=plain(found.hc3),
+        cluster=plain(found.cluster),
+        terms=tuple(terms[np.ix_(own, own)] for own in places),
+        term_centre=found.term_centre.cpu().numpy() * y_scale,
+        dispersion=found.dispersion * unit,
+        n_effective=found.used,
+        n_rows=float(weight.sum()),
+        estimated=problem.family.estimates_dispersion,
+        method=found.method,
+    )
+
+
+def _spread(averaged: Averaged, features: FeatureMap) -> tuple[Tensor, Tensor]:
+    """What other seeds would change: of the readings, and of the terms."""
+    share = averaged.share.cpu()
+    coef = torch.stack([point.coef for point in averaged.points]).cpu()
+    level = torch.stack([point.intercept for point in averaged.points]).cpu()
+    read = torch.as_tensor(features.coefficients(coef.numpy()))
+    read = torch.cat([level.unsqueeze(-1), read], dim=1)
+
+    def between(values: Tensor) -> Tensor:
+        apart = (values - share @ values) * share.unsqueeze(-1)
+        return apart.mT @ apart
+
+    return between(read), between(coef)

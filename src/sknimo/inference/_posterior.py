@@ -1,0 +1,336 @@
+"""What one member of a model knows of its coefficients: joint Gauss-Newton.
+
+A coefficient is estimated together with the network that bends it. With `J` the
+derivatives of `eta` in intercept, coefficients and weights, `W` the information of a
+row, s the dispersion and A the precisions of the priors,
+
+    H = J'WJ / s + A,   covariance = H^-1 = H^-1 (J'WJ / s) H^-1 + H^-1 A H^-1.
+
+The first part is what another sample would change, the second what the priors keep
+back. Taking the network for granted would leave its columns out of `J`, and intervals
+would be far too short.
+
+A member brings no precisions along: those of the evidence are found again from its
+parameters, `a = gamma / |theta|**2`, which is where a search that learns them ends.
+Coefficients are pooled as in `solver/_additive.py`, so that one that happens to be near
+zero is not taken for certain. A penalty that is known takes their place.
+
+A large network is seen through random combinations of its weights, by block: the
+covariance that its prior gives to `eta` is kept on average.
+
+Shapes: n rows, q terms, c readings, m parameters, g groups of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sknimo.network import keep_inputs, unpack
+from sknimo.solver import Problem, Tangent, param_groups
+
+# Precisions are kept in this range, see `EvidenceOptions`.
+PRECISION_RANGE = (1e-6, 1e10)
+LEAST_SEPARABLE = 1e-2
+# Pseudo-coefficients by which precisions of one kind are drawn together.
+POOLING = 1.0
+MAX_UPDATES, TOL = 20, 0.05
+# A block of weights is seen through at most so many combinations.
+SKETCH = 256
+# Bytes of one block of derivatives.
+BLOCK_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPoint:
+    """One member, unscaled: what it is alone."""
+
+    coef: Tensor  # (q,)
+    intercept: Tensor  # ()
+    params: Tensor  # (P,)
+    modulated: Tensor  # (p,), bool
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The rows, as the whole model sees them."""
+
+    problem: Problem
+    weight: Tensor  # (n,), counts rows
+    eta: Tensor  # (n,)
+    information: Tensor  # (n,), of a row of weight one at dispersion one
+    score: Tensor  # (n,), of a row of weight one
+    # Known ridge of the sum of weighted losses, None to learn precisions.
+    ridge: Tensor | None = None  # (q,)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Normal equations of one member, at dispersion one; the intercept comes first."""
+
+    gram: Tensor  # (1 + m, 1 + m)
+    group: Tensor  # (m,)
+    size: Tensor  # (g,), sum of squares of each group
+    kind: Tensor  # (g,), groups of one kind are pooled: lines, curves, or -1
+    columns: Tensor  # (q',), terms that have a coefficient
+    tangents: Columns
+    # What the parameters are solved from, None where they are known.
+    target: Tensor | None = None  # (1 + m,)
+
+
+class Columns(Protocol):
+    """Derivatives of `eta` in intercept, coefficients and all else, by rows."""
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+
+    def rows(self, rows: slice) -> Tensor:
+        """Derivatives of some rows, (n, 1 + m)."""
+
+
+class Tangents:
+    """Derivatives of `eta` in what a member can move, block by block of rows."""
+
+    def __init__(self, problem: Problem, point: MemberPoint, seed: int = 0) -> None:
+        used = torch.zeros_like(problem.term_feature, dtype=torch.bool)
+        used |= point.coef != 0
+        self.columns = used.nonzero().squeeze(-1)
+        self.coef = point.coef[self.columns]
+        owner = problem.term_feature[self.columns]
+        active = torch.zeros_like(point.modulated)
+        active[owner] = True
+        active &= point.modulated
+        params = point.params.double().unsqueeze(0)
+        first = unpack(problem.spec, params).first
+        live = (first.abs().amax((0, 1)) > 0).nonzero().squeeze(-1)
+        spec, small = keep_inputs(problem.spec, params, live)
+        self.params = small[0]
+        silent = len(live) == 0 or not bool(active.any())
+        if silent or not bool(unpack(spec, small).out.any()):
+            self.params, live = self.params[:0], live[:0]
+        self.group = param_groups(spec).to(params.device)[: len(self.params)]
+        self.owner = owner
+        # Features that are not modulated keep their terms as they are.
+        self.fixed = ~active[owner]
+        bent = (~self.fixed).nonzero().squeeze(-1)
+        self.bent = bent
+        self.spec, self.live = spec, live
+        self.active = active.nonzero().squeeze(-1)
+        self.problem = problem
+        self.mixes = self._make_mixes(seed)
+
+    def _make_mixes(self, seed: int) -> dict[int, Tensor]:
+        """Random combinations of each group of weights that is large."""
+        generator = torch.Generator().manual_seed(seed)
+        mixes: dict[int, Tensor] = {}
+        if len(self.params) <= 3 * SKETCH:
+            return mixes
+        n_features = self.problem.spec.n_features
+        blocks = torch.where(self.group < n_features, 0, self.group - n_features + 1)
+        self.group = blocks + n_features - 1  # first layer in one: there are too many
+        for block in blocks.unique().tolist():
+            place = (blocks == block).nonzero().squeeze(-1)
+            if len(place) > SKETCH:
+                mix = torch.randn(
+                    len(place), SKETCH, generator=generator, dtype=torch.float64
+                )
+                mixes[block] = mix.to(self.params) / SKETCH**0.5
+        self.blocks = blocks
+        return mixes
+
+    @property
+    def n_per_row(self) -> int:
+        """Numbers that a row takes while its derivatives are made."""
+        h1, h2 = self.spec.hidden
+        wide = len(self.active) * 4 * (h1 + h2) + 2 * len(self.live) * h1
+        return 2 * (len(self.columns) + len(self.params)) + wide
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+        size = max(1, BLOCK_BYTES // (8 * max(self.n_per_row, 1)))
+        n_rows = self.problem.n_rows
+        return [slice(b, min(b + size, n_rows)) for b in range(0, n_rows, size)]
+
+    def design(self, rows: slice) -> Tensor:
+        """Columns whose coefficients add up to `eta`, (n, q')."""
+        terms, inputs = self.problem.columns.read(rows)
+        design = terms[:, self.columns]
+        if len(self.params):
+            bent = self._tangent(design, inputs).design(self.params)
+            design[:, self.bent] = bent
+        return design
+
+    def _tangent(self, terms: Tensor, inputs: Tensor) -> Tangent:
+        return Tangent(
+            self.spec,
+            inputs[:, self.live],
+            terms[:, self.bent],
+            self.owner[self.bent],
+            self.active,
+        )
+
+    def rows(self, rows: slice) -> Tensor:
+        """Derivatives in intercept, coefficients and weights, (n, 1 + m)."""
+        terms, inputs = self.problem.columns.read(rows)
+        terms = terms[:, self.columns]
+        one = terms.new_ones(len(terms), 1)
+        if len(self.params) == 0:
+            return torch.cat([one, terms], dim=1)
+        tangent = self._tangent(terms, inputs)
+        both = tangent.jacobian(self.params, self.coef[self.bent])
+        q = len(self.bent)
+        terms[:, self.bent] = both[:, :q]
+        return torch.cat([one, terms, self._mixed(both[:, q:])], dim=1)
+
+    def _mixed(self, slopes: Tensor) -> Tensor:
+        if not self.mixes:
+            return slopes
+        parts = []
+        for block in self.blocks.unique().tolist():
+            own = slopes[:, self.blocks == block]
+            mix = self.mixes.get(block)
+            parts.append(own if mix is None else own @ mix)
+        return torch.cat(parts, dim=1)
+
+    @property
+    def column_group(self) -> Tensor:
+        """Group of every column of weights."""
+        if not self.mixes:
+            return self.group
+        groups = []
+        for block in self.blocks.unique().tolist():
+            own, mix = self.group[self.blocks == block], self.mixes.get(block)
+            groups.append(own if mix is None else own[:1].expand(mix.shape[1]))
+        return torch.cat(groups)
+
+
+def normal_equations(given: Given, point: MemberPoint) -> Normal:
+    """Sums over rows of one member's derivatives."""
+    problem = given.problem
+    tangents = Tangents(problem, point)
+    gram = gram_of(given, tangents)
+    columns, n_groups = tangents.columns, problem.n_groups
+    group = torch.cat([problem.term_group[columns], tangents.column_group + n_groups])
+    size = gram.new_zeros(n_groups + problem.spec.n_features + 5)
+    size.index_add_(0, problem.term_group[columns], tangents.coef.square())
+    size.index_add_(0, tangents.group + n_groups, tangents.params.square())
+    return Normal(gram, group, size, kinds(problem, len(size)), columns, tangents)
+
+
+def kinds(problem: Problem, n_groups: int) -> Tensor:
+    """Which groups are pooled: lines and levels, or curves; -1 for all others."""
+    kind = torch.full((n_groups,), -1, dtype=torch.long, device=problem.device)
+    kind[: problem.n_groups] = problem.group_is_curve.long()
+    return kind
+
+
+def gram_of(given: Given, columns: Columns) -> Tensor:
+    """`J'WJ` of all rows, block by block."""
+    share = given.weight * given.information
+    total: Tensor | None = None
+    for rows in columns.chunks():
+        block = columns.rows(rows)
+        if total is None:
+            total = block.new_zeros(block.shape[1], block.shape[1])
+        total.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
+    assert total is not None  # a fit has rows
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Precisions of one member, and the inverse of its curvature."""
+
+    normal: Normal
+    learned: Tensor  # (g,), of the groups
+    precision: Tensor  # (1 + m,), zero for the intercept
+    inverse: Tensor  # (1 + m, 1 + m), H^-1
+    dispersion: float
+    n_effective: float  # directions that the data determine, the intercept included
+    condition: float  # of the curvature without priors, among the coefficients
+
+
+def settle(
+    given: Given, normal: Normal, dispersion: float, start: Settled | None = None
+) -> Settled:
+    """Learn the precisions at a dispersion, from those of `start`, and invert."""
+    gram, group = normal.gram / dispersion, normal.group
+    count = torch.bincount(group, minlength=len(normal.size)).to(gram)
+    precision = torch.ones_like(normal.size) if start is None else start.learned
+    q = len(normal.columns)
+    known = None
+    if given.ridge is not None:
+        known = given.ridge[normal.columns] / dispersion
+    low, high = PRECISION_RANGE
+    if given.problem.family.separable:
+        low = max(low, LEAST_SEPARABLE)
+    learns = known is None or len(group) > q
+    for _ in range(MAX_UPDATES if learns else 1):
+        each = _spread(precision, group, known)
+        inverse = invert(gram, each)
+        if not learns:
+            break
+        spread = gram.new_zeros(len(precision))
+        spread.index_add_(0, group, (each * inverse.diagonal())[1:])
+        gamma = (count - spread).clamp(min=1e-8)
+        size = normal.size
+        if normal.target is not None:
+            theta = inverse @ (normal.target / dispersion)
+            size = torch.zeros_like(size).index_add_(0, group, theta[1:].square())
+        new = _pool(gamma, size, normal.kind).clamp(low, high)
+        new = torch.where(count > 0, new, precision)
+        if float((new / precision).log().abs().max()) < TOL:
+            break
+        precision = new
+    left = float((each * inverse.diagonal()).sum())
+    condition = _condition(gram[: q + 1])
+    used = len(gram) - left
+    return Settled(normal, precision, each, inverse, dispersion, used, condition)
+
+
+def _spread(precision: Tensor, group: Tensor, known: Tensor | None) -> Tensor:
+    """Precision of every parameter; the intercept has none, (1 + m,)."""
+    each = precision[group]
+    if known is not None:
+        each = torch.cat([known, each[len(known) :]])
+    return torch.cat([each.new_zeros(1), each])
+
+
+def _pool(gamma: Tensor, size: Tensor, kind: Tensor) -> Tensor:
+    """Precisions of groups, those of coefficients drawn towards that of their kind."""
+    alone = (gamma + 1e-3) / (size + 1e-8)
+    pooled = kind >= 0
+    both = torch.zeros(2, 2, dtype=gamma.dtype, device=gamma.device)
+    there = pooled & (size > 0)
+    both.index_add_(1, kind[there], torch.stack([gamma, size])[:, there])
+    common = (both[0] / both[1].clamp(min=1e-30)).clamp(min=1e-30)
+    drawn = (gamma + 2 * POOLING) / (size + 2 * POOLING / common[kind.clamp(min=0)])
+    return torch.where(pooled, drawn, alone)
+
+
+def invert(gram: Tensor, precision: Tensor) -> Tensor:
+    """`(gram + diag(precision))^-1`, scaled first."""
+    matrix = gram + torch.diag(precision)
+    root = matrix.diagonal().clamp(min=1e-300).rsqrt()
+    scaled = matrix * root * root.unsqueeze(-1)
+    lift = 0.0
+    for _ in range(6):
+        factor, info = torch.linalg.cholesky_ex(
+            scaled + lift * torch.eye(len(scaled)).to(scaled)
+        )
+        if not bool(info):
+            break
+        lift = max(100 * lift, 1e-14)
+    inverse = torch.cholesky_inverse(factor)
+    return inverse * root * root.unsqueeze(-1)
+
+
+def _condition(gram: Tensor) -> float:
+    """Condition of the scaled curvature of intercept and coefficients."""
+    own = gram[:, : len(gram)]
+    root = own.diagonal().clamp(min=1e-300).rsqrt()
+    values = torch.linalg.eigvalsh(own * root * root.unsqueeze(-1))
+    return float(values[-1] / values[0].clamp(min=1e-300))

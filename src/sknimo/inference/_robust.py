@@ -1,0 +1,107 @@
+"""How estimates reply to single rows, and what that says of their variance.
+
+Shapes: n rows, N observations, q terms, c coefficients, m parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.features import FeatureMap
+from sknimo.inference._posterior import Given, Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Which observations belong together; a row may stand for several of them."""
+
+    number: Tensor  # (N,), integer, of the cluster of each observation
+    row: Tensor  # (N,), integer, the row that stands for it
+    weight: Tensor  # (N,)
+
+    def take(self, rows: Tensor, n_rows: int) -> Clusters:
+        """Those of some rows."""
+        place = torch.full((n_rows,), -1, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        kept = place[self.row] >= 0
+        return Clusters(self.number[kept], place[self.row[kept]], self.weight[kept])
+
+
+class Part:
+    """What one member adds: its covariance, and its reply to every row."""
+
+    def __init__(
+        self, given: Given, settled: Settled, features: FeatureMap, share: float
+    ) -> None:
+        normal = settled.normal
+        columns = normal.columns
+        q, total = len(columns), given.problem.n_terms
+        self.given, self.settled, self.share = given, settled, share
+        own = np.zeros((q, total))
+        own[np.arange(q), columns.cpu().numpy()] = 1.0
+        read = torch.as_tensor(features.coefficients(own)).to(normal.gram)  # (q, c)
+        wide = read.new_zeros(len(normal.gram), 1 + read.shape[1])
+        wide[0, 0] = 1.0
+        wide[1 : 1 + q, 1:] = read
+        self.reading = settled.inverse @ wide  # (1 + m, 1 + c)
+        self.covariance = wide.mT @ self.reading
+        self.prior = self.reading.mT @ (settled.precision.unsqueeze(-1) * self.reading)
+        self.terms = normal.gram.new_zeros(total, total)
+        at = columns.unsqueeze(-1), columns.unsqueeze(0)
+        self.terms[at] = settled.inverse[1 : 1 + q, 1 : 1 + q]
+
+    def replies(self) -> tuple[Tensor, Tensor]:
+        """How a unit of each row's score moves the readings, (n, 1 + c); leverages."""
+        tangents, given = self.settled.normal.tangents, self.given
+        n, dispersion = given.problem.n_rows, self.settled.dispersion
+        reply = self.reading.new_empty(n, self.reading.shape[1])
+        leverage = self.reading.new_empty(n)
+        for rows in tangents.chunks():
+            block = tangents.rows(rows)
+            reply[rows] = block @ self.reading / dispersion
+            solved = block @ self.settled.inverse
+            leverage[rows] = (solved * block).sum(-1) * given.information[rows]
+        return reply, leverage / dispersion
+
+
+def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
+    """Reply of the average to every row, and its leverages."""
+    reply, leverage = (parts[0].share * each for each in parts[0].replies())
+    for part in parts[1:]:
+        own, lever = part.replies()
+        reply += part.share * own
+        leverage += part.share * lever
+    return reply, leverage
+
+
+def robust(
+    given: Given,
+    reply: Tensor,
+    leverage: Tensor,
+    kind: str,
+    used: float,
+    clusters: Clusters | None = None,
+) -> Tensor:
+    """Variance of the readings as the residuals have it, (1 + c, 1 + c).
+
+    A row of weight w is w rows. "HC0" to "HC3" as in linear regression, "cluster" with
+    the usual factor for few clusters.
+    """
+    n_rows = float(given.weight.sum())
+    power = {"HC2": 0.5, "HC3": 1.0}.get(kind, 0.0)
+    score = given.score / (1 - leverage).clamp(min=1e-3) ** power
+    moves = reply * score.unsqueeze(-1)
+    if kind != "cluster":
+        out = (moves * given.weight.unsqueeze(-1)).mT @ moves
+        return out * (n_rows / (n_rows - used)) if kind == "HC1" else out
+    assert clusters is not None
+    count = int(clusters.number.max()) + 1
+    sums = moves.new_zeros(count, moves.shape[1])
+    each = moves[clusters.row] * clusters.weight.unsqueeze(-1)
+    sums.index_add_(0, clusters.number, each)
+    factor = count / (count - 1) * (n_rows - 1) / (n_rows - used)
+    return sums.mT @ sums * factor

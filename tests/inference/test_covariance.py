@@ -1,0 +1,300 @@
+"""Standard errors against statsmodels, finite differences and simulation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sknimo import NIMOClassifier, NIMORegressor
+from sknimo.families import GAUSSIAN
+from sknimo.inference._bands import t_quantile
+from sknimo.inference._covariance import (
+    Averaged,
+    coefficient_covariance,
+    member_estimate,
+    state_given,
+)
+from sknimo.inference._posterior import Tangents, normal_equations, settle
+from sknimo.inference._robust import Part, robust
+from sknimo.network import init_params, make_spec, unpack
+from sknimo.solver import Problem
+from sknimo.training import Ensemble
+
+sm = pytest.importorskip("statsmodels.api")
+# Both sides solve the same equations; iterations end at about this.
+CLOSE = 1e-6
+OFF = {"alpha": 0.0, "max_iter": 0}
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Numbers, a category and groups of rows, with a linear predictor."""
+    rng = np.random.default_rng(0)
+    n = 120
+    X = pd.DataFrame(
+        {
+            "a": 3 * rng.normal(size=n) + 1,
+            "b": rng.normal(size=n),
+            "g": rng.choice(list("uvw"), n, p=[0.5, 0.3, 0.2]),
+        }
+    )
+    eta = X["a"] / 6 - 0.4 * X["b"] + 0.3 * (X["g"] == "v")
+    design = X[["a", "b"]].assign(v=1.0 * (X["g"] == "v"), w=1.0 * (X["g"] == "w"))
+    return X, eta.to_numpy(), sm.add_constant(design), rng.integers(0, 15, n)
+
+
+@pytest.fixture(scope="module")
+def gaussian(table):
+    X, eta, _, _ = table
+    rng = np.random.default_rng(1)
+    y = eta + rng.normal(size=len(X)) * np.exp(0.3 * X["b"].to_numpy())
+    return y, NIMORegressor(**OFF).fit(X, y)
+
+
+def test_least_squares_is_that_of_statsmodels(table, gaussian):
+    y, est = gaussian
+    theirs = sm.OLS(y, table[2]).fit()
+    found = est.conf_int(level=0.9)
+    np.testing.assert_allclose(est.cov_, theirs.cov_params().iloc[1:, 1:], rtol=CLOSE)
+    np.testing.assert_allclose(found.z, theirs.tvalues.iloc[1:], rtol=CLOSE)
+    ends = theirs.conf_int(alpha=0.1).iloc[1:]
+    np.testing.assert_allclose(found.lower, ends[0], rtol=CLOSE)
+    np.testing.assert_allclose(found.upper, ends[1], rtol=CLOSE)
+
+
+def test_robust_errors_are_those_of_statsmodels(table, gaussian):
+    y, est = gaussian
+    theirs = sm.OLS(y, table[2]).fit()
+    robust_fit = theirs.get_robustcov_results("HC3")
+    found = est.conf_int(cov_type="HC3")
+    np.testing.assert_allclose(found.std_err, robust_fit.bse[1:], rtol=CLOSE)
+
+
+def test_families_are_those_of_statsmodels(table):
+    X, eta, design, _ = table
+    rng = np.random.default_rng(2)
+    log = sm.families.links.Log()
+    targets = {
+        "poisson": (rng.poisson(np.exp(eta) * rng.gamma(2, 0.5, len(X))), "Poisson"),
+        "gamma": (rng.gamma(3, np.exp(eta) / 3), "Gamma"),
+    }
+    for family, (y, name) in targets.items():
+        theirs = sm.GLM(y, design, family=getattr(sm.families, name)(log))
+        theirs = theirs.fit(scale="X2")
+        est = NIMORegressor(family, **OFF).fit(X, y)
+        cov = theirs.cov_params().iloc[1:, 1:]
+        np.testing.assert_allclose(est.cov_, cov, rtol=CLOSE)
+    y = (eta + rng.logistic(size=len(X)) > 0).astype(int)
+    theirs = sm.GLM(y, design, family=sm.families.Binomial()).fit(tol=1e-12)
+    est = NIMOClassifier(**OFF).fit(X, y)
+    found = est.conf_int()
+    np.testing.assert_allclose(found.std_err, theirs.bse.iloc[1:], rtol=CLOSE)
+    ends = theirs.conf_int().iloc[1:]
+    np.testing.assert_allclose(found.lower, ends[0], rtol=1e-5, atol=1e-6)
+
+
+def test_contrasts_are_those_of_statsmodels(table, gaussian):
+    y, est = gaussian
+    theirs = sm.OLS(y, table[2]).fit().t_test("v - w = 0")
+    found = est.contrast("g", "v", "w")
+    np.testing.assert_allclose(found.estimate, theirs.effect, rtol=CLOSE)
+    np.testing.assert_allclose(found.std_err, np.ravel(theirs.sd), rtol=CLOSE)
+    same = est.contrast({"g[v]": 1, "g[w]": -1})
+    assert same.std_err == pytest.approx(found.std_err)
+    baseline = est.contrast("g", "v", "u")
+    assert baseline.std_err[0] == pytest.approx(est.conf_int().std_err[2])
+    with pytest.raises(ValueError, match="no level 'q'"):
+        est.contrast("g", "q", "u")
+
+
+def make_given(est, X, y):
+    """The rows of a fit without a network, as the covariance sees them."""
+    model = est.model_
+    table = est._read_table(X)
+    problem = Problem.in_memory(
+        terms=torch.as_tensor(model.features.terms(table)),
+        inputs=torch.as_tensor(model.features.inputs(table)),
+        term_feature=torch.as_tensor(model.features.term_feature),
+        y=torch.as_tensor(y).double(),
+        offset=torch.zeros(len(y), dtype=torch.float64),
+        family=model.family,
+        spec=model.spec,
+    )
+    members = Ensemble(model.coef, model.intercept, model.params, model.modulated)
+    given = state_given(problem, Averaged.of(members), torch.ones_like(problem.y))
+    return replace(given, ridge=torch.zeros(problem.n_terms, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
+def test_every_robust_kind_is_that_of_statsmodels(table, gaussian, kind):
+    X, _, design, _ = table
+    y, est = gaussian
+    given = make_given(est, X, y)
+    point = Averaged.of(
+        Ensemble(
+            est.model_.coef,
+            est.model_.intercept,
+            est.model_.params,
+            est.model_.modulated,
+        )
+    ).points[0]
+    settled = settle(given, normal_equations(given, point), 1.0)
+    part = Part(given, settled, est.model_.features, 1.0)
+    reply, leverage = part.replies()
+    found = robust(given, reply, leverage, kind, used=5.0)
+    theirs = sm.OLS(y, design).fit().get_robustcov_results(kind)
+    np.testing.assert_allclose(
+        found.numpy()[1:, 1:], theirs.cov_params()[1:, 1:], rtol=CLOSE
+    )
+
+
+def test_clusters_are_those_of_statsmodels(table):
+    X, eta, design, groups = table
+    rng = np.random.default_rng(3)
+    y = eta + rng.normal(size=15)[groups] + rng.normal(size=len(X))
+    theirs = sm.OLS(y, design).fit(cov_type="cluster", cov_kwds={"groups": groups})
+    est = NIMORegressor(**OFF)
+    keep = est._keep_uncertainty
+    est._keep_uncertainty = lambda *a, **k: keep(*a, labels=groups, **k)
+    found = est.fit(X, y).conf_int(cov_type="cluster")
+    np.testing.assert_allclose(found.std_err, theirs.bse.iloc[1:], rtol=CLOSE)
+
+
+def test_weights_count_rows(table, gaussian):
+    X, _, _, _ = table
+    y, _ = gaussian
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    one = NIMORegressor(**OFF).fit(X, y, sample_weight=weight)
+    row = np.repeat(np.arange(len(X)), weight)
+    two = NIMORegressor(**OFF).fit(X.iloc[row], y[row])
+    np.testing.assert_allclose(one.cov_, two.cov_, rtol=1e-9)
+    robust_errors = [e.conf_int(cov_type="HC3").std_err for e in (one, two)]
+    np.testing.assert_allclose(*robust_errors, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def bent():
+    """A member with a network of random weights, and rows."""
+    generator = torch.Generator().manual_seed(0)
+    n, p = 60, 3
+    x = torch.randn(n, p, generator=generator, dtype=torch.float64)
+    spec = make_spec(list(range(p)), p, (2, 2), "binary", True)
+    params = init_params(spec, [0]).double()
+    unpack(spec, params).out.normal_(0, 1.0, generator=generator)
+    coef = torch.tensor([[1.0, -0.5, 0.8]], dtype=torch.float64)
+    problem = Problem.in_memory(
+        terms=x,
+        inputs=x,
+        term_feature=torch.arange(p),
+        y=torch.randn(n, generator=generator, dtype=torch.float64),
+        offset=torch.zeros(n, dtype=torch.float64),
+        family=GAUSSIAN,
+        spec=spec,
+    )
+    modulated = torch.tensor([[True, True, False]])
+    level = torch.zeros(1, dtype=torch.float64)
+    members = Ensemble(coef, level, params, modulated)
+    noisy = Averaged.of(members).eta(problem) + 0.2 * problem.y
+    return replace(problem, y=noisy), members
+
+
+def test_derivatives_are_finite_differences_of_eta(bent):
+    problem, members = bent
+    point = Averaged.of(members).points[0]
+    rows = Tangents(problem, point).rows(slice(0, problem.n_rows))
+
+    def eta(coef, params):
+        shifted = Ensemble(coef, members.intercept, params, members.modulated)
+        return Averaged.of(shifted).eta(problem)
+
+    step, columns = 1e-6, []
+    for k in range(problem.n_terms):
+        move = torch.zeros_like(members.coef)
+        move[0, k] = step
+        up, down = (eta(members.coef + s * move, members.params) for s in (1, -1))
+        columns.append((up - down) / (2 * step))
+    for k in range(members.params.shape[1]):
+        move = torch.zeros_like(members.params)
+        move[0, k] = step
+        up, down = (eta(members.coef, members.params + s * move) for s in (1, -1))
+        columns.append((up - down) / (2 * step))
+    found = torch.stack(columns, dim=1)
+    torch.testing.assert_close(rows[:, 1:], found, atol=1e-8, rtol=1e-6)
+
+
+def test_errors_are_larger_than_those_that_take_the_network_for_granted(bent):
+    from sknimo.features import FeatureMap, Linear
+
+    problem, members = bent
+    features = FeatureMap(
+        tuple("abc"), tuple(Linear(0.0, 1.0) for _ in range(problem.n_terms))
+    )
+    weight = torch.ones_like(problem.y)
+    averaged = Averaged.of(members)
+    found = member_estimate(
+        state_given(problem, averaged, weight), averaged, features, None
+    )
+    point = averaged.points[0]
+    design = Tangents(problem, point).design(slice(0, problem.n_rows))
+    wide = torch.cat([torch.ones(problem.n_rows, 1).double(), design], dim=1)
+    naive = torch.linalg.inv(wide.mT @ wide) * found.dispersion
+    assert bool((found.nonrobust.diagonal()[1:3] > 1.2 * naive.diagonal()[1:3]).all())
+
+
+def test_members_that_differ_add_their_spread(bent):
+    from sknimo.features import FeatureMap, Linear
+
+    problem, members = bent
+    features = FeatureMap(
+        tuple("abc"), tuple(Linear(0.0, 1.0) for _ in range(problem.n_terms))
+    )
+    weight = torch.ones_like(problem.y)
+
+    def error(gap):
+        coef = torch.cat([members.coef - gap, members.coef + gap])
+        twice = [torch.cat([x, x]) for x in (members.intercept, members.params)]
+        both = Ensemble(coef, *twice, torch.cat([members.modulated] * 2))
+        return coefficient_covariance(problem, both, weight, features).nonrobust
+
+    near, far = error(0.0), error(0.2)
+    # Two members, each 0.2 from their mean: half of the squares, halved again.
+    assert far[1, 1] == pytest.approx(near[1, 1] + 0.02, rel=0.2)
+
+
+def test_quantiles_are_those_of_students_t():
+    from scipy.stats import t
+
+    for free in (1.5, 3.0, 11.0, 200.0, 1e5):
+        for probability in (0.6, 0.95, 0.975, 0.9995):
+            expected = t.ppf(probability, free)
+            assert t_quantile(probability, free) == pytest.approx(expected, rel=1e-8)
+
+
+def test_what_is_not_honest_is_refused_in_a_word_and_a_sentence():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 8))
+    est = NIMORegressor(**OFF).fit(X, X[:, 0] + rng.normal(size=12))
+    found = est.conf_int()
+    assert set(found.notes) == {"few rows"}
+    assert np.isnan(found.lower).all()
+    assert "ten residual degrees" in found.reason
+    assert "few rows" in str(est.summary())
+    assert "ten residual degrees" in str(est.summary())
+    with pytest.raises(ValueError, match="no standard errors"):
+        est.cov_  # noqa: B018
+
+
+def test_bands_of_a_spline_hold_its_line(table, gaussian):
+    X, _, _, _ = table
+    y, _ = gaussian
+    est = NIMORegressor(basis="spline", **OFF).fit(X[["a", "b"]], y)
+    band = est.curve_band("a")
+    assert bool((band.all_upper - band.upper >= 0).all())
+    at = est.curve_band("a", values=[est.reference_[0]])
+    assert at.std_err[0] == 0
+    # The slope at the reference, by a small step.
+    step = 1e-4
+    near = est.curve_band("a", values=[est.reference_[0] + step])
+    assert near.std_err[0] / step == pytest.approx(est.conf_int().std_err[0], rel=1e-2)
