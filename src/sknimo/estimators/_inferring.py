@@ -27,7 +27,7 @@ from sknimo.inference import (
     named_weights,
 )
 from sknimo.machine import to_device
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
 
 # Values of a curve, between these quantiles of a normal column.
@@ -214,6 +214,11 @@ class Inferring:
         **others: Any,
     ) -> None:
         """Work out how well the coefficients are known while the rows are there."""
+        model: FittedModel | ClassModels = self.model_
+        several = isinstance(model, ClassModels)
+        if several or problem.family.is_hazard:
+            self._uncertainty = Uncertainty("classes" if several else "survival")
+            return
         if not isinstance(members, Ensemble):
             parts = members.coef, members.intercept, members.params, members.modulated
             members = Ensemble(*parts)

@@ -358,7 +358,9 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
         self._shift = model.base_value
         return super()._keep_model(model, data, problem, room)
 
-    def _keep_held_out(self, outcome: Outcome, data: TrainingSet | StreamedSet) -> None:
+    def _keep_held_out(
+        self, outcome: Outcome, data: TrainingSet | StreamedSet, separated: bool
+    ) -> None:
         """Log hazards of the rows as given, by members that have not seen them."""
         assert isinstance(data, TrainingSet)
         self.oob_prediction_ = None

@@ -75,6 +75,8 @@ REASONS = {
     "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
     "several ranks": "Errors were not computed over several processes.",
     "overflow": "Numbers of this size have no squares.",
+    "classes": "Errors of several classes are not computed yet.",
+    "survival": "Errors under an estimated baseline hazard are not computed yet.",
     "not kept": "The model was saved before intervals were kept with it.",
 }
 
