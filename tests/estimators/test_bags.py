@@ -418,6 +418,16 @@ class TestTables:
         assert not {"additive", "bent"} & set(never.trials_["stage"])
 
 
+@pytest.mark.slow
+def test_coefficients_are_effects_at_the_reference():
+    """Not those of a dip that only the reference itself would show."""
+    X = np.random.default_rng(1).normal(size=(6000, 5))
+    y = 2 * np.sin(X[:, 0]) + X[:, 1] * (1 + X[:, 2]) + 0.5 * X[:, 3]
+    y += 0.5 * np.random.default_rng(2).normal(size=len(y))
+    est = NIMORegressorCV(batch_size=256, random_state=0).fit(X, y)
+    assert est.coef_ == pytest.approx([2.0, 1.0, 0.0, 0.5, 0.0], abs=0.5)
+
+
 @pytest.fixture(scope="module")
 def sparse():
     rng = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from sknimo.solver import (
     fit_additive,
     solve_bags,
 )
-from sknimo.solver._additive import AdditiveFit, AdditiveOptions, predict
+from sknimo.solver._additive import AdditiveFit, AdditiveOptions, predict_additive
 from sknimo.training import state_columns
 
 RIDGE_RTOL = 1e-8  # normal equations of a few dozen rows
@@ -308,7 +308,7 @@ class TestCurves:
         problem, X = curved_problem(sine, family, n_rows=1500)
         ones = torch.ones(problem.n_rows, dtype=torch.float64)
         fit = fit_additive(problem, ones, AdditiveOptions())
-        eta = predict(problem, fit.coef, fit.intercept).numpy()
+        eta = predict_additive(problem, fit.coef, fit.intercept).numpy()
         assert np.corrcoef(eta, np.sin(2 * X[:, 0]))[0, 1] > 0.97
 
     def test_what_does_nothing_is_exactly_nothing(self):
@@ -355,5 +355,5 @@ class TestCurves:
         ones = torch.ones(problem.n_rows, dtype=torch.float64)
         fit = fit_additive(problem, ones, AdditiveOptions())
         assert fit.coef.isfinite().all()
-        eta = predict(problem, fit.coef, fit.intercept)
+        eta = predict_additive(problem, fit.coef, fit.intercept)
         assert (((eta > 0).double() == problem.y).double().mean()) > 0.97

@@ -77,7 +77,7 @@ def plain_eta(problem, active, flat, rows):
             effect = terms[:, t] * coef[k, t]
             if j in active.tolist():
                 masked = inputs * (owner != j)
-                effect = effect * (1 + raw(masked, j) - raw(0 * masked[:1], j))
+                effect = effect * (1 + raw(masked, j))
             eta = eta + effect
         etas.append(eta)
     return torch.stack(etas)

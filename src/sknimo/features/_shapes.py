@@ -33,6 +33,12 @@ KNOT_GAP = 1e-9
 CURVE_SPREAD = 1e-10
 # Fewer edges make no curve.
 LEAST_EDGES = 3
+# Rows on either side of the reference, as a share of all, and the distance in standard
+# deviations, within which a curve of pieces is straight. Without: slopes at the
+# reference were off by 2 where they should be 2 (6,000 rows, noise of 0.5), and losses
+# of six real tables 0.99 of those with a twentieth of the rows at any distance.
+CLEAR_SHARE = 0.05
+CLEAR_WIDTH = 0.15
 # Values between which normal scores are interpolated.
 N_SCORES = 129
 
@@ -102,7 +108,7 @@ def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
 
 def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear:
     """Piecewise linear curves in the order of their roughness, as those of a spline."""
-    edges = place_edges(sample, n_edges)
+    edges = _clear_reference(place_edges(sample, n_edges), sample, line)
     if len(edges) < LEAST_EDGES:
         return line
     ramps, weight = _gather_pieces(sample, edges)
@@ -118,6 +124,20 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
         return line
     curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
     return Ramps(line.reference, line.scale, edges, curves)
+
+
+def _clear_reference(
+    edges: np.ndarray, sample: ValueSample, line: Linear
+) -> np.ndarray:
+    """Leave out edges about the reference, so that enough rows tell the slope there."""
+    rank = np.cumsum(sample.weight) / sample.weight.sum()
+    at = np.interp(line.reference, sample.values, rank)
+    low, high = np.interp([at - CLEAR_SHARE, at + CLEAR_SHARE], rank, sample.values)
+    low = max(low, line.reference - CLEAR_WIDTH * line.scale)
+    high = min(high, line.reference + CLEAR_WIDTH * line.scale)
+    kept = (edges <= low) | (edges >= high)
+    kept[[0, -1]] = True
+    return edges[kept]
 
 
 def _gather_pieces(

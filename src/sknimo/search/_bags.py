@@ -50,6 +50,8 @@ from sknimo.solver import (
     PerMember,
     Problem,
     fit_additive,
+    level_terms,
+    predict_additive,
     predict_rows,
     solve_bags,
     start_networks,
@@ -105,7 +107,7 @@ def search_bags(
         AdditiveFit, "curves", fit_additive, problem, weight, settings.additive
     )
     bags = state_bags(problem, chosen, settings, weight, fit, seeds)
-    states = train_bags(bags, settings, store)
+    states = settle(bags, train_bags(bags, settings, store), fit, settings)
     held_out = _hold_out(bags, states)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     dial = turn_dial(bags, states, held_out, settings)
@@ -439,6 +441,31 @@ def train_groups(
     ]
 
 
+def settle(
+    bags: Bags, states: list[JointState], fit: AdditiveFit, settings: Settings
+) -> list[JointState]:
+    """Solve for the coefficients once more, with the bends of every bag held.
+
+    Batches leave curves rougher than the precisions want them, which shows in slopes at
+    the reference.
+    """
+    problem, settled = bags.problem, []
+    rows = torch.arange(problem.n_rows, device=problem.device)
+    for bag, state in enumerate(states):
+        if time.monotonic() >= settings.deadline:
+            return states
+        level = level_terms(bags.table, state.coef, state.params)[0]
+        still, intercept = state.coef[0] + level, state.intercept[0]
+        eta = predict_rows(bags.table, state, rows)[0]
+        bends = eta - predict_additive(problem, still, intercept) + problem.offset
+        rest = replace(problem, offset=bends)
+        start = replace(fit, coef=still, intercept=intercept)
+        found = fit_additive(rest, bags.train[bag], settings.additive, start)
+        own, intercept = (found.coef - still)[None], found.intercept[None]
+        settled.append(replace(state, own=own, intercept=intercept))
+    return settled
+
+
 def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
@@ -525,13 +552,14 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     """Members whose mean is `(1 - dial)` additive and `dial` bent.
 
     The linear predictor is linear in the coefficients: members of equal weight with
-    scaled coefficients make any weights. The additive model is one silent member.
+    scaled coefficients make any weights. One silent member has the additive model, and
+    of the others what nothing modulates and what modulations are at the reference.
     """
     p = bags.problem.spec.n_features
     n_bent = len(states) if dial > 0 else 0
     silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
     coef, intercept, params, bent, scale = [], [], [], [], []
-    count = n_bent + (dial < 1)
+    count = n_bent + 1
     for state in states[:n_bent]:
         share = count * dial / n_bent
         scale.append(share)
@@ -539,13 +567,15 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
         intercept.append(share * state.intercept)
         params.append(state.params)
         bent.append(True)
-    if dial < 1:
-        share = count * (1 - dial)
-        scale.append(share)
-        coef.append(share * bags.coef.mean(0, keepdim=True))
-        intercept.append(share * bags.intercept.mean(0, keepdim=True))
-        params.append(silent)
-        bent.append(False)
+    own = (1 - dial) * bags.coef.mean(0, keepdim=True)
+    for state in states[:n_bent]:
+        level = level_terms(bags.table, state.coef, state.params)
+        own = own + dial / n_bent * (state.own + level)
+    scale.append(count * (1 - dial) or 1.0)
+    coef.append(count * own)
+    intercept.append(count * (1 - dial) * bags.intercept.mean(0, keepdim=True))
+    params.append(silent)
+    bent.append(False)
     modulated = torch.zeros(count, p, dtype=torch.bool, device=bags.coef.device)
     modulated[:, bags.active] = True
     modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)

@@ -48,6 +48,7 @@ from sknimo.solver import (
     JointTable,
     Problem,
     fit_classes,
+    level_terms,
     minimise,
     predict_heads,
     solve_class_bag,
@@ -432,7 +433,7 @@ def mix_members(
     still = float(share[0]) * bags.curves.mean(0)
     if bags.lines is not None:
         still = still + float(share[1]) * bags.lines.mean(0)
-    count = len(bent) + (dial < 1)
+    count = len(bent) + 1
     modulated = torch.zeros(count, spec.n_features, dtype=torch.bool)
     modulated[: len(bent), bags.active.cpu()] = True
     silent = bags.curves.new_zeros(1, spec.n_params)
@@ -442,10 +443,14 @@ def mix_members(
         coef = [scale * state.coef[:, c] for state in bent]
         intercept = [scale * state.intercept[:, c] for state in bent]
         params = [state.of_class(c, n_units) for state in bent]
-        if dial < 1:
-            coef.append(count * still[None, c, :-1])
-            intercept.append(count * still[None, c, -1])
-            params.append(silent)
+        # With what the modulations are at the reference.
+        own = still[None, c, :-1]
+        for state, net in zip(bent, params, strict=True):
+            level = level_terms(bags.table, state.coef[:, c], net)
+            own = own + dial / len(bent) * level
+        coef.append(count * own)
+        intercept.append(count * still[None, c, -1])
+        params.append(silent)
         joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
         members.append(Ensemble(*joined, modulated.to(silent.device)))
     return members

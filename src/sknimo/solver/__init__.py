@@ -4,6 +4,7 @@ from sknimo.solver._additive import (
     AdditiveFit,
     AdditiveOptions,
     fit_additive,
+    predict_additive,
     solve_bags,
 )
 from sknimo.solver._cycle import ClassCycle, class_members
@@ -21,6 +22,7 @@ from sknimo.solver._joint import (
     JointStart,
     JointState,
     JointTable,
+    level_terms,
     predict_rows,
     start_networks,
     train_jointly,
@@ -97,6 +99,7 @@ __all__ = [
     "fit_additive",
     "fit_classes",
     "fit_evidence",
+    "level_terms",
     "linear_design",
     "linear_predictor",
     "minimise",
@@ -104,6 +107,7 @@ __all__ = [
     "needed_bytes",
     "param_groups",
     "pool_bytes",
+    "predict_additive",
     "predict_heads",
     "predict_rows",
     "reference_step",

@@ -123,11 +123,13 @@ def fit_additive(
     n_looks = 1 if problem.family.least_squares else options.max_looks
     for number in range(n_looks):
         before = state
-        look = _look(problem, weight, predict(problem, state.coef, state.intercept))
+        look = _look(
+            problem, weight, predict_additive(problem, state.coef, state.intercept)
+        )
         state = _learn(problem, weight, state, look, size, options)
         state, whole = _damp(problem, weight, before, state, look)
         if not problem.family.least_squares:
-            eta = predict(problem, state.coef, state.intercept)
+            eta = predict_additive(problem, state.coef, state.intercept)
             rows, used = problem.rows(weight.unsqueeze(0)), state.n_effective + 1
             left = max(estimate_dispersion(rows, eta, used), LEAST_DISPERSION)
             state = replace(state, dispersion=left)
@@ -147,7 +149,9 @@ def _leave_out(
 ) -> AdditiveFit:
     """Without the groups that do nothing, as far as the rows can tell."""
     group = problem.term_group
-    look = _look(problem, weight, predict(problem, state.coef, state.intercept))
+    look = _look(
+        problem, weight, predict_additive(problem, state.coef, state.intercept)
+    )
     gram = look.moments.centred()[1]
     factor = factorise(gram, state.ridge(group))
     spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
@@ -270,7 +274,7 @@ def _damp(
 def _objective(
     problem: Problem, weight: Tensor, at: AdditiveFit, ridge: Tensor
 ) -> float:
-    eta = predict(problem, at.coef, at.intercept)
+    eta = predict_additive(problem, at.coef, at.intercept)
     loss = torch.nan_to_num(problem.family.loss(problem.y, eta), nan=1e300)
     return float((weight * loss).sum() + (ridge * at.coef.square()).sum() / 2)
 
@@ -284,7 +288,7 @@ def solve_bags(
     """
     ridge = fit.ridge(problem.term_group)
     idle = (fit.coef == 0) & (ridge > 0)
-    eta = predict(problem, fit.coef, fit.intercept)
+    eta = predict_additive(problem, fit.coef, fit.intercept)
     look = _look(problem, weight, eta)
     per_row = look.curvature / weight.clamp(min=1e-300)
     coefs, intercepts = [], []
@@ -297,7 +301,7 @@ def solve_bags(
         coef, intercept = fit.coef, fit.intercept
         for step in range(1 if problem.family.least_squares else n_steps):
             if step:
-                eta = predict(problem, coef, intercept)
+                eta = predict_additive(problem, coef, intercept)
             score = problem.family.score(problem.y, eta) * (weight - out)
             total = score.sum()
             pull = _pull(problem, score) - mean * total - ridge * coef
@@ -305,7 +309,7 @@ def solve_bags(
             move = torch.where(idle, 0.0, move)
             coef = coef + move
             intercept = intercept + total / moments.weight - mean @ move
-        eta = predict(problem, fit.coef, fit.intercept)
+        eta = predict_additive(problem, fit.coef, fit.intercept)
         coefs.append(coef)
         intercepts.append(intercept)
     return torch.stack(coefs), torch.stack(intercepts)
@@ -316,7 +320,7 @@ def _blocks(n_rows: int) -> Iterator[slice]:
         yield slice(begin, min(begin + BLOCK_ROWS, n_rows))
 
 
-def predict(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
+def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
     """Linear predictor without a network, (n,)."""
     parts = [problem.columns.read(rows)[0] @ coef for rows in _blocks(problem.n_rows)]
     return torch.cat(parts) + problem.offset + intercept

@@ -104,7 +104,7 @@ class HeadsPass:
     eta: Tensor  # (K, B, C)
     terms: Tensor  # (K, B, q)
     effect: Tensor  # (K, a, B, C), terms times coefficients, of modulated features
-    bend: Tensor  # (K, a, B, C), g
+    bend: Tensor  # (K, a, B, C), raw
     body: Body
 
 
@@ -114,9 +114,7 @@ def run_heads(table: JointTable, heads: Heads, rows: Tensor) -> HeadsPass:
     n_active, n_classes = len(table.active), heads.out.shape[1]
     terms = table.terms[rows]
     body = run_body(table, heads.body, table.inputs[rows])
-    out = heads.out.mT
-    bend = (body.sine @ out).view(n_members, n_active, n_rows, n_classes)
-    bend = bend - (body.base_sine @ out).unsqueeze(2)
+    bend = (body.sine @ heads.out.mT).view(n_members, n_active, n_rows, n_classes)
     effect = torch.empty_like(bend)
     for place, own in enumerate(own_terms(table)):
         effect[:, place] = terms[:, :, own] @ heads.coef[:, :, own].mT
@@ -155,12 +153,10 @@ def heads_gradient(
         pulled = (by_eta * at.bend[:, place]).mT @ at.terms[:, :, own]
         to.coef[:, :, own] += pulled
     body = at.body
-    at_reference = by_bend.sum(2)  # (K, a, C)
     by_bend = by_bend.flatten(1, 2)
     by_second = (by_bend @ heads.out).mul_(body.second.cos_())
-    by_base = -(at_reference @ heads.out) * body.base.cos()
-    pull_body(table, heads.body, to.body, body, by_second, by_base)
-    to.out[:] = by_bend.mT @ body.sine - at_reference.mT @ body.base_sine
+    pull_body(table, heads.body, to.body, body, by_second)
+    to.out[:] = by_bend.mT @ body.sine
     return slope
 
 

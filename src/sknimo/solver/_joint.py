@@ -5,6 +5,13 @@ parameters of a member move together, by Adam on batches, from a start near noth
 
     loss = sum_i w_i loss_i / sum_i w_i + sum_t ridge_t coef_t**2 / 2
 
+Here a modulation need not be zero at the reference: from small coefficients a network
+would have to rise from zero within a hair of it, where hardly any row lies, and the
+coefficients would be far from the effects beside it. The model of the class has its
+value there among the coefficients (`level_terms`):
+
+    coef_j (1 + raw_j(x)) = coef_j (1 + raw_j(x) - raw_j(ref)) + coef_j raw_j(ref)
+
 A member keeps the state that predicts its own held-out rows best, where a state is the
 running mean of the parameters over about a pass. The members are independent: on a CPU
 each has a thread, on a GPU all of them are one program. Derivatives are written by
@@ -79,6 +86,7 @@ class JointState(PerMember):
     """K trained members."""
 
     coef: Tensor  # (K, q)
+    own: Tensor  # (K, q), coefficients that nothing modulates
     intercept: Tensor  # (K,)
     params: Tensor  # (K, P)
     loss: Tensor  # (K,), on the held-out rows
@@ -135,9 +143,6 @@ class Body:
     first: Tensor  # (K, a, B, h1), hyperbolic tangents
     second: Tensor  # (K, a B, h2), arguments of the sines
     sine: Tensor  # (K, a B, h2)
-    level: Tensor  # (K, a, h1), the first layer at the reference
-    base: Tensor  # (K, a, h2), the second
-    base_sine: Tensor  # (K, a, h2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +152,14 @@ class Pass:
     eta: Tensor  # (K, B)
     terms: Tensor  # (K, B, q)
     effect: Tensor  # (K, B, a), terms times coefficients, of modulated features
-    bend: Tensor  # (K, a, B), g
+    bend: Tensor  # (K, a, B), raw
     body: Body
 
 
 def run_body(table: JointTable, weights: Weights, inputs: Tensor) -> Body:
     """The layers below the output; `inputs` are (K, B, r)."""
     (n_members, n_rows), n_active = inputs.shape[:2], len(table.active)
-    shift = (weights.code_weight @ table.code.T).mT + weights.bias.unsqueeze(1)
+    shift = _shift(table.code, weights)
     total = inputs @ weights.first.mT
     first = total.new_empty(n_members, n_active, n_rows, weights.first.shape[1])
     for place, own in enumerate(table.own):
@@ -165,10 +170,22 @@ def run_body(table: JointTable, weights: Weights, inputs: Tensor) -> Body:
     second = torch.baddbmm(
         weights.second_bias.unsqueeze(1), first.flatten(1, 2), weights.second.mT
     )
-    sine = second.sin()
-    level = shift.tanh()
-    base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
-    return Body(inputs, first, second, sine, level, base, base.sin())
+    return Body(inputs, first, second, second.sin())
+
+
+def _shift(code: Tensor, weights: Weights) -> Tensor:
+    """What code and bias add to the first layer, (K, a, h1)."""
+    return (weights.code_weight @ code.T).mT + weights.bias.unsqueeze(1)
+
+
+def level_terms(table: JointTable, coef: Tensor, params: Tensor) -> Tensor:
+    """Coefficients (K, q) times the modulation at the reference, (K, q)."""
+    weights = unpack(table.spec, params)
+    first = _shift(table.code.to(params), weights).tanh()
+    second = first @ weights.second.mT + weights.second_bias.unsqueeze(1)
+    level = coef.new_zeros(len(coef), table.spec.n_features)
+    level[:, table.active] = (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)
+    return coef * level[:, table.term_feature]
 
 
 def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
@@ -177,8 +194,7 @@ def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
     (n_members, n_rows), n_active = rows.shape, len(table.active)
     terms = table.terms[rows]
     body = run_body(table, weights, table.inputs[rows])
-    out = weights.out.unsqueeze(-1)
-    bend = (body.sine @ out).view(n_members, n_active, n_rows) - body.base_sine @ out
+    bend = (body.sine @ weights.out.unsqueeze(-1)).view(n_members, n_active, n_rows)
     each = terms @ _spread(table, coef)  # (K, B, p)
     effect = each[..., table.active]
     eta = table.offset[rows] + intercept + each.sum(-1) + (effect * bend.mT).sum(-1)
@@ -210,13 +226,10 @@ def gradient(
 
     body = at.body
     by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
-    at_reference = by_bend.sum(2)  # (K, a)
     flat_bend = by_bend.flatten(1).unsqueeze(1)  # (K, 1, a B)
     to_net.out[:] = (flat_bend @ body.sine).squeeze(1)
-    to_net.out[:] -= (at_reference.unsqueeze(1) @ body.base_sine).squeeze(1)
     by_second = body.second.cos_().mul_(weights.out.unsqueeze(1)).mul_(flat_bend.mT)
-    by_base = at_reference.unsqueeze(-1) * body.base.cos() * -weights.out.unsqueeze(1)
-    pull_body(table, weights, to_net, body, by_second, by_base)
+    pull_body(table, weights, to_net, body, by_second)
     return out
 
 
@@ -226,19 +239,17 @@ def pull_body(
     to_net: Weights,
     at: Body,
     by_second: Tensor,
-    by_base: Tensor,
 ) -> None:
     """Write derivatives of all layers but the output, given those of the sines.
 
-    `by_second` (K, a B, h2) and `by_base` (K, a, h2); the body is used up.
+    `by_second` is (K, a B, h2); the body is used up.
     """
-    to_net.second[:] = by_second.mT @ at.first.flatten(1, 2) + by_base.mT @ at.level
-    to_net.second_bias[:] = by_second.sum(1) + by_base.sum(1)
+    to_net.second[:] = by_second.mT @ at.first.flatten(1, 2)
+    to_net.second_bias[:] = by_second.sum(1)
 
     by_first = (by_second @ weights.second).view(at.first.shape)
     by_first.mul_(at.first.square_().neg_().add_(1))
-    by_level = (by_base @ weights.second) * (1 - at.level.square())
-    by_shift = by_first.sum(2) + by_level  # (K, a, h1)
+    by_shift = by_first.sum(2)  # (K, a, h1)
     to_net.bias[:] = by_shift.sum(1)
     to_net.code_weight[:] = by_shift.mT @ table.code
     to_net.first[:] = by_first.sum(1).mT @ at.inputs
@@ -265,9 +276,9 @@ def held_out_loss(
 
 def predict_rows(table: JointTable, state: JointState, rows: Tensor) -> Tensor:
     """Linear predictor of every member for some rows (m,), (K, m)."""
-    flat = join_parameters(state)
+    flat, own = join_parameters(state), state.own.to(DTYPE)
     parts = [
-        forward(table, flat, part.expand(len(flat), -1)).eta
+        forward(table, flat, part.expand(len(flat), -1)).eta + own @ table.terms[part].T
         for part in rows.split(EVALUATION_ROWS)
     ]
     return torch.cat(parts, dim=1).double()
@@ -303,8 +314,10 @@ def train_jointly(
         lambda at: held_out_loss(table, at, *held_out),
         report,
     )
+    coef = end.flat[:, n_params:-1].double()
     return JointState(
-        end.flat[:, n_params:-1].double(),
+        coef,
+        torch.zeros_like(coef),
         end.flat[:, -1].double(),
         end.flat[:, :n_params].double(),
         end.loss,
