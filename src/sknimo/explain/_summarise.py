@@ -197,12 +197,11 @@ def _at(
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
     """Standard deviations between members: of slopes (p,), of levels (l,).
 
-    Where an additive model is mixed with bent members, it stands there as a silent one
-    with a weight of its own: then it is the bent members' share that varies.
+    None where a silent member has what all of them share: they are no models alone.
     """
     coefs, bent = model.coef, model.modulated.any(-1)
-    if bent.any():
-        coefs = coefs[bent] * (int(bent.sum()) / len(bent))
+    if bent.any() and not bent.all():
+        coefs = coefs[:1]
     members = [replace(model, coef=coef.unsqueeze(0)) for coef in coefs]
     slopes = [model.features.feature_coef(each.term_coef) for each in members]
     levels = [restore_levels(each).coef for each in members]
