@@ -100,11 +100,11 @@ TABLES = {
         ["--drop", "days,visits,fall"],
         "first at row 7",
     ),
-    "three classes": (
-        "\n".join(ROWS),
-        "ward",
-        ["--drop", "days"],
-        "Only binary classification is supported",
+    "a class seen once": (
+        with_cell(8, 6, "perhaps"),
+        "relapse",
+        ["--drop", "days,visits,fall"],
+        "The class 'perhaps' of y is seen once",
     ),
     "a date": (
         "\n".join(["day,y", *(f"2024-01-{d:02},{d}" for d in range(1, 29))]),

@@ -222,6 +222,7 @@ def explain(
     raw_text: opt.RawTextFlag = False,
     row: opt.RowOption = None,
     method: opt.MethodOption = opt.MethodChoice.MIN_ENERGY,
+    class_: opt.ClassOption = None,
     offset: opt.OffsetOption = None,
     unknown: opt.UnknownOption = None,
     json: opt.JsonFlag = False,
@@ -234,6 +235,7 @@ def explain(
 
     kind = _output_kind(output, output_format, json)
     with _open(model, data, text, unknown) as (est, reader, columns):
+        est = _apply.choose_class(est, class_)
         parts = _apply.read_parts(
             est, reader, columns, [] if offset is None else [offset]
         )
@@ -266,6 +268,7 @@ def report(
     event: opt.EventOption = None,
     output: opt.PageOutput = "report.html",
     test: opt.TestFile = None,
+    class_: opt.ClassOption = None,
     weight: opt.WeightOption = None,
     offset: opt.OffsetOption = None,
     entry: opt.EntryOption = None,
@@ -290,6 +293,8 @@ def report(
     roles = name_roles(target, time, event=event, **own)
     rows = _apply.read_known(est, data, text, roles)
     held_out = None if test is None else _apply.read_known(est, test, text, roles)
+    if class_ is not None:
+        est = _apply.choose_class(est, class_)
     write_report(est, output, rows, held_out)
     if json:
         print_json({"report_file": output, "rows": len(rows.y)})

@@ -177,6 +177,22 @@ def predict_survival(est: Any, X: Any, at: Sequence[float]) -> dict[str, np.ndar
     return made
 
 
+def choose_class(est: Any, given: str | None) -> Any:
+    """The model of the class that is to be explained, where there are several."""
+    classes: Any = getattr(est, "classes_", ())
+    if len(classes) < 3:
+        if given is not None:
+            raise UserError("--class is for models of more than two classes.")
+        return est
+    known = {str(label): label for label in classes.tolist()}
+    if given not in known:
+        raise UserError(
+            f"The model has the classes {list_names(list(known))}. Say --class and one "
+            "of them."
+        )
+    return est.for_class(known[given])
+
+
 def explain_part(
     est: Any, part: TablePart, columns: FeatureColumns, offset: str | None, method: str
 ) -> Any:
@@ -192,6 +208,9 @@ def name_prediction(est: Any, explanation: Any) -> dict[str, np.ndarray]:
         return {"prediction": explanation.eta, "hazard_ratio": explanation.mean}
     if not hasattr(est, "classes_"):
         return {"prediction": explanation.mean}
+    if len(est.classes_) > 2:
+        label = str(est.classes_[est._class])
+        return {"explained_class": np.full(len(explanation), label)}
     first, second = est.classes_
     return {
         "prediction": est.classes_[(explanation.eta > 0).astype(int)],

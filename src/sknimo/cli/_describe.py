@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 
 def describe_model(est: Any) -> dict[str, Any]:
     """What a model is, as plain values."""
@@ -28,12 +30,28 @@ def describe_model(est: Any) -> dict[str, Any]:
         "family": model.family.spelling,
         "link": model.family.link,
         "classes": getattr(est, "classes_", None),
-        "members": model.n_members,
+        "members": count_members(model),
         "rows_fitted": None if facts is None else facts.n_samples,
         "deviance_explained": None if facts is None else facts.explained,
         "glm_deviance_explained": None if facts is None else facts.glm_explained,
         "converged": getattr(est, "converged_", None),
-        "base_value": model.base_value,
-        "coefficients": dict(zip(est.coef_names_, est.coef_.tolist(), strict=True)),
+        "base_value": np.asarray(est.intercept_).tolist(),
+        "coefficients": name_coefficients(est),
         "features": described,
+    }
+
+
+def count_members(model: Any) -> int:
+    """Members that are averaged, of each class."""
+    n_classes = getattr(model, "n_classes", 1)
+    return int(getattr(model, "stacked", model).n_members) // n_classes
+
+
+def name_coefficients(est: Any) -> dict[str, Any]:
+    """Coefficients by name, for each of several classes."""
+    if est.coef_.ndim == 1:
+        return dict(zip(est.coef_names_, est.coef_.tolist(), strict=True))
+    return {
+        str(label): dict(zip(est.coef_names_, coef.tolist(), strict=True))
+        for label, coef in zip(est.classes_, est.coef_, strict=True)
     }

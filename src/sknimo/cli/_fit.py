@@ -508,6 +508,8 @@ def judge(est: Any, rows: FileRows) -> Judgement:
             own = {name: getattr(rows, name) for name in ("entry", "strata")}
             found = {"concordance": est.score(rows.X, rows.y, weight, **own)}
             return Judgement(found, {"concordance": 0.5})
+        if len(getattr(est, "classes_", ())) > 2:
+            return _judge_several(est, rows, weight)
         if hasattr(est, "classes_"):
             chance = est.predict_proba(rows.X, rows.offset)[:, 1]
             truth = np.asarray(rows.y == est.classes_[1]).astype(int)
@@ -526,6 +528,23 @@ def judge(est: Any, rows: FileRows) -> Judgement:
 
     found["root_mean_squared_error"] = root(rows.y - guess)
     return Judgement(found, {"root_mean_squared_error": root(rows.y - mean)})
+
+
+def _judge_several(est: Any, rows: FileRows, weight: np.ndarray) -> Judgement:
+    """The same for more than two classes; unknown labels are never right."""
+    chances = est.predict_proba(rows.X)
+    truth = rows.y[:, None] == est.classes_
+    share = np.average(truth, axis=0, weights=weight)
+
+    def measure(chances: np.ndarray) -> dict[str, float]:
+        own = np.clip((chances * truth).sum(axis=1), 1e-300, 1.0)
+        right = truth[np.arange(len(truth)), chances.argmax(axis=1)]
+        return {
+            "accuracy": float(np.average(right, weights=weight)),
+            "log_loss": float(np.average(-np.log(own), weights=weight)),
+        }
+
+    return Judgement(measure(chances), measure(np.tile(share, (len(truth), 1))))
 
 
 def _judge_classes(

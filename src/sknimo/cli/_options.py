@@ -295,6 +295,14 @@ RowOption = Annotated[
         help="Only show this row, the first is 1; repeat for more.",
     ),
 ]
+ClassOption = Annotated[
+    str | None,
+    typer.Option(
+        "--class",
+        metavar="LABEL",
+        help="Of more than two classes, the one to explain.",
+    ),
+]
 MethodOption = Annotated[
     MethodChoice, typer.Option("--method", help="How contributions are shared out.")
 ]

@@ -20,8 +20,12 @@ def show_model(est: Any, facts: dict[str, Any]) -> str:
     """A saved model as text: file, columns that it needs, coefficient table."""
     lines = [f"{facts['file']}: {facts['class']}, {facts['bytes'] / 1000:.1f} kB"]
     if facts["classes"] is not None:
-        first, second = facts["classes"]
-        lines.append(f"Predicts the chance of {second} against {first}.")
+        *others, last = facts["classes"]
+        if len(others) == 1:
+            lines.append(f"Predicts the chance of {last} against {others[0]}.")
+        else:
+            every = ", ".join(map(str, others))
+            lines.append(f"Predicts the chances of {every} and {last}.")
     lines += ["", f"It needs {len(facts['features'])} columns:"]
     width = max(len(entry["name"]) for entry in facts["features"])
     for entry in facts["features"]:
@@ -108,15 +112,18 @@ def _print_row(found: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    prediction, eta = found["prediction"], found["eta"]
+    prediction, eta = found.get("prediction"), found["eta"]
     chances = {
         name.removeprefix("probability_"): value
         for name, value in found.items()
         if name.startswith("probability_")
     }
     title = f"Row {found['row']}: prediction "
-    title += f"{prediction:.5g}" if not chances else f"{prediction}"
-    if chances:
+    title += f"{prediction}" if chances or prediction is None else f"{prediction:.5g}"
+    if "explained_class" in found:
+        title = f"Row {found['row']}: {found['explained_class']} against the mean of "
+        title += f"all classes, on the scale of logarithms {eta:.4g}"
+    elif chances:
         second, chance = list(chances.items())[1]
         title += f"; probability of {second} is {chance:.3g}, log-odds {eta:.4g}"
     elif prediction != eta:

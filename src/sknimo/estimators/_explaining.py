@@ -275,6 +275,17 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     return records.HeldOutScores(**found, measure=estimator._measure)
 
 
+def refuse_classes(
+    est: Any, what: str, remedy: str = "Join classes until two are left."
+) -> None:
+    """Some things are of one linear predictor, and several classes have several."""
+    if getattr(est, "_whole", None) is not None:
+        raise ValueError(
+            f"{what} is for two classes, and there are {len(est.classes_)}: their "
+            f"linear predictors meet in a softmax. {remedy}"
+        )
+
+
 def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:
     """One finite number per row, or None."""
     if values is None:

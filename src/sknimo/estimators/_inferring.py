@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -52,6 +52,10 @@ class Inferring:
         cov[:, gone] = np.nan
         return cov
 
+    if TYPE_CHECKING:  # the estimator brings its own
+
+        def _explained(self) -> FittedModel: ...
+
     def conf_int(
         self, level: float = 0.95, *, cov_type: CovType = "nonrobust"
     ) -> Intervals:
@@ -84,7 +88,7 @@ class Inferring:
         True
         """
         check_is_fitted(self)
-        model = self.model_
+        model = self._explained()
         return coefficient_intervals(
             self._uncertainty, model.features, model.term_coef, level, cov_type
         )
@@ -124,7 +128,7 @@ class Inferring:
         True
         """
         check_is_fitted(self)
-        features = self.model_.features
+        features = self._explained().features
         if isinstance(feature, Mapping):
             named = named_weights(features, dict(feature))
         else:
@@ -160,7 +164,7 @@ class Inferring:
         True
         """
         check_is_fitted(self)
-        features = self.model_.features
+        features = self._explained().features
         name = self._feature_name(feature)
         place = features.names.index(name)
         if features.levels(place) is not None:
@@ -171,7 +175,7 @@ class Inferring:
         if values is None:
             values = self._grid(place)
         grid = np.atleast_1d(np.asarray(values, dtype=float))
-        term_coef = self.model_.term_coef
+        term_coef = self._explained().term_coef
         return curve_band(self._uncertainty, features, term_coef, place, grid, level)
 
     def _known_errors(self) -> KnownErrors | None:

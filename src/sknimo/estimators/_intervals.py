@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain, inference
-from sknimo.estimators._explaining import Explainable, read_column
+from sknimo.estimators._explaining import Explainable, read_column, refuse_classes
 from sknimo.exceptions import check_option
 from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
 from sknimo.inference import (
@@ -268,6 +268,7 @@ class Averaging(Explainable):
     def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         check_is_fitted(self)
+        refuse_classes(self, "This")
         table, truth = self._read_table(X), self._known_target(y)
         if len(truth) != len(table):
             raise ValueError(
@@ -364,6 +365,7 @@ class Foreseeing(Averaging):
         ['prediction', 'lower', 'upper']
         """
         check_is_fitted(self)
+        refuse_classes(self, "predict_interval")
         check_option("kind", kind, get_args(Kind))
         read_level(level)
         found = self._conformal

@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._baseline import BASELINE, write_baseline
+from sknimo.estimators._explaining import refuse_classes
 from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
@@ -196,7 +197,7 @@ class Saveable:
         True
         """
         check_is_fitted(self)
-        refuse_classes(self, "to_onnx")
+        refuse_classes(self, "to_onnx", "Save the model to a file instead.")
         graph = build_onnx(
             self.model_,
             classes=getattr(self, "classes_", None),
@@ -248,7 +249,7 @@ class Saveable:
             raise ValueError(
                 "The columns of a formula have no SQL form. Fit a table that has them."
             )
-        refuse_classes(self, "to_sql")
+        refuse_classes(self, "to_sql", "Save the model to a file instead.")
         model, note = self.model_, f"sknimo {VERSION}"
         if X is not None and bent_features(model):
             model, told = approximate(self, X)
@@ -292,20 +293,10 @@ class Saveable:
         'feature,value,from,below,points'
         """
         check_is_fitted(self)
-        refuse_classes(self, "scorecard")
+        refuse_classes(self, "scorecard", "Save the model to a file instead.")
         check_number("double", double, Real, 1e-6)
         check_number("max_ranges", max_ranges, Integral, 1)
         return build_scorecard(self.model_, double=double, max_ranges=int(max_ranges))
-
-
-def refuse_classes(est: Any, what: str) -> None:
-    """Exports are of one linear predictor, and several classes have several."""
-    if getattr(est, "_whole", None) is not None:
-        raise ValueError(
-            f"{what} is for two classes, and there are {len(est.classes_)}: their "
-            "linear predictors meet in a softmax. Save the model to a file instead, "
-            "which sknimo.load reads."
-        )
 
 
 def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
