@@ -95,6 +95,7 @@ class TestAgreement:
         found, expected = (e.model_.family.shape.value for e in (est, glm))
         assert found == pytest.approx(expected, rel=1e-5)
 
+    @pytest.mark.slow
     def test_integer_weights_equal_repetition(self, family, rows):
         X, y, offset = rows
         counts = np.random.default_rng(1).integers(0, 3, len(y))
@@ -131,6 +132,7 @@ class TestKept:
             assert np.array_equal(other.predict(rows[0]), glm.predict(rows[0]))
         assert model_record(glm.model_)["family"] == glm.model_.family.spelling
 
+    @pytest.mark.slow
     def test_a_clone_learns_anew(self, family, glm):
         again = clone(glm).fit(*draw(family, seed=1)[:2])
         assert again.model_.family.shape.value != glm.model_.family.shape.value
