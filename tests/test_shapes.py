@@ -93,7 +93,10 @@ def test_counts_that_vary_less_than_poisson_have_none(mean):
     assert found == pytest.approx(OVERDISPERSION_RANGE[0])
 
 
-@pytest.mark.parametrize(("power", "dispersion"), [(1.3, 1.0), (1.7, 2.0)])
+@pytest.mark.parametrize(
+    ("power", "dispersion"),
+    [pytest.param(1.3, 1.0, marks=pytest.mark.slow), (1.7, 2.0)],
+)
 def test_power_is_the_likeliest(power, dispersion, mean):
     y = draw_amounts(mean, power, dispersion)
     weight = np.random.default_rng(3).uniform(0.5, 2.0, N_ROWS)
@@ -119,6 +122,7 @@ def test_power_does_not_depend_on_the_unit(scale, mean):
     assert found == pytest.approx(at_one, abs=FOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learn", [learn_overdispersion, learn_power])
 def test_hopeless_rows_still_lead_to_a_number_in_range(learn, mean):
     low, high = POWER_RANGE if learn is learn_power else OVERDISPERSION_RANGE

@@ -26,6 +26,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sknimo.advice import (
+    REFUSED,
+    advise_on_counts,
+    advise_on_sign,
+    advise_on_zeros,
+)
 from sknimo.exceptions import check_option
 from sknimo.shapes import learn_overdispersion, learn_power
 
@@ -323,24 +329,6 @@ def _gamma_loss(y: Tensor, eta: Tensor) -> Tensor:
     return rest.expm1() - rest
 
 
-def _advise_on_sign(y: float) -> str:
-    """About targets that no family of this kind takes."""
-    return "Check the column: nothing counted or paid is negative." if y < 0 else ""
-
-
-def _advise_on_counts(y: float) -> str:
-    return _advise_on_sign(y) or (
-        "Parts of a count have no probability: give whole counts, with the logarithm "
-        "of their exposure as offset, or take family='tweedie' for amounts."
-    )
-
-
-def _advise_on_zeros(y: float) -> str:
-    return _advise_on_sign(y) or (
-        "Take family='tweedie', which has zeros among its amounts, or drop such rows."
-    )
-
-
 GAUSSIAN = Family(
     name="gaussian",
     link="identity",
@@ -380,7 +368,7 @@ POISSON = Family(
     variance=lambda mu: mu,
     in_domain=lambda y: (y >= 0) & torch.isfinite(y),
     domain="counts or rates that are zero or positive",
-    advice=_advise_on_sign,
+    advice=advise_on_sign,
     wider=("negative_binomial", "tweedie"),
     # Counts can vary more than Poisson's law says, which is taken for noise, not less.
     dispersion="pearson",
@@ -400,7 +388,7 @@ GAMMA = Family(
     in_domain=lambda y: (y > 0) & torch.isfinite(y),
     domain="strictly positive numbers",
     ratio_name="mean ratio",
-    advice=_advise_on_zeros,
+    advice=advise_on_zeros,
 )
 
 # One of several classes: its linear predictor stands beside those of the others in a
@@ -479,7 +467,7 @@ def negative_binomial(overdispersion: float) -> Family:
         separable=True,
         ratio_name="rate ratio",
         shape=Shape("overdispersion", k, negative_binomial, learn_overdispersion),
-        advice=_advise_on_counts,
+        advice=advise_on_counts,
     )
 
 
@@ -525,7 +513,7 @@ def tweedie(power: float) -> Family:
         separable=True,
         ratio_name="mean ratio",
         shape=Shape("power", p, tweedie, learn_power),
-        advice=_advise_on_sign,
+        advice=advise_on_sign,
         wider=("negative_binomial", "tweedie"),
     )
 
@@ -552,27 +540,6 @@ FAMILIES: dict[str, Family] = {
 }
 # With those that no parameter names; files know them all.
 REGISTERED = FAMILIES | {family.name: family for family in (COX, SOFTMAX)}
-# What is asked for and cannot be had: what it would need, and what to take instead.
-_QUANTILE = (
-    "has no curvature to take Newton steps by, and predicts a quantile: it would need "
-    "a smoothed corner, a scale for it, and a model that is not one of means. Fit the "
-    "mean, and take quantiles of what it leaves in rows that were held out."
-)
-REFUSED = {
-    "inverse_gaussian": (
-        "On the log link its cost bends downwards where the mean is beyond twice the "
-        "target: fits would have several optima, and none could be certified. Take "
-        "family='gamma', which has the same targets."
-    ),
-    "huber": (
-        "Huber's loss turns straight at a distance in units of the residuals' scale: "
-        "it would need that scale learned with the coefficients, and a target measured "
-        "in it. Take family='gaussian' with less sample_weight for rows not to be "
-        "trusted."
-    ),
-    "pinball": f"The pinball loss {_QUANTILE}",
-    "quantile": f"The loss of quantiles {_QUANTILE}",
-}
 _SPELLING = re.compile(r"(\w+)\s*\(\s*([^()]*?)\s*\)")
 
 

@@ -240,3 +240,15 @@ def test_a_family_is_proposed_with_the_reason(values, family, why):
     if family is not None:
         assert told.startswith("column 'cost' holds ")
         assert f"--family {family} fits them" in told and why in told
+
+
+@pytest.mark.parametrize("given", ["--family", "--set"])
+def test_counts_are_fitted_as_counts(sknimo, tmp_path, given):
+    path = tmp_path / "m.sknimo"
+    family = {"--family": "negative_binomial", "--set": "family=tweedie(1.5)"}[given]
+    args = ["--drop", "days,fall,relapse,ward", *FIXED, "--model", path, "--json"]
+    done = sknimo("fit", PATIENTS, "-t", "visits", *args, given, family)
+    told = json.loads(done.stdout)["family"]
+    assert told == load(path).model_.family.spelling
+    assert told.startswith(family.removeprefix("family=").partition("(")[0])
+    assert "suggests" not in done.stderr

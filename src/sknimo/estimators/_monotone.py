@@ -61,6 +61,7 @@ class Restrained:
     basis: Any
     checkpoint: Any
     model_: FittedModel
+    _n_classes: int
     _left_out: frozenset[int] = frozenset()
 
     @abstractmethod
@@ -86,6 +87,12 @@ class Restrained:
             raise ValueError(
                 "monotone may take more than one fit, and a checkpoint belongs to one. "
                 "Leave out checkpoint."
+            )
+        if self._n_classes > 2:
+            raise ValueError(
+                f"monotone has one sign per feature, but y holds {self._n_classes} "
+                "classes, whose probabilities cannot all rise. Give two classes, or "
+                "leave out monotone."
             )
         restrain = self._monotone(data.features).restrain
         if isinstance(data, TrainingSet):

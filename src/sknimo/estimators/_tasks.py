@@ -12,11 +12,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.advice import REFUSED
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._classes import SeveralClasses
 from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import check_option
-from sknimo.families import BINOMIAL, FAMILIES, REFUSED, SOFTMAX, Family, get_family
+from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family, get_family
 from sknimo.machine import prediction_device
 from sknimo.ranks import ALONE
 from sknimo.rows import RowBlocks
