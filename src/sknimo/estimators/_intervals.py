@@ -9,7 +9,7 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -25,11 +25,14 @@ from sknimo.inference import (
     AverageEffects,
     BendTests,
     Conformal,
+    Influence,
     Kind,
     KnownRows,
     PredictionIntervals,
     PredictionSets,
 )
+from sknimo.penalties import CoefPenalty
+from sknimo.solver import Problem
 from sknimo.training import (
     TrainingSet,
     check_number,
@@ -79,6 +82,8 @@ class Averaging(Explainable):
     """An estimator that says what its rows tell of average effects and of bends."""
 
     _held_out: HeldOutRows | None = None
+    # Of a plain estimator: the penalty of a problem.
+    _penalise: Callable[[Problem], CoefPenalty] | None = None
 
     if TYPE_CHECKING:  # the estimator brings its own
 
@@ -265,9 +270,45 @@ class Averaging(Explainable):
             origin=find_origin(X),
         )
 
+    def influence(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Influence:
+        """Say which rows hold the model where it is, without fitting again.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            The training rows.
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Influence
+            Leverage, Cook's distance, and about what would be predicted without the
+            row. Selection and learned penalties are taken as they are.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
+        >>> list(est.influence(data.X, data.y).to_frame().columns)
+        ['leverage', 'distance', 'prediction', 'left_out']
+        """
+        return inference.influence(
+            self.model_,
+            self._known_rows(X, y, sample_weight, offset),
+            self._penalise,
+            scaled=bool(getattr(self, "scale_contributions", False)),
+            origin=find_origin(X),
+        )
+
     def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         check_is_fitted(self)
+        refuse_others(self)
         table, truth = self._read_table(X), self._known_target(y)
         if len(truth) != len(table):
             raise ValueError(
@@ -364,6 +405,7 @@ class Foreseeing(Averaging):
         ['prediction', 'lower', 'upper']
         """
         check_is_fitted(self)
+        refuse_others(self)
         check_option("kind", kind, get_args(Kind))
         read_level(level)
         found = self._conformal
@@ -456,6 +498,20 @@ class Foreseeing(Averaging):
                 eta[place],
                 line[place],
             )
+
+
+def refuse_others(est: Any) -> None:
+    """Refuse several classes and hazards, whose responses are no single mean."""
+    if getattr(est, "_whole", None) is not None:
+        raise ValueError(
+            "Intervals of more than two classes are not there. Use predict_proba, or "
+            "fit one class against all others."
+        )
+    if est.model_.family.is_hazard:
+        raise ValueError(
+            "Intervals are of a mean response, and a hazard has none. Use the "
+            "predicted survival, or resample the fit (docs/inference.md)."
+        )
 
 
 def read_level(level: Any) -> None:

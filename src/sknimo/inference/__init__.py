@@ -38,10 +38,13 @@ from sknimo.inference._covariance import (
     Uncertainty,
     coefficient_covariance,
 )
+from sknimo.inference._influence import Influence, influence
 from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests
 
 __all__ = [
+    "Influence",
+    "influence",
     "REASONS",
     "AverageEffects",
     "Band",
