@@ -22,6 +22,7 @@ from sknimo.estimators._explaining import Explainable, read_column
 from sknimo.exceptions import check_option
 from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
 from sknimo.inference import (
+    REASONS,
     AverageEffects,
     BendTests,
     Conformal,
@@ -30,6 +31,7 @@ from sknimo.inference import (
     KnownRows,
     PredictionIntervals,
     PredictionSets,
+    Uncertainty,
 )
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
@@ -383,7 +385,9 @@ class Foreseeing(Averaging):
         level : float, default=0.9
             Share of new rows whose observation lies within.
         kind : {"next", "mean"}, default="next"
-            The next observation of a row like this.
+            The next observation of a row like this, or the mean of all such rows; for
+            classes the probability of the second. That of the mean is approximate and
+            trusts the model.
         adapt : bool, default=True
             Whether the width follows the row, where rows held out show that it does.
             Otherwise it is the same in every row, or follows the family's variance.
@@ -408,11 +412,19 @@ class Foreseeing(Averaging):
         refuse_others(self)
         check_option("kind", kind, get_args(Kind))
         read_level(level)
-        found = self._conformal
+        found, model = self._conformal, self._explained()
+        eta, origin = self._eta(X, offset), find_origin(X)
+        if kind == "mean":
+            return inference.mean_intervals(
+                model,
+                self._mean_errors(),
+                self._read_table(X),
+                eta,
+                level=float(level),
+                origin=origin,
+            )
         if found is None:
             raise ValueError(NO_INTERVALS)
-        eta, origin = self._eta(X, offset), find_origin(X)
-        model = self._explained()
         if model.family.is_binary:
             chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
             return inference.prediction_sets(
@@ -427,6 +439,16 @@ class Foreseeing(Averaging):
             adapt=bool(adapt),
             origin=origin,
         )
+
+    def _mean_errors(self) -> Uncertainty:
+        """How well the coefficients are known; refuses where nothing is."""
+        known: Uncertainty = getattr(self, "_uncertainty", Uncertainty("not kept"))
+        if known.nonrobust is None:
+            raise ValueError(
+                f"There is no interval of the mean. {REASONS[known.reason]} "
+                "docs/inference.md has others."
+            )
+        return known
 
     def calibrate_interval(
         self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
