@@ -48,6 +48,12 @@ WIDTH_95 = 1.959964
 # Steps of numerical derivatives: in features and constants.
 STEP = 1e-5
 TINY = 1e-6  # a true effect below this is none
+# Rows that stand for the population, and an average effect that is none among them.
+POPULATION = 200_000
+AVERAGE_TINY = 0.01
+# New rows of every fit, and the level of their intervals.
+NEW_ROWS = 50
+NEXT_LEVEL = 0.9
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
@@ -289,9 +295,66 @@ def measure_coefficients(case: Case) -> Iterator[Record]:
             }
 
 
+def average_truth(design: Design) -> np.ndarray:
+    """Average effect of every feature on the response in the population, (p,)."""
+    x = design.rows(np.random.default_rng(0), POPULATION)
+    means = {"binomial": sigmoid, "poisson": np.exp}
+    mean = means.get(design.family, np.asarray)
+    truth = []
+    for j in range(design.n_features):
+        up, down, size = x.copy(), x.copy(), 2 * STEP
+        if j in design.binary:
+            up[:, j], down[:, j], size = 1.0, 0.0, 1.0
+        else:
+            up[:, j] += STEP
+            down[:, j] -= STEP
+        change = mean(design.eta(up)) - mean(design.eta(down))
+        truth.append(change.mean() / size)
+    return np.array(truth)
+
+
+def measure_averages(case: Case) -> Iterator[Record]:
+    """Intervals of average effects on the response, corrected for shrinkage."""
+    truth = average_truth(case.design)
+    found = case.estimator.average_effects(case.x, case.y, level=LEVEL)
+    for j in range(case.design.n_features):
+        yield {
+            "cov_type": "held out" if found.held_out else "seen",
+            "target": f"x{j}",
+            "truth": truth[j],
+            "active": int(abs(truth[j]) > AVERAGE_TINY),
+            "estimate": found.response[0, j],
+            "std_err": found.response_std_err[0, j],
+            "lower": found.response_lower[0, j],
+            "upper": found.response_upper[0, j],
+        }
+
+
+def measure_next(case: Case) -> Iterator[Record]:
+    """Intervals of new observations; the truth is the observation."""
+    if case.design.family == "binomial":
+        return
+    x = case.design.rows(case.rng, NEW_ROWS)
+    y = case.design.target(case.rng, x)
+    for adapt in (True, False):
+        found = case.estimator.predict_interval(x, level=NEXT_LEVEL, adapt=adapt)
+        for i in range(NEW_ROWS):
+            yield {
+                "cov_type": "adapted" if adapt else "plain",
+                "target": f"row {i}",
+                "truth": y[i],
+                "active": 1,
+                "estimate": found.prediction[i],
+                "lower": found.lower[i],
+                "upper": found.upper[i],
+            }
+
+
 # What is measured on every fit. A measure yields records with any of COLUMNS.
 MEASURES: dict[str, Callable[[Case], Iterator[Record]]] = {
     "coefficient": measure_coefficients,
+    "average": measure_averages,
+    "next": measure_next,
 }
 
 

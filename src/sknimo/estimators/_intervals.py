@@ -9,7 +9,7 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -18,18 +18,23 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain, inference
-from sknimo.estimators._explaining import Explainable, read_column, refuse_classes
+from sknimo.estimators._explaining import Explainable, read_column
 from sknimo.exceptions import check_option
 from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
 from sknimo.inference import (
+    REASONS,
     AverageEffects,
     BendTests,
     Conformal,
+    Influence,
     Kind,
     KnownRows,
     PredictionIntervals,
     PredictionSets,
+    Uncertainty,
 )
+from sknimo.penalties import CoefPenalty
+from sknimo.solver import Problem
 from sknimo.training import (
     TrainingSet,
     check_number,
@@ -79,6 +84,8 @@ class Averaging(Explainable):
     """An estimator that says what its rows tell of average effects and of bends."""
 
     _held_out: HeldOutRows | None = None
+    # Of a plain estimator: the penalty of a problem.
+    _penalise: Callable[[Problem], CoefPenalty] | None = None
 
     if TYPE_CHECKING:  # the estimator brings its own
 
@@ -265,10 +272,45 @@ class Averaging(Explainable):
             origin=find_origin(X),
         )
 
+    def influence(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Influence:
+        """Say which rows hold the model where it is, without fitting again.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+            The training rows.
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Influence
+            Leverage, Cook's distance, and about what would be predicted without the
+            row. Selection and learned penalties are taken as they are.
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressor
+        >>> from sknimo.datasets import make_nimo_regression
+        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
+        >>> list(est.influence(data.X, data.y).to_frame().columns)
+        ['leverage', 'distance', 'prediction', 'left_out']
+        """
+        return inference.influence(
+            self.model_,
+            self._known_rows(X, y, sample_weight, offset),
+            self._penalise,
+            scaled=bool(getattr(self, "scale_contributions", False)),
+            origin=find_origin(X),
+        )
+
     def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         check_is_fitted(self)
-        refuse_classes(self, "This")
+        refuse_others(self)
         table, truth = self._read_table(X), self._known_target(y)
         if len(truth) != len(table):
             raise ValueError(
@@ -343,7 +385,9 @@ class Foreseeing(Averaging):
         level : float, default=0.9
             Share of new rows whose observation lies within.
         kind : {"next", "mean"}, default="next"
-            The next observation of a row like this.
+            The next observation of a row like this, or the mean of all such rows; for
+            classes the probability of the second. That of the mean is approximate and
+            trusts the model.
         adapt : bool, default=True
             Whether the width follows the row, where rows held out show that it does.
             Otherwise it is the same in every row, or follows the family's variance.
@@ -365,14 +409,22 @@ class Foreseeing(Averaging):
         ['prediction', 'lower', 'upper']
         """
         check_is_fitted(self)
-        refuse_classes(self, "predict_interval")
+        refuse_others(self)
         check_option("kind", kind, get_args(Kind))
         read_level(level)
-        found = self._conformal
+        found, model = self._conformal, self._explained()
+        eta, origin = self._eta(X, offset), find_origin(X)
+        if kind == "mean":
+            return inference.mean_intervals(
+                model,
+                self._mean_errors(),
+                self._read_table(X),
+                eta,
+                level=float(level),
+                origin=origin,
+            )
         if found is None:
             raise ValueError(NO_INTERVALS)
-        eta, origin = self._eta(X, offset), find_origin(X)
-        model = self._explained()
         if model.family.is_binary:
             chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
             return inference.prediction_sets(
@@ -387,6 +439,16 @@ class Foreseeing(Averaging):
             adapt=bool(adapt),
             origin=origin,
         )
+
+    def _mean_errors(self) -> Uncertainty:
+        """How well the coefficients are known; refuses where nothing is."""
+        known: Uncertainty = getattr(self, "_uncertainty", Uncertainty("not kept"))
+        if known.nonrobust is None:
+            raise ValueError(
+                f"There is no interval of the mean. {REASONS[known.reason]} "
+                "docs/inference.md has others."
+            )
+        return known
 
     def calibrate_interval(
         self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
@@ -458,6 +520,20 @@ class Foreseeing(Averaging):
                 eta[place],
                 line[place],
             )
+
+
+def refuse_others(est: Any) -> None:
+    """Refuse several classes and hazards, whose responses are no single mean."""
+    if getattr(est, "_whole", None) is not None:
+        raise ValueError(
+            "Intervals of more than two classes are not there. Use predict_proba, or "
+            "fit one class against all others."
+        )
+    if est.model_.family.is_hazard:
+        raise ValueError(
+            "Intervals are of a mean response, and a hazard has none. Use the "
+            "predicted survival, or resample the fit (docs/inference.md)."
+        )
 
 
 def read_level(level: Any) -> None:

@@ -21,7 +21,7 @@ from sknimo.families import Family
 from sknimo.machine import DeviceName
 from sknimo.model import ClassModels, FittedModel
 from sknimo.network import CodeName
-from sknimo.penalties import PENALTIES, Penalty, make_penalty
+from sknimo.penalties import PENALTIES, CoefPenalty, Penalty, make_penalty
 from sknimo.solver import (
     ClassCycle,
     Members,
@@ -210,7 +210,7 @@ class FixedPenalties(BaseNIMO):
         seed: int,
     ) -> Members:
         """One member; rows held out judge early stopping and train nothing."""
-        device, p = problem.device, problem.spec.n_features
+        device = problem.device
 
         def share(part: np.ndarray) -> Tensor:
             total = sum(problem.ranks.gather(part.sum()))
@@ -223,13 +223,17 @@ class FixedPenalties(BaseNIMO):
         if held_out is not None:
             validation = share(np.where(held_out, weight, 0.0))
             weight = np.where(held_out, 0.0, weight)
-        penalty = make_penalty(
-            self.penalty, one(self.alpha), problem.term_feature, p, float(self.delta)
-        )
-        network_alpha = one(self.network_alpha)
+        network_alpha, penalty = one(self.network_alpha), self._penalise(problem)
         return state_members(
             problem, penalty, network_alpha, (seed,), share(weight), validation
         )
+
+    def _penalise(self, problem: Problem) -> CoefPenalty:
+        """The penalty of the mean loss."""
+        alpha = torch.full((1,), float(self.alpha), dtype=torch.float64)
+        alpha, p = alpha.to(problem.device), problem.spec.n_features
+        delta = float(self.delta)
+        return make_penalty(self.penalty, alpha, problem.term_feature, p, delta)
 
     def _warm_network(self, problem: Problem) -> torch.Tensor | None:
         """Network of the previous fit, when asked for and still of the right shape."""

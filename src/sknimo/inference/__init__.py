@@ -38,10 +38,15 @@ from sknimo.inference._covariance import (
     Uncertainty,
     coefficient_covariance,
 )
+from sknimo.inference._influence import Influence, influence
+from sknimo.inference._means import mean_intervals
 from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests
 
 __all__ = [
+    "mean_intervals",
+    "Influence",
+    "influence",
     "REASONS",
     "AverageEffects",
     "Band",

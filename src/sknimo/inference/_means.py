@@ -1,0 +1,108 @@
+"""How well the mean of rows is known, from what is known of the coefficients.
+
+With `d` the terms of a row, bent as the model bends them, the linear predictor is
+`b0 + d . beta`. Its variance follows from the covariance of intercept and coefficients,
+that of the terms within each feature, and from how far members lie apart at the row,
+which says how well the bends are known there. Approximate, and of the model: what it
+cannot express is not counted in.
+
+Shapes: n rows, q terms, c coefficients, M members.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from sknimo.explain import Origin, find_roles, local_term_coef, mean_of, split_members
+from sknimo.features import FeatureMap
+from sknimo.inference._conformal import PredictionIntervals
+from sknimo.inference._covariance import Uncertainty
+from sknimo.model import FittedModel
+
+# Members that are asked how far they lie apart.
+MEMBERS = 10
+
+
+def mean_intervals(
+    model: FittedModel,
+    known: Uncertainty,
+    table: np.ndarray,
+    eta: np.ndarray,
+    *,
+    level: float,
+    origin: Origin,
+) -> PredictionIntervals:
+    """Intervals of the mean response around linear predictors `eta` (n,)."""
+    error = np.sqrt(predictor_variance(model, known, table))
+    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    low, mean, high = (
+        mean_of(model.family, at) for at in (eta - reach, eta, eta + reach)
+    )
+    return PredictionIntervals(mean, low, high, level, "mean", origin)
+
+
+def predictor_variance(
+    model: FittedModel, known: Uncertainty, table: np.ndarray
+) -> np.ndarray:
+    """Variance of the linear predictor of each row, (n,)."""
+    assert known.nonrobust is not None  # the caller has refused the others
+    features, cov = model.features, np.nan_to_num(known.nonrobust)
+    factor = _bend_factor(model, table)
+    slopes = read_columns(features, table) * factor[:, features.coef_feature]
+    wide = np.column_stack([np.ones(len(table)), slopes])
+    variance = ((wide @ cov) * wide).sum(axis=1)
+    terms = features.terms(table) * factor[:, features.term_feature]
+    for j, block in enumerate(known.terms):
+        own = wide[:, 1:][:, features.coef_feature == j]
+        at = 1 + np.flatnonzero(features.coef_feature == j)
+        variance -= ((own @ cov[np.ix_(at, at)]) * own).sum(axis=1)
+        part = terms[:, features.term_feature == j]
+        variance += ((part @ np.nan_to_num(block)) * part).sum(axis=1)
+    least = max(float(cov[0, 0]), 0.0) * 0.1
+    return np.maximum(variance, least) + _between(model, table)
+
+
+def read_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:
+    """What every coefficient is multiplied with: distance, level, missing, (n, c)."""
+    columns = []
+    for j, basis in enumerate(features.bases):
+        column, levels = table[:, j], features.levels(j)
+        reference = float(features.reference[j])
+        own = []
+        if levels is None and basis.n_terms:
+            own.append(np.nan_to_num(column - reference))
+        states = range(len(levels or ()))
+        own += [column == code for code in states if code != reference]
+        if features.admits_missing[j]:
+            own.append(np.isnan(column))
+        columns += own[: len(basis.labels)]
+    return np.column_stack(columns or [np.empty((len(table), 0))]).astype(float)
+
+
+def _bend_factor(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """`1 + g` of every feature as the average has it, one without bends, (n, p)."""
+    features, coef = model.features, model.term_coef
+    out = np.ones((len(table), features.n_features))
+    if not find_roles(model).modifies.any():
+        return out
+    local = local_term_coef(model, table)
+    for j in range(features.n_features):
+        own = features.term_feature == j
+        size = np.abs(coef[own])
+        if size.sum() > 0:
+            lead = np.flatnonzero(own)[size.argmax()]
+            out[:, j] = local[:, lead] / coef[lead]
+    return out
+
+
+def _between(model: FittedModel, table: np.ndarray) -> np.ndarray:
+    """Variance between the bent members, as much as they weigh, (n,)."""
+    bent = model.modulated.any(-1).cpu().numpy()
+    if bent.sum() < 2:
+        return np.zeros(len(table))
+    chosen = np.flatnonzero(bent)[:: max(1, int(bent.sum()) // MEMBERS)]
+    members = list(split_members(model))
+    eta = np.stack([members[m].eta(table) for m in chosen])
+    return eta.var(axis=0, ddof=1) * float(bent.mean()) ** 2

@@ -1,0 +1,61 @@
+"""Intervals of the mean: those of statsmodels without a network."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from scipy.stats import norm
+
+from sknimo import NIMOClassifier, NIMORegressor
+
+from .conftest import draw_rows
+
+RELATIVE = 1e-6
+
+
+def test_a_linear_model_has_the_errors_of_least_squares():
+    X, y = draw_rows(100, 0)
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+    found = est.predict_interval(X, kind="mean", level=0.9)
+    truth = sm.OLS(y, sm.add_constant(X)).fit().get_prediction()
+    error = found.width / (2 * norm.ppf(0.95))
+    np.testing.assert_allclose(error, truth.se_mean, rtol=RELATIVE)
+    np.testing.assert_allclose(found.prediction, truth.predicted_mean, rtol=RELATIVE)
+
+
+def test_levels_and_curves_count_in():
+    X, y = draw_rows(150, 1)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame["b"] = np.where(frame["b"] > 0, "on", "off")
+    est = NIMORegressor(alpha=0.0, max_iter=0, basis={"a": "poly2"}).fit(frame, y)
+    found = est.predict_interval(frame, kind="mean")
+    on = (frame["b"] == "on").to_numpy(float)
+    design = sm.add_constant(np.column_stack([X[:, 0], X[:, 0] ** 2, on, X[:, 2]]))
+    truth = sm.OLS(y, design).fit().get_prediction()
+    error = found.width / (2 * norm.ppf(0.95))
+    # What a curve shares with other features is taken from its slope at the reference.
+    assert np.corrcoef(error, truth.se_mean)[0, 1] > 0.98
+    assert np.abs(error / truth.se_mean - 1).mean() < 0.1
+
+
+def test_a_probability_stays_between_zero_and_one():
+    X, y = draw_rows(100, 2)
+    z = (y > np.median(y)).astype(int)
+    est = NIMOClassifier(alpha=0.0, max_iter=0).fit(X, z)
+    found = est.predict_interval(X, kind="mean", level=0.95)
+    assert ((found.lower > 0) & (found.upper < 1)).all()
+    fit = sm.Logit(z, sm.add_constant(X)).fit(disp=0, tol=1e-12)
+    eta = sm.add_constant(X) @ fit.params
+    wide = np.sqrt(
+        ((sm.add_constant(X) @ fit.cov_params()) * sm.add_constant(X)).sum(1)
+    )
+    upper = 1 / (1 + np.exp(-(eta + norm.ppf(0.975) * wide)))
+    np.testing.assert_allclose(found.upper, upper, rtol=1e-5)
+
+
+def test_where_no_errors_are_known_it_says_why():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(12, 8))
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, random.normal(size=12))
+    with pytest.raises(ValueError, match="no interval of the mean"):
+        est.predict_interval(X, kind="mean")
