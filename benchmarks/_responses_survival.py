@@ -9,8 +9,8 @@ DIR, or the environment variable SKNIMO_DATA, is a folder of tables NAME.csv.gz 
 last two columns are `event` (1 or 0) and `target`, the time. Text columns are
 categories. Rows are split 70/30 at random, stratified by event, with seeds 0, 1, ...
 
-- sknimo: `NIMOSurvivalCV`, defaults; missing values have an indicator, unseen levels
-  stand at the reference;
+- sknimo: `NIMOSurvivalCV`, defaults; missing values have an indicator, or the median
+  where no training row has any; unseen levels stand at the reference;
 - ridge: Cox regression by Newton's method (Breslow), penalty by five folds of the
   cross-validated partial likelihood, on standardised and one-hot columns with medians
   and indicators for missing values;
@@ -87,8 +87,10 @@ def fit_sknimo(train: Rows, test: Rows, at: float) -> Forecast:
         missing="indicator", handle_unknown="reference", random_state=0
     )
     est.fit(train.X, np.column_stack([train.time, train.event]))
-    survival = est.predict_survival_function(test.X, times=[at]).values[:, 0]
-    return Forecast(est.predict(test.X), survival)
+    # A column that is complete in training has no coefficient for missing values.
+    X = test.X.fillna(train.X.loc[:, ~train.X.isna().any()].median(numeric_only=True))
+    survival = est.predict_survival_function(X, times=[at]).values[:, 0]
+    return Forecast(est.predict(X), survival)
 
 
 def encode(train: Rows, test: Rows) -> tuple[np.ndarray, np.ndarray]:

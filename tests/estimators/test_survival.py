@@ -138,6 +138,12 @@ def test_curves_follow_from_baseline_and_risk(fitted):
         at = hazard[row](est.baseline_.times[place])
         np.testing.assert_allclose(at, steps)
     median = est.predict_median(data.X, strata=strata)
+    found = est.predict_interval(data.X, level=0.8, strata=strata)
+    for row, curve in enumerate(survival):
+        early = curve.x[curve.y <= 0.9]
+        assert found.lower[row] == (early[0] if len(early) else np.inf)
+    np.testing.assert_array_equal(found.prediction, median)
+    assert (found.upper >= median).all()
     for row, curve in enumerate(survival):
         below = curve.x[curve.y <= 0.5]
         assert median[row] == (below[0] if len(below) else np.inf)
@@ -278,6 +284,8 @@ def test_a_report_knows_its_training_rows(searched):
 def test_expected_events_are_explained_and_priced(searched):
     data, est = searched
     price = est.price_of_nonlinearity(data.X, data.y)
+    averages = est.average_effects(data.X, data.y).to_frame()
+    assert averages.shape[0] == 6
     assert price.deviance == pytest.approx(est._facts.deviance, rel=1e-9)
     explained = est.explain(data.X)
     np.testing.assert_allclose(explained.eta, est.predict(data.X), atol=1e-9)

@@ -39,7 +39,6 @@ from sknimo.training import (
     TrainingSet,
     check_number,
     read_groups,
-    read_offset,
     read_weight,
 )
 
@@ -317,7 +316,8 @@ class Averaging(Explainable):
                 f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
                 "numbers of samples."
             )
-        known = read_offset(offset, len(table))
+        known = self._offset_for(y, offset, len(table))
+        known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
         seen = kept is not None and kept.finds(table, truth, known)
         return KnownRows(

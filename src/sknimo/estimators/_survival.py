@@ -44,6 +44,11 @@ NETWORK_ROUNDS = 3
 # concordance; from one round to the next changes fell to a tenth.
 SEARCHES = 3
 SETTLED = 0.1
+# How much precisions of curves have in common, see `AdditiveOptions`: events are fewer
+# than rows, and tell less of each. Log partial likelihood of test rows above that of no
+# model, mean of 25 splits of three tables, additive model alone: 14.2 at 1, 14.9 at 4,
+# 15.1 at 16 and at 64.
+POOLING = 16.0
 
 
 _FOLLOW_UP = """X : array or data frame of shape (n_samples, n_features)
@@ -245,6 +250,10 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     (80,)
     """
 
+    _settings = replace(
+        SurvivalTask._settings,
+        additive=replace(SurvivalTask._settings.additive, pooling=POOLING),
+    )
     # Of the fit that is under way: when it began, its round, what the baseline took.
     _started: float
     _round: int

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
-from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._formula import read_formula
+from sknimo.estimators._survival_curves import ForeseesTimes
 from sknimo.exceptions import check_option
 from sknimo.families import COX, Family
 from sknimo.features import column_names, take_column, take_columns
@@ -23,9 +23,7 @@ from sknimo.survival import (
     TIES,
     Baseline,
     FollowUp,
-    StepFunctions,
     Ties,
-    concordance,
     expose,
 )
 from sknimo.training import (
@@ -36,7 +34,6 @@ from sknimo.training import (
     TrainingSet,
     check_events,
     read_follow_up,
-    read_strata,
     read_times,
     read_weight,
 )
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
 SURV = r"\s*Surv\(\s*(?P<time>\w+)\s*,\s*(?P<event>\w+)\s*\)\s*~(?P<features>.*)"
 
 
-class SurvivalTask(BaseNIMO):
+class SurvivalTask(ForeseesTimes):
     """Times to an event; the model predicts the logarithm of the hazard."""
 
     ties: Ties
@@ -136,156 +133,6 @@ class SurvivalTask(BaseNIMO):
     def _show_baseline(self, baseline: Baseline) -> None:
         self.baseline_ = baseline
         self.event_times_ = baseline.all_times
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Logarithm of the hazard, relative to that at the reference.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Larger is a greater risk; its exponential is a hazard ratio.
-
-        Examples
-        --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
-        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> est.predict(data.X[:3]).shape
-        (3,)
-        """
-        return self._eta(X)
-
-    def predict_survival_function(
-        self, X: Any, times: Any = None, *, strata: Any = None
-    ) -> StepFunctions:
-        """Chance to be without the event at given times.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        times : array of shape (k,), optional
-            By default all times at which training rows had an event.
-        strata : array of shape (n_samples,), optional
-            Needed where the fit had strata.
-
-        Returns
-        -------
-        StepFunctions
-            An array (`values`, `times`), a list of functions, or `to_frame()`.
-
-        Examples
-        --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
-        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> curves = est.predict_survival_function(data.X[:3], times=[0.0, 1.0])
-        >>> curves.values[:, 0]
-        array([1., 1., 1.])
-        """
-        hazard = self.predict_cumulative_hazard_function(X, times, strata=strata)
-        return StepFunctions(hazard.times, np.exp(-hazard.values), 1.0)
-
-    def predict_cumulative_hazard_function(
-        self, X: Any, times: Any = None, *, strata: Any = None
-    ) -> StepFunctions:
-        """Cumulative hazard at given times, minus the logarithm of survival.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        times : array of shape (k,), optional
-            By default all times at which training rows had an event.
-        strata : array of shape (n_samples,), optional
-            Needed where the fit had strata.
-
-        Returns
-        -------
-        StepFunctions
-
-        Examples
-        --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
-        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> curves = est.predict_cumulative_hazard_function(data.X[:3])
-        >>> bool((curves.values[:, 1:] >= curves.values[:, :-1]).all())
-        True
-        """
-        eta = self._eta(X)
-        at = self.event_times_ if times is None else _read_grid(times)
-        stratum = self._strata_of(strata, len(eta))
-        with np.errstate(over="ignore"):
-            risk = np.exp(eta)[:, None]
-        return StepFunctions(at, risk * self.baseline_.at(at, stratum), 0.0)
-
-    def predict_median(self, X: Any, *, strata: Any = None) -> np.ndarray:
-        """Time by which half of such rows have had the event; infinite if never seen.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        strata : array of shape (n_samples,), optional
-            Needed where the fit had strata.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-
-        Examples
-        --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
-        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> est.predict_median(data.X[:3]).shape
-        (3,)
-        """
-        eta = self._eta(X)
-        stratum = self._strata_of(strata, len(eta))
-        out = np.full(len(eta), np.inf)
-        for s, hazard in enumerate(self.baseline_.hazard):
-            own = np.flatnonzero(stratum == s)
-            # The first time with `H exp(eta) >= log 2`.
-            with np.errstate(over="ignore"):
-                place = np.searchsorted(hazard, np.log(2) * np.exp(-eta[own]))
-            reached = place < len(hazard)
-            out[own[reached]] = self.baseline_.times[s][place[reached]]
-        return out
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        entry: Any = None,
-        strata: Any = None,
-    ) -> float:
-        """Harrell's concordance: the share of pairs whose risks are in the right order.
-
-        1 is perfect, 1/2 says nothing. Pairs are of one stratum; in each one row has
-        the event while the other is at risk and outlives it.
-
-        Examples
-        --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
-        >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> 0.5 < est.score(data.X, data.y) < 1
-        True
-        """
-        eta = self._eta(X)
-        weight = read_weight(sample_weight, len(eta))
-        rows = read_follow_up(y, weight, entry=entry, strata=strata)
-        return concordance(rows, eta)
 
     def report(  # type: ignore[override]
         self,
@@ -454,22 +301,7 @@ class SurvivalTask(BaseNIMO):
         more = {"entry": entry, "strata": strata}
         return est.fit(rest, both, sample_weight, **more)
 
-    def _strata_of(self, strata: Any, n_rows: int) -> np.ndarray:
-        """Number of each row's stratum in the baseline."""
-        known: tuple[Hashable, ...] = self.baseline_.labels
-        if known == (None,):
-            return np.zeros(n_rows, dtype=int)
-        return read_strata(strata, n_rows, known)[0]
-
 
 def _loss(event: np.ndarray, eta: np.ndarray) -> np.ndarray:
     """Half the squared deviance residual of each row, (n,)."""
     return COX.loss(torch.as_tensor(event), torch.as_tensor(eta)).numpy()
-
-
-def _read_grid(times: Any) -> np.ndarray:
-    """Increasing times to evaluate curves at."""
-    at = np.unique(np.asarray(times, dtype=np.float64))
-    if at.size == 0 or not np.isfinite(at).all():
-        raise ValueError(f"times must be finite numbers, got {times!r}.")
-    return at
