@@ -462,9 +462,10 @@ or Family, default="gaussian"
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Classification whose log-odds coefficients a network bends, row by row.
 
-    The log-odds of the second of two classes are `intercept + sum_j (x_j - reference_j) * coef_j
-    * (1 + g_j(x without j))` with `g_j(reference) = 0`. More than two classes have a
-    linear predictor of this kind each, and a softmax makes them probabilities.
+    The log-odds of the second of two classes are `intercept + sum_j (x_j -
+    reference_j) * coef_j * (1 + g_j(x without j))` with `g_j(reference) = 0`. More than
+    two classes have a linear predictor of this kind each, and a softmax makes them
+    probabilities.
 
     Parameters
     ----------

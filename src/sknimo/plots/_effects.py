@@ -241,7 +241,11 @@ def _level_label(feature: str, level: str, baseline: bool) -> str:
 
 
 def plot_effect_curve(
-    record: EffectCurve, ax: Axes | None = None, *, rows: Explanation | None = None
+    record: EffectCurve,
+    ax: Axes | None = None,
+    *,
+    rows: Explanation | None = None,
+    band: Any = None,
 ) -> Axes:
     """What one feature does with all others at the reference.
 
@@ -253,6 +257,8 @@ def plot_effect_curve(
     ax : Axes, optional
     rows : Explanation, optional
         Rows to scatter behind a curve: their contributions, which other features bend.
+    band : Band, optional
+        What `curve_band` gave: where the curve may lie, at each value and as a whole.
 
     Examples
     --------
@@ -282,6 +288,12 @@ def plot_effect_curve(
         values, label = rows.data[some, j], "rows: contributions"
         x = np.where(np.isnan(values), place, values)
         ax.scatter(x, rows.values[some, j], label=label, **style.GREY_DOTS)
+    if band is not None:
+        for low, high, alpha in (
+            (band.all_lower, band.all_upper, 0.12),
+            (band.lower, band.upper, 0.18),
+        ):
+            ax.fill_between(band.value, low, high, alpha=alpha, color=style.BLUE, lw=0)
     two = len(record.value) == 2
     few = len(record.value) <= 10 and record.kind != "curve"
     mark, name = "o" if two else "o-" if few else "-", "all else at the reference"
