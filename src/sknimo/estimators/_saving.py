@@ -112,13 +112,8 @@ FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
     *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
-TENSORS = (
-    *MODEL_TENSORS,
-    *(f"facts.{name}" for name in FACT_TENSORS),
-    *ERROR_TENSORS,
-    *INTERVAL_TENSORS,
-    *BASELINE,
-)
+OWN_TENSORS = (*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS, *BASELINE)
+TENSORS = (*OWN_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
 CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
