@@ -188,12 +188,8 @@ class Design:
                 up[j, j], size[j] = 1 - at[j], 1 - 2 * at[j]
             else:
                 up[j, j], down[j, j] = at[j] + STEP, at[j] - STEP
-        size = np.where(np.isin(np.arange(p), self.binary), np.abs(size), size)
         change = self.signal(up, constants) - self.signal(down, constants)
-        sign = np.ones(p)
-        for j in self.binary:
-            sign[j] = 1.0
-        return sign * change / size
+        return change / size
 
     def oracle(self, x: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Standard errors of the effects where the form is known, (p,)."""

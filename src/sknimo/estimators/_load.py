@@ -11,6 +11,7 @@ import numpy as np
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._baseline import BASELINE, read_baseline
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._saved_errors import read_errors, write_errors
 from sknimo.estimators._saved_intervals import read_intervals, write_intervals
 from sknimo.estimators._saving import (
     CERTIFICATE,
@@ -95,6 +96,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     """Undo `describe_estimator`."""
     # Survival models alone have a baseline.
     baseline = [name for name in ("baseline",) if name in archive.content]
+    archive.content.setdefault("errors", None)  # not in files of earlier versions
     found = Node(archive.content, "document").mapping(
         *baseline,
         "library",
@@ -106,6 +108,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         "attributes",
         "certificate",
         "facts",
+        "errors",
         "model",
     )
     class_name, classes = found["class"], found["classes"]
@@ -131,6 +134,8 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est._conformal = read_intervals(archive.tensors, model)
     known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
     known |= {*write_intervals(est._conformal)}
+    est._uncertainty = read_errors(found["errors"], archive.tensors, model.features)
+    known |= {*write_errors(est._uncertainty, model.features)[1]}
     if isinstance(est, SurvivalTask):
         est._show_baseline(read_baseline(found["baseline"], archive.tensors))
         known |= {*BASELINE}

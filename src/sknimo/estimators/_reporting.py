@@ -184,6 +184,7 @@ class Reportable(Foreseeing, Traceable):
             converged=getattr(self, "converged_", None),
             status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
+            errors=self._known_errors(),
             left_out=getattr(self, "oob_prediction_", None),
             conformal=getattr(self, "_conformal", None),
         )

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._baseline import BASELINE, write_baseline
 from sknimo.estimators._explaining import refuse_classes
+from sknimo.estimators._saved_errors import ERROR_TENSORS, write_errors
 from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
@@ -112,12 +113,8 @@ FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
     *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
-TENSORS = (
-    *MODEL_TENSORS,
-    *(f"facts.{name}" for name in FACT_TENSORS),
-    *INTERVAL_TENSORS,
-    *BASELINE,
-)
+OWN_TENSORS = (*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS, *BASELINE)
+TENSORS = (*OWN_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
 CLASS_DTYPES = ("bool", "str", "object", "float16", "float32", "float64") + tuple(
@@ -322,6 +319,7 @@ def describe_estimator(est: Any) -> Archive:
     model = pack_model(est.model_ if several is None else several.stacked)
     params, omitted = _write_params(est)
     facts, tensors = write_facts(est._facts if several is None else None)
+    errors, more = write_errors(est._uncertainty, est.model_.features)
     certificate = getattr(est, "certificate_", None)
     classes = getattr(est, "classes_", None)
     baseline, steps = write_baseline(getattr(est, "baseline_", None))
@@ -341,9 +339,10 @@ def describe_estimator(est: Any) -> Archive:
             "status": certificate.status,
         },
         "facts": facts,
+        "errors": errors,
         "model": model.content,
     }
-    tensors |= steps | write_intervals(est._conformal)
+    tensors |= more | steps | write_intervals(est._conformal)
     return Archive(content | baseline, model.tensors | tensors)
 
 

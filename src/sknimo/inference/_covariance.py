@@ -48,7 +48,7 @@ from sknimo.solver import Problem
 from sknimo.training import Ensemble
 
 # Members of a kind whose covariance is worked out; the others only add their spread.
-MEMBERS = 3
+MEMBERS = 2
 # Multiplications that all of them may take; beyond, a part of the rows stands for all.
 WORK = 3e10
 # Rows of such a part, for every parameter.
@@ -62,7 +62,7 @@ LEAST_FREE = 10.0
 MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
 # Turns of precisions and dispersion.
-ROUNDS = 3
+ROUNDS = 2
 
 REASONS = {
     "p > n": "There are more coefficients than the rows can tell apart.",

@@ -83,11 +83,23 @@ def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.nd
     return kept[np.lexsort((kept, feature[kept], -rank[feature[kept]]))]
 
 
+def _interval_ends(intervals: Any, lines: _Lines) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends, one per line."""
+    lower, upper = np.asarray(intervals.lower), np.asarray(intervals.upper)
+    if lower.shape != lines.coef.shape:
+        raise ValueError(
+            f"intervals hold {len(lower)} coefficients; there are {len(lines.coef)}. "
+            "Take both from the same estimator."
+        )
+    return lower, upper
+
+
 def plot_coefficients(
     record: Effects,
     ax: Axes | None = None,
     *,
     against: Any = None,
+    intervals: Any = None,
     standardised: bool = True,
     max_features: int = 30,
 ) -> Axes:
@@ -100,6 +112,8 @@ def plot_coefficients(
     against : array of shape (p,) or (c,), or mapping of name to array, optional
         Other coefficients per unit, one per feature or one per coefficient; a bare
         array is the truth.
+    intervals : Intervals, optional
+        What `conf_int()` gave: drawn as bars, a forest plot.
     standardised : bool, default=True
         Show slopes per standard deviation instead of per unit. Levels and missing
         values are contrasts either way.
@@ -134,7 +148,13 @@ def plot_coefficients(
     for at, (name, coef) in enumerate(series.items()):
         marks = SERIES[at % len(SERIES)]
         ax.plot(coef[shown], places, ls="none", ms=7 - at, label=name, **marks)
-    ax.hlines(places, 0, series["NIMO"][shown], color=style.BLUE, lw=1.2)
+    if intervals is None:
+        ax.hlines(places, 0, series["NIMO"][shown], color=style.BLUE, lw=1.2)
+    else:
+        lower, upper = (
+            each[shown] * factor[shown] for each in _interval_ends(intervals, lines)
+        )
+        ax.hlines(places, lower, upper, color=style.BLUE, lw=1.6)
     style.name_rows(ax, [lines.labels[at] for at in shown])
     unit = "standard deviation" if standardised else "unit"
     with_levels = len(lines.labels) > len(record.names) or "category" in record.kinds
@@ -221,7 +241,11 @@ def _level_label(feature: str, level: str, baseline: bool) -> str:
 
 
 def plot_effect_curve(
-    record: EffectCurve, ax: Axes | None = None, *, rows: Explanation | None = None
+    record: EffectCurve,
+    ax: Axes | None = None,
+    *,
+    rows: Explanation | None = None,
+    band: Any = None,
 ) -> Axes:
     """What one feature does with all others at the reference.
 
@@ -233,6 +257,8 @@ def plot_effect_curve(
     ax : Axes, optional
     rows : Explanation, optional
         Rows to scatter behind a curve: their contributions, which other features bend.
+    band : Band, optional
+        What `curve_band` gave: where the curve may lie, at each value and as a whole.
 
     Examples
     --------
@@ -262,6 +288,12 @@ def plot_effect_curve(
         values, label = rows.data[some, j], "rows: contributions"
         x = np.where(np.isnan(values), place, values)
         ax.scatter(x, rows.values[some, j], label=label, **style.GREY_DOTS)
+    if band is not None:
+        for low, high, alpha in (
+            (band.all_lower, band.all_upper, 0.12),
+            (band.lower, band.upper, 0.18),
+        ):
+            ax.fill_between(band.value, low, high, alpha=alpha, color=style.BLUE, lw=0)
     two = len(record.value) == 2
     few = len(record.value) <= 10 and record.kind != "curve"
     mark, name = "o" if two else "o-" if few else "-", "all else at the reference"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import Origin, correction_curve, effect_curve
+from sknimo.explain import Origin, SummaryRow, correction_curve, effect_curve
 from sknimo.inference import next_intervals
 from sknimo.report._cases import Case
 from sknimo.report._figures import (
@@ -62,7 +62,7 @@ class TableRow:
     coef: str = ""
     coef_value: str = ""
     ratio: str = ""
-    per_sd: str = ""
+    interval: str = ""
     cell: str = ""
     faint: bool = False
     misleads: bool = False
@@ -136,11 +136,19 @@ def _table_row(
         coef=show_number(row.coef * row.step),
         coef_value=repr(row.coef),
         ratio="" if np.isnan(row.ratio) else show_number(row.step_ratio),
-        per_sd="" if np.isnan(row.coef_std) else show_number(row.coef_std),
+        interval=_show_interval(row),
         cell=range_cell(line, scale),
         faint=row.is_rare,
         misleads=line.misleads,
     )
+
+
+def _show_interval(row: SummaryRow) -> str:
+    """Both ends for one step, or why there are none."""
+    if row.lower is None or row.upper is None:
+        return row.error_note
+    ends = (show_number(end * row.step, 3) for end in (row.lower, row.upper))
+    return " to ".join(ends)
 
 
 def make_effect_panels(story: Story) -> tuple[Panel, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from sknimo.explain import (
     CertificateLike,
     HeldOutScores,
+    KnownErrors,
     TrainingFacts,
     check_weight,
     fill_offset,
@@ -47,6 +48,8 @@ class ModelCard:
         Why a fit without a certificate did not converge.
     scores : HeldOutScores or None
         What a search knows of rows held out.
+    errors : KnownErrors or None
+        How well the coefficients are known.
     left_out : ndarray of shape (n,) or None
         Predictions of the training rows by members that have not seen them.
     note : str
@@ -67,6 +70,7 @@ class ModelCard:
     converged: bool | None = None
     status: str = ""
     scores: HeldOutScores | None = None
+    errors: KnownErrors | None = None
     left_out: np.ndarray | None = None
     note: str = ""
     baseline: Baseline | None = None

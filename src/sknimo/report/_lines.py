@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import Comparisons, Effects, SummaryRow, summary_rows
+from sknimo.explain import (
+    Comparisons,
+    Effects,
+    KnownErrors,
+    SummaryRow,
+    summary_rows,
+)
 from sknimo.model import FittedModel
 
 
@@ -42,13 +48,16 @@ class Line:
 
 
 def make_lines(
-    model: FittedModel, effects: Effects, found: Comparisons
+    model: FittedModel,
+    effects: Effects,
+    found: Comparisons,
+    errors: KnownErrors | None = None,
 ) -> Iterator[Line]:
     """One line per coefficient of every feature with a role, in their order."""
     owner, scale = model.features.coef_feature, model.features.scale
     roles = iter(np.flatnonzero(effects.roles.relevant).tolist())
     wrong = found.contradicts(model.features.coefficients(model.term_coef))
-    for row in summary_rows(model, effects, found):
+    for row in summary_rows(model, effects, found, errors):
         if row.is_feature:
             feature = next(roles)
             own = iter(np.flatnonzero(owner == feature).tolist())

@@ -156,6 +156,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         ratio_name=model.family.ratio_name or "",
         is_bent=is_bent(model),
         misleads=any(line.misleads for line in story.lines),
+        errors=_errors_text(story),
         response=_response_name(story),
         eta_name=model.family.eta_name,
         tables=make_tables(story),
@@ -330,6 +331,14 @@ def _target_short(story: Story) -> str:
     classes = story.card.classes
     what = story.sample.target if classes is None else f"share of {classes[1]}"
     return cut_text(what, 24)
+
+
+def _errors_text(story: Story) -> str:
+    """What the intervals are, or why there are none."""
+    errors = story.card.errors
+    if errors is None:
+        return "Standard errors were not kept with this model."
+    return " ".join(errors.words(tuple(line.row for line in story.lines)))
 
 
 def _sentences(story: Story) -> tuple[tuple[str, str], ...]:

@@ -157,7 +157,7 @@ def tell(
         )
     if compared is None:
         compared = compare(model, table, weight=weight, offset=some.offset)
-    lines = tuple(make_lines(model, found, compared))
+    lines = tuple(make_lines(model, found, compared, card.errors))
     dots = sample.table[spread_rows(len(sample), MAX_POINTS)]
     return Story(
         card=card,

@@ -1,0 +1,123 @@
+"""How well coefficients are known, in a file: written and read.
+
+Shapes: c coefficients, q terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sknimo.features import FeatureMap
+from sknimo.inference import REASONS, Uncertainty
+from sknimo.io import Node, write_real
+
+NUMBERS = ("dispersion", "n_effective", "n_rows")
+COVARIANCES = ("nonrobust", "hc3", "cluster")
+ERROR_TENSORS = tuple(
+    f"errors.{name}" for name in (*COVARIANCES, "centre", "terms", "term_centre")
+)
+# Coefficients beyond which a file would be little else.
+MAX_KEPT = 1_000
+
+
+def write_errors(
+    known: Uncertainty, features: FeatureMap
+) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+    """An uncertainty as values and arrays; None for one that is not kept."""
+    if known.reason == "not kept":
+        return None, {}
+    # Sparse models stay small.
+    used = np.empty(0, dtype=int)
+    if known.nonrobust is not None:
+        used = np.flatnonzero(np.diag(known.nonrobust))
+    if len(used) > MAX_KEPT:
+        return None, {}
+    values: dict[str, Any] = {
+        "reason": known.reason,
+        "estimated": known.estimated,
+        "method": known.method,
+        "used": used.tolist(),
+    }
+    values |= {name: write_real(getattr(known, name)) for name in NUMBERS}
+    if known.centre is None or known.term_centre is None:
+        return values, {}
+    arrays = {
+        name: matrix[np.ix_(used, used)]
+        for name in COVARIANCES
+        if (matrix := getattr(known, name)) is not None
+    }
+    arrays["centre"], arrays["term_centre"] = known.centre, known.term_centre
+    acting = _acting(features, used.tolist())
+    flat = [block.ravel() for j, block in enumerate(known.terms) if j in acting]
+    arrays["terms"] = np.concatenate([np.empty(0), *flat])
+    return values, {f"errors.{name}": array for name, array in arrays.items()}
+
+
+def _acting(features: FeatureMap, used: list[int]) -> set[int]:
+    """Features of the coefficients that are used; the intercept comes first."""
+    return set(features.coef_feature[[at - 1 for at in used if at > 0]].tolist())
+
+
+def read_errors(
+    node: Node, tensors: dict[str, np.ndarray], features: FeatureMap
+) -> Uncertainty:
+    """Undo `write_errors`."""
+    if node.value is None:
+        return Uncertainty("not kept")
+    found = node.mapping("reason", "estimated", "method", "used", *NUMBERS)
+    reason = found["reason"].text(("", *REASONS))
+    known = Uncertainty(
+        reason,
+        dispersion=found["dispersion"].real(),
+        n_effective=found["n_effective"].real(),
+        n_rows=found["n_rows"].real(),
+        estimated=found["estimated"].flag(),
+        method=found["method"].text(),
+    )
+    if reason:
+        return known
+    c, q = len(features.coef_names), len(features.term_feature)
+    used = [place.integer(0, c) for place in found["used"].items()]
+    if used != sorted(set(used)):
+        raise found["used"].refuse("increasing positions")
+
+    def array(name: str, *shape: int) -> np.ndarray:
+        place = f"errors.{name}"
+        return Node(tensors.get(place), place).array(shape)
+
+    def square(name: str) -> np.ndarray | None:
+        if name != "nonrobust" and f"errors.{name}" not in tensors:
+            return None
+        out = np.zeros((1 + c, 1 + c))
+        out[np.ix_(used, used)] = array(name, len(used), len(used))
+        return out
+
+    term_centre = array("term_centre", q)
+    return replace(
+        known,
+        centre=array("centre", 1 + c),
+        nonrobust=square("nonrobust"),
+        hc3=square("hc3"),
+        cluster=square("cluster"),
+        terms=_read_blocks(tensors, features, used),
+        term_centre=term_centre,
+    )
+
+
+def _read_blocks(
+    tensors: dict[str, np.ndarray], features: FeatureMap, used: list[int]
+) -> tuple[np.ndarray, ...]:
+    """Covariance of the terms of each feature, those of features that have any."""
+    widths = [basis.n_terms for basis in features.bases]
+    acting = _acting(features, used)
+    sizes = [width**2 if j in acting else 0 for j, width in enumerate(widths)]
+    place = "errors.terms"
+    flat = Node(tensors.get(place), place).array((sum(sizes),))
+    blocks = np.split(flat, np.cumsum(sizes)[:-1]) if sizes else []
+    return tuple(
+        block.reshape(width, width) if len(block) else np.zeros((width, width))
+        for block, width in zip(blocks, widths, strict=True)
+    )
