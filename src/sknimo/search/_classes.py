@@ -28,17 +28,15 @@ import torch
 from torch import Tensor
 
 from sknimo.network import one_hot, unpack
-from sknimo.search._bags import (
-    BagTraining,
+from sknimo.search._bags import BagTraining, joint_options, train_groups
+from sknimo.search._settings import Settings
+from sknimo.search._sizes import (
     Size,
-    joint_options,
     some_rows,
     sparsest,
     strongest,
-    train_groups,
     without_features,
 )
-from sknimo.search._settings import Settings
 from sknimo.search._verdict import Outcome, Verdict, straight_columns
 from sknimo.solver import (
     ClassFit,
