@@ -15,30 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
 
 from sknimo.estimators._diagnosing import Diagnosable
-from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._inferring import Inferring
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
+from sknimo.estimators._tables import ReadsTables
 from sknimo.exceptions import check_option
 from sknimo.explain import describe_training
 from sknimo.families import Family
-from sknimo.features import (
-    FeatureOptions,
-    InputScaling,
-    Table,
-    TableSchema,
-    check_finite,
-    check_new,
-    encode_table,
-    has_columns,
-    read_table,
-)
+from sknimo.features import FeatureOptions, InputScaling
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
 from sknimo.progress import watch
@@ -66,14 +55,13 @@ from sknimo.training import (
     state_problem,
 )
 
-MIN_SAMPLES = 3
 # Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
 MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
 
 
 class BaseNIMO(
-    FromFormula,
+    ReadsTables,
     Saveable,
     Reaching,
     Inferring,
@@ -85,10 +73,7 @@ class BaseNIMO(
     """Validation, fitting shell and prediction of all NIMO estimators."""
 
     basis: Any
-    categorical: Any
     reference: Any
-    missing: str
-    handle_unknown: str
     input_scaling: str
     clip_inputs: bool | str
     position_code: str
@@ -99,7 +84,6 @@ class BaseNIMO(
     checkpoint: Any
     verbose: bool | str
     random_state: Any
-    model_: FittedModel
     _n_classes: int = 2  # of the target that was read last
     # Numbers that decide and that no parameter sets; an ablation replaces them.
     _settings: ClassVar[Settings] = Settings()
@@ -270,70 +254,6 @@ class BaseNIMO(
     ) -> tuple[FeatureOptions | None, bool]:
         """How bags read a table, and whether they alone do; only a search has bags."""
         return None, False
-
-    def _learn_names(self, schema: TableSchema) -> None:
-        """Number and names of the columns, as `validate_data` learns them."""
-        self.n_features_in_ = len(schema.names)
-        if schema.is_named:
-            self.feature_names_in_ = np.array(schema.names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
-    def _check_n_samples(self, n_samples: int, n_given: int) -> None:
-        """Refuse too few rows that count among those that were given."""
-        if n_samples >= MIN_SAMPLES:
-            return
-        found = f"Found n_samples = {n_samples}"
-        if n_samples < n_given:
-            found = (
-                f"X has {n_given} rows, but with y only {n_samples} of them have "
-                "positive weight and differ from each other,"
-            )
-        raise ValueError(
-            f"{found} while a minimum of {MIN_SAMPLES} is required by "
-            f"{type(self).__name__}. Add rows that differ."
-        )
-
-    def _names(self, n_features: int) -> list[str]:
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            return [f"x{j}" for j in range(n_features)]
-        return [str(name) for name in names]
-
-    def _read_training_table(self, X: Any) -> Table:
-        """Learn names, levels and numbers of a training table."""
-        missing = self.missing == "indicator"
-        X = self._apply_formula(X)
-        read = read_table(X, self.categorical, missing)
-        if read.values is not X:  # names come from the frame, numbers from us
-            validate_data(self, X, reset=True, skip_check_array=True)
-            table = self._as_array(read.values)
-        else:
-            table = validate_data(
-                self, X, reset=True, dtype=np.float64, ensure_all_finite=False
-            )
-        check_finite(table, self._names(table.shape[1]), missing)
-        return Table(table, read.levels)
-
-    def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray:
-        """Read new rows as the training rows were read.
-
-        Those too far away to compute with are refused, unless they may be anywhere.
-        """
-        check_is_fitted(self)
-        X = self._apply_formula(X)
-        features, values = self.model_.features, X
-        if has_columns(X):  # number and names first: columns are read by position
-            validate_data(self, X, reset=False, skip_check_array=True)
-            values = encode_table(X, features, self.handle_unknown)
-        table = self._as_array(values)
-        check_new(table, features, anywhere)
-        return table
-
-    def _as_array(self, values: Any) -> np.ndarray:
-        return check_array(
-            values, dtype=np.float64, ensure_all_finite=False, estimator=self
-        )
 
     def _keep_model(
         self,

@@ -524,6 +524,18 @@ def _read_comparisons(
     return replace(found, corrected=node.array((4, shapes[0][1]), finite=False))
 
 
+def _read_square(kept: Node, values: Node, size: int) -> np.ndarray:
+    """A matrix (size, size) of which some rows and columns are kept."""
+    axes = []
+    for axis in kept.fields("rows", "columns"):
+        axes.append([place.integer(0, size - 1) for place in axis.items()])
+        if axes[-1] != sorted(set(axes[-1])):
+            raise axis.refuse("increasing positions")
+    out = np.zeros((size, size))
+    out[np.ix_(*axes)] = values.array((len(axes[0]), len(axes[1])), finite=False)
+    return out
+
+
 def read_facts(
     node: Node, tensors: dict[str, np.ndarray], model: FittedModel
 ) -> TrainingFacts | None:
@@ -544,17 +556,6 @@ def read_facts(
     def column(name: str, dtype: Any = np.float64) -> np.ndarray:
         return fact(name).array((p,), dtype, finite=False)
 
-    def square(kept: Node, name: str, size: int) -> np.ndarray:
-        axes = []
-        for axis in kept.fields("rows", "columns"):
-            axes.append([place.integer(0, size - 1) for place in axis.items()])
-            if axes[-1] != sorted(set(axes[-1])):
-                raise axis.refuse("increasing positions")
-        out = np.zeros((size, size))
-        shape = len(axes[0]), len(axes[1])
-        out[np.ix_(*axes)] = fact(name).array(shape, finite=False)
-        return out
-
     reach = restore_reach(model)
     if "facts.reach" in tensors:  # not in files of schema 1
         n_columns = len(reach.columns)
@@ -572,7 +573,7 @@ def read_facts(
         ratio=column("ratio") if with_ratio else None,
         average_ratio=column("average_ratio") if with_ratio else None,
         contrast=column("contrast", np.bool_),
-        directed=square(found["directed"], "directed", p),
+        directed=_read_square(found["directed"], fact("directed"), p),
         roles=find_roles(model),
         family=model.family,
         n_rows=found["n_rows"].integer(low=1),
@@ -580,7 +581,7 @@ def read_facts(
     )
     return TrainingFacts(
         n_samples=found["n_samples"].integer(low=1),
-        swap=square(found["swap"], "swap", q),
+        swap=_read_square(found["swap"], fact("swap"), q),
         effects=effects,
         reach=reach,
         comparisons=_read_comparisons(tensors, model),
