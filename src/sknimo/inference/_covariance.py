@@ -391,7 +391,7 @@ def member_estimate(
         return reason
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
-    if any(getattr(found.normal.tangents, "mixes", None) for found in settled):
+    if any(getattr(found.normal.tangents, "mixes", False) for found in settled):
         method = "sketched"
     coef = averaged.coef
     level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
