@@ -169,7 +169,7 @@ class TestChoices:
             members = choice.members
             tensors = {
                 field: getattr(members, field).repeat_interleave(count, 0)
-                for field in ("coef", "params", "modulated")
+                for field in ("coef", "params", "modulated", "scale", "of_bags")
             }
             intercept = torch.full((count,), name).double()
             return replace(

@@ -8,11 +8,11 @@ its own (`_posterior.py`), and the average of them
 Members saw the same rows, so that their errors go together: the first part is that of
 errors that are the same. The second is what other seeds would have changed.
 
-Members of bags predict well, but at one point they are biased: nothing keeps their
-network from taking over what a coefficient should say. So they have no say in how well
-an effect is known. Where there are no other members with a network, lines with possible
-bends (`_lines.py`) tell. Then the estimate that intervals lie around, `centre`, is not
-the coefficient that is shown, and intervals are stretched to hold both.
+Members of bags stop early, and nothing says how far they are from the truth at one
+point. So they have no say in how well an effect is known. Where there are no other
+members with a network, lines with possible bends (`_lines.py`) tell. Then the estimate
+that intervals lie around, `centre`, is not the coefficient that is shown, and intervals
+are stretched to hold both.
 
 Robust versions replace what the family says of the rows by what the rows say, with the
 reply of the *average* to each row, and keep the share of the priors. Nothing is given
@@ -391,7 +391,7 @@ def member_estimate(
         return reason
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
-    if any(getattr(found.normal.tangents, "mixes", None) for found in settled):
+    if any(getattr(found.normal.tangents, "mixes", False) for found in settled):
         method = "sketched"
     coef = averaged.coef
     level = averaged.share @ torch.stack([p.intercept for p in averaged.points])

@@ -94,7 +94,7 @@ class Columns(Protocol):
 class Tangents:
     """Derivatives of `eta` in what a member can move, block by block of rows."""
 
-    def __init__(self, problem: Problem, point: MemberPoint, seed: int = 0) -> None:
+    def __init__(self, problem: Problem, point: MemberPoint) -> None:
         used = torch.zeros_like(problem.term_feature, dtype=torch.bool)
         used |= point.coef != 0
         self.columns = used.nonzero().squeeze(-1)
@@ -120,26 +120,21 @@ class Tangents:
         self.spec, self.live = spec, live
         self.active = active.nonzero().squeeze(-1)
         self.problem = problem
-        self.mixes = self._make_mixes(seed)
+        # Blocks of weights that are mixed where they are large; None for none.
+        self.blocks: Tensor | None = None
+        self.mixes: dict[int, Tensor] = {}
+        if len(self.params) > 3 * SKETCH:
+            p = problem.spec.n_features
+            self.blocks = torch.where(self.group < p, 0, self.group - p + 1)
+            self.group = self.blocks + p - 1  # the first layer in one
 
-    def _make_mixes(self, seed: int) -> dict[int, Tensor]:
-        """Random combinations of each group of weights that is large."""
-        generator = torch.Generator().manual_seed(seed)
-        mixes: dict[int, Tensor] = {}
-        if len(self.params) <= 3 * SKETCH:
-            return mixes
-        n_features = self.problem.spec.n_features
-        blocks = torch.where(self.group < n_features, 0, self.group - n_features + 1)
-        self.group = blocks + n_features - 1  # first layer in one: there are too many
-        for block in blocks.unique().tolist():
-            place = (blocks == block).nonzero().squeeze(-1)
-            if len(place) > SKETCH:
-                mix = torch.randn(
-                    len(place), SKETCH, generator=generator, dtype=torch.float64
-                )
-                mixes[block] = mix.to(self.params) / SKETCH**0.5
-        self.blocks = blocks
-        return mixes
+    def _mix(self, block: int, count: int) -> Tensor:
+        """Random combinations of the weights of a block, made when they are needed."""
+        if block not in self.mixes:
+            generator = torch.Generator().manual_seed(block)
+            mix = torch.randn(count, SKETCH, generator=generator, dtype=torch.float64)
+            self.mixes[block] = mix.to(self.params) / SKETCH**0.5
+        return self.mixes[block]
 
     @property
     def n_per_row(self) -> int:
@@ -186,24 +181,24 @@ class Tangents:
         return torch.cat([one, terms, self._mixed(both[:, q:])], dim=1)
 
     def _mixed(self, slopes: Tensor) -> Tensor:
-        if not self.mixes:
+        if self.blocks is None:
             return slopes
         parts = []
         for block in self.blocks.unique().tolist():
             own = slopes[:, self.blocks == block]
-            mix = self.mixes.get(block)
-            parts.append(own if mix is None else own @ mix)
+            large = own.shape[1] > SKETCH
+            parts.append(own @ self._mix(block, own.shape[1]) if large else own)
         return torch.cat(parts, dim=1)
 
     @property
     def column_group(self) -> Tensor:
         """Group of every column of weights."""
-        if not self.mixes:
+        if self.blocks is None:
             return self.group
-        groups = []
-        for block in self.blocks.unique().tolist():
-            own, mix = self.group[self.blocks == block], self.mixes.get(block)
-            groups.append(own if mix is None else own[:1].expand(mix.shape[1]))
+        groups = [
+            self.group[self.blocks == block][:SKETCH]
+            for block in self.blocks.unique().tolist()
+        ]
         return torch.cat(groups)
 
 

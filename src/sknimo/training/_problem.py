@@ -106,7 +106,7 @@ class Ensemble:
     # What coefficients and intercept were multiplied by, so that members of other
     # weights can be averaged as equals; ones by default.
     scale: Tensor = field(default_factory=lambda: torch.empty(0))  # (M,)
-    # Members of bags, which know averages better than the effect at one point.
+    # Members of bags, which stop early: what they know of one point nobody can say.
     of_bags: Tensor = field(default_factory=lambda: torch.empty(0))  # (M,), bool
 
     def __post_init__(self) -> None:
