@@ -59,3 +59,11 @@ def test_where_no_errors_are_known_it_says_why():
     est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, random.normal(size=12))
     with pytest.raises(ValueError, match="no interval of the mean"):
         est.predict_interval(X, kind="mean")
+
+
+def test_several_classes_are_refused_with_a_remedy():
+    X, _ = draw_rows(60, 3)
+    est = NIMOClassifier(max_iter=0, alpha=0.01).fit(X, np.arange(60) % 3)
+    for ask in (est.predict_interval, lambda x: est.influence(x, np.arange(60) % 3)):
+        with pytest.raises(ValueError, match="one class against all others"):
+            ask(X)

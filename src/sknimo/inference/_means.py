@@ -21,6 +21,8 @@ from sknimo.inference._conformal import PredictionIntervals
 from sknimo.inference._covariance import Uncertainty
 from sknimo.model import FittedModel
 
+# A coefficient counts as multiplied by this at most.
+MOST_BENT = 3.0
 # Members that are asked how far they lie apart.
 MEMBERS = 10
 
@@ -90,11 +92,11 @@ def _bend_factor(model: FittedModel, table: np.ndarray) -> np.ndarray:
     local = local_term_coef(model, table)
     for j in range(features.n_features):
         own = features.term_feature == j
-        size = np.abs(coef[own])
-        if size.sum() > 0:
-            lead = np.flatnonzero(own)[size.argmax()]
-            out[:, j] = local[:, lead] / coef[lead]
-    return out
+        size = float(coef[own] @ coef[own])
+        if size > 0:
+            out[:, j] = local[:, own] @ coef[own] / size
+    # Where hardly any coefficient is bent, members say how well the bend is known.
+    return np.clip(out, -MOST_BENT, MOST_BENT)
 
 
 def _between(model: FittedModel, table: np.ndarray) -> np.ndarray:
