@@ -209,3 +209,15 @@ def test_coefficients_of_straight_classes_are_found():
         X, y = draw(1000, seed)
         est = NIMOClassifierCV(n_members=2, max_iter=20, random_state=0).fit(X, y)
         assert abs(est.coef_ - truth).max() < TRUTH_ATOL
+
+
+@pytest.mark.slow
+def test_curves_are_chosen_for_each_class():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    eta = np.column_stack([2 * X[:, 0] ** 2, 2 + X[:, 1], 2 - X[:, 1]])
+    y = (eta + rng.gumbel(size=eta.shape)).argmax(1)
+    est = glm(basis="auto", alpha=0.001).fit(X, y)
+    kinds = [type(basis).__name__ for basis in est.model_.features.bases]
+    assert kinds[0] != "Linear"
+    assert kinds[1] == "Linear"
