@@ -16,6 +16,7 @@ LABELS = np.array(["ash", "elm", "oak"])
 ORACLE_ATOL = 1e-5  # two solvers, each to its own tolerance
 SUM_ATOL = 1e-9  # the same sums in another order
 SLOPE_ATOL = 1e-6  # central differences
+TRUTH_ATOL = 0.3  # three standard errors of a coefficient, 1000 rows
 
 
 def draw(n_rows=N_ROWS, seed=0, bend=0.0):
@@ -178,6 +179,7 @@ def test_a_fit_to_two_classes_forgets_the_third(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_networks_of_all_classes_lower_the_objective_together(rows):
     X, y = draw(seed=2, bend=2.0)
     est = NIMOClassifier(max_iter=40, random_state=0).fit(X, LABELS[y])
@@ -188,13 +190,34 @@ def test_networks_of_all_classes_lower_the_objective_together(rows):
 
 
 @pytest.mark.slow
-def test_simulated_truth_is_found():
-    """Support in 9 of 10 seeds, coefficients and bends near the truth."""
+def test_the_feature_that_does_nothing_leaves_all_classes():
+    """And no other leaves any, in 9 of 10 seeds; the search finds the bends."""
     right = 0
     for seed in range(10):
-        X, y = draw(2000, seed, bend=1.0)
-        est = NIMOClassifierCV(rule="1se", n_members=4, random_state=0).fit(X, y)
-        truth = np.array([[1.0, 0, -1], [0.5, -0.5, 0], [0, 1, -1], [0, 0, 0]]).T
-        right += bool((est.coef_[:, 3] == 0).all() and est.bend_ > 0)
-        assert abs(est.coef_ - truth).max() < 0.5
+        X, y = draw(1000, seed, bend=1.0)
+        est = NIMOClassifierCV(rule="1se", n_members=2, max_iter=40, random_state=0)
+        est.fit(X, y)
+        used = (est.coef_ != 0).any(0)
+        right += used.tolist() == [True, True, True, False] and est.bend_ > 0
     assert right >= 9
+
+
+@pytest.mark.slow
+def test_coefficients_of_straight_classes_are_found():
+    truth = np.array([[1.0, 0, -1], [0.5, -0.5, 0], [0, 1, -1], [0, 0, 0]]).T
+    for seed in range(5):
+        X, y = draw(1000, seed)
+        est = NIMOClassifierCV(n_members=2, max_iter=20, random_state=0).fit(X, y)
+        assert abs(est.coef_ - truth).max() < TRUTH_ATOL
+
+
+@pytest.mark.slow
+def test_curves_are_chosen_for_each_class():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    eta = np.column_stack([2 * X[:, 0] ** 2, 2 + X[:, 1], 2 - X[:, 1]])
+    y = (eta + rng.gumbel(size=eta.shape)).argmax(1)
+    est = glm(basis="auto", alpha=0.001).fit(X, y)
+    kinds = [type(basis).__name__ for basis in est.model_.features.bases]
+    assert kinds[0] != "Linear"
+    assert kinds[1] == "Linear"

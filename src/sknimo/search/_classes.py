@@ -478,6 +478,8 @@ def fewer_features(
         spread = float(own @ (loss - mean).square() / own.sum())
         path.append(Size(kept, mean, math.sqrt(spread / float(own.sum()))))
         count = int(settings.keep_share * int(kept.sum()))
+        if int(kept.sum()) <= settings.few_kept:
+            count = int(kept.sum()) - 1
         if count < 1 or time.monotonic() >= settings.deadline:
             return path
         matter = torch.where(kept, importance(bags, states, share, settings), -1.0)

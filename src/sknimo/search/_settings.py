@@ -273,6 +273,8 @@ class Settings:
     # each from the one before.
     line_ridges: tuple[float, float] = (2.0, -3.25)
     line_steps: int = 10
+    # Up to so many features `rule="1se"` leaves out one at a time.
+    few_kept: int = 6
 
     # -- Curves, and the evidence: how one restart is fitted and simplified
     curves: CurveRules = field(default_factory=CurveRules)

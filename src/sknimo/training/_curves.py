@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sknimo.families import Family
+from sknimo.families import BINOMIAL, SOFTMAX, Family
 from sknimo.features import (
     Basis,
     FeatureMap,
@@ -50,6 +50,8 @@ START_RIDGE = 1e-3
 NEGLIGIBLE = 1e-6
 
 LINE, BOW, WIGGLES = range(3)
+# From straight to curved; what a user chose is the same for all classes.
+CURVED = ("linear", "poly2", "spline", "ramps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def choose_curves(
     auto = [j for j, kind in enumerate(kinds) if isinstance(kind, str) and kind == AUTO]
     if not auto:
         return options
+    if family is SOFTMAX:
+        return _choose_for_classes(rows, names, levels, options, rules)
     chosen = {j: "linear" if j in auto else kind for j, kind in enumerate(kinds)}
 
     def fit(kind: str) -> FeatureMap:
@@ -157,6 +161,25 @@ def choose_curves(
     return replace(
         options, basis={j: kind for j, kind in chosen.items() if levels[j] is None}
     )
+
+
+def _choose_for_classes(
+    rows: WeightedRows,
+    names: Sequence[str],
+    levels: Sequence[tuple[Label, ...] | None],
+    options: FeatureOptions,
+    rules: CurveRules,
+) -> FeatureOptions:
+    """The most that a feature needs to tell one of several classes from the others."""
+    found: dict[int, str] = {}
+    for number in np.unique(rows.y):
+        one = replace(rows, y=(rows.y == number).astype(float))
+        own = choose_curves(one, names, levels, options, BINOMIAL, rules)
+        kinds = spread_option("basis", own.basis, names, "linear")
+        for j, kind in enumerate(kinds):
+            if levels[j] is None:
+                found[j] = max(found.get(j, kind), kind, key=CURVED.index)
+    return replace(options, basis=found)
 
 
 def split_curves(
