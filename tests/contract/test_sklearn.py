@@ -78,7 +78,7 @@ class EveryTimeEnds(NIMOSurvival):
 def as_times(y):
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None.")
-    time = column_or_1d(y, warn=np.ndim(y) == 2)
+    time = column_or_1d(np.asarray(y), warn=True)
     if time.dtype.kind in "OUS":
         time = np.unique(time.astype(str), return_inverse=True)[1]
     if np.iscomplexobj(time):
