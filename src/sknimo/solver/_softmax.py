@@ -98,7 +98,7 @@ class ClassRows:
         return left.T @ self.columns + ridge * flat
 
     def curvature(self, flat: Tensor) -> Tensor:
-        """Gram matrices of the classes, (C, q + 1, q + 1), of some of very many rows."""
+        """Gram matrices of classes, (C, q + 1, q + 1), of some of very many rows."""
         n_classes, step = self.n_classes, -(-len(self.weight) // CURVATURE_ROWS)
         columns, weight = self.columns[::step], self.weight[::step]
         chance = (columns @ flat.T).softmax(1)
