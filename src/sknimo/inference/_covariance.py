@@ -39,6 +39,7 @@ from sknimo.inference._posterior import (
     Settled,
     Tangents,
     invert,
+    known_ridge,
     normal_equations,
     settle,
 )
@@ -315,25 +316,6 @@ def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
     return Given(problem, weight, eta, information, family.score(problem.y, eta))
 
 
-def known_ridge(
-    given: Given, point: MemberPoint, penalty: CoefPenalty, scaled: bool
-) -> Tensor:
-    """Ridge of the sum of losses that touches a penalty of their mean, (q,)."""
-    problem, share = given.problem, given.weight / given.weight.sum()
-    if scaled:
-        tangents = Tangents(problem, point)
-        square = share.new_zeros(problem.n_terms)
-        for rows in tangents.chunks():
-            own = tangents.design(rows)
-            square[tangents.columns] += share[rows] @ own.square()
-        size = torch.zeros_like(penalty.weight)
-        size.index_add_(1, penalty.column_feature, square.unsqueeze(0))
-        size = size.sqrt().clamp(min=1e-12)
-        penalty = penalty.reweighted(size**penalty.power)
-    ridge = penalty.ridge(point.coef.unsqueeze(0), 1e-12)[0]
-    return ridge * given.weight.sum()
-
-
 def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     """Pearson's statistic per residual degree of freedom, one where it is known.
 
@@ -398,19 +380,7 @@ def member_estimate(
     spread, of_terms = _spread(averaged, features)
     moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
     if given.ridge is None and method == "joint":
-        for k, (m, share) in enumerate(chosen):
-            tangents = Tangents(given.problem, averaged.points[m])
-            start = torch.cat(
-                [
-                    averaged.points[m].intercept.reshape(1),
-                    tangents.coef,
-                    tangents.params,
-                ]
-            )
-            settled[k], theta = open_bends(given, settled[k], start, coef)
-            q = len(tangents.columns)
-            moved[0] += share * (theta[0] - start[0])
-            moved[1 + tangents.columns] += share * (theta[1 : 1 + q] - start[1 : 1 + q])
+        settled, moved = _open_all(given, averaged, settled, coef)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
     parts = [
         Part(given, each, features, share)
@@ -429,6 +399,27 @@ def member_estimate(
         used,
         method,
     )
+
+
+def _open_all(
+    given: Given, averaged: Averaged, settled: list[Settled], coef: Tensor
+) -> tuple[list[Settled], Tensor]:
+    """Members opened to bends that they do not have, and where that moves them.
+
+    The move is that of the average, of intercept and terms, (1 + q,).
+    """
+    opened, moved = [], coef.new_zeros(1 + len(coef))
+    for found, (m, share) in zip(settled, averaged.examples(), strict=True):
+        point = averaged.points[m]
+        tangents = Tangents(given.problem, point)
+        level = point.intercept.reshape(1)
+        start = torch.cat([level, tangents.coef, tangents.params])
+        own, theta = open_bends(given, found, start, coef)
+        opened.append(own)
+        step = share * (theta[: len(start)] - start)
+        moved[0] += step[0]
+        moved[1 + tangents.columns] += step[1 : 1 + len(tangents.columns)]
+    return opened, moved
 
 
 def _read(features: FeatureMap, values: Tensor) -> Tensor:
