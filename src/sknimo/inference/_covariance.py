@@ -39,7 +39,6 @@ from sknimo.inference._posterior import (
     Settled,
     Tangents,
     invert,
-    known_ridge,
     normal_equations,
     settle,
 )
@@ -316,6 +315,25 @@ def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
     return Given(problem, weight, eta, information, family.score(problem.y, eta))
 
 
+def known_ridge(
+    given: Given, point: MemberPoint, penalty: CoefPenalty, scaled: bool
+) -> Tensor:
+    """Ridge of the sum of losses that touches a penalty of their mean, (q,)."""
+    problem, share = given.problem, given.weight / given.weight.sum()
+    if scaled:
+        tangents = Tangents(problem, point)
+        square = share.new_zeros(problem.n_terms)
+        for rows in tangents.chunks():
+            own = tangents.design(rows)
+            square[tangents.columns] += share[rows] @ own.square()
+        size = torch.zeros_like(penalty.weight)
+        size.index_add_(1, penalty.column_feature, square.unsqueeze(0))
+        size = size.sqrt().clamp(min=1e-12)
+        penalty = penalty.reweighted(size**penalty.power)
+    ridge = penalty.ridge(point.coef.unsqueeze(0), 1e-12)[0]
+    return ridge * given.weight.sum()
+
+
 def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     """Pearson's statistic per residual degree of freedom, one where it is known.
 
@@ -335,10 +353,6 @@ def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     return max(total / free, family.least_dispersion, 1e-300)
 
 
-def _is_finite(given: Given) -> bool:
-    return bool((given.score.isfinite() & given.information.isfinite()).all())
-
-
 def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
     if float(given.weight.sum()) - used < LEAST_FREE:
@@ -354,7 +368,7 @@ def member_estimate(
     given: Given, averaged: Averaged, features: FeatureMap, clusters: Clusters | None
 ) -> Estimate | str:
     """The mean of members; a reason where there is no honest number."""
-    if not _is_finite(given):
+    if not given.is_finite:
         return "overflow"
     chosen = averaged.examples()
     shares = [share for _, share in chosen]
@@ -432,7 +446,7 @@ def line_estimate(
     given: Given, coef: Tensor, features: FeatureMap, clusters: Clusters | None
 ) -> Estimate | str:
     """Lines with bends that may be there; a reason where there is no honest number."""
-    if not _is_finite(given):
+    if not given.is_finite:
         return "overflow"
     normal = line_equations(given, coef)
     assert normal.target is not None

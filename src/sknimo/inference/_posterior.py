@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from sknimo.network import keep_inputs, unpack
-from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem, Tangent, param_groups
 
 # Precisions are kept in this range, see `EvidenceOptions`.
@@ -66,6 +65,11 @@ class Given:
     score: Tensor  # (n,), of a row of weight one
     # Known ridge of the sum of weighted losses, None to learn precisions.
     ridge: Tensor | None = None  # (q,)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether nothing has overflown."""
+        return bool((self.score.isfinite() & self.information.isfinite()).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,25 +238,6 @@ def gram_of(given: Given, columns: Columns) -> Tensor:
         total.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
     assert total is not None  # a fit has rows
     return total
-
-
-def known_ridge(
-    given: Given, point: MemberPoint, penalty: CoefPenalty, scaled: bool
-) -> Tensor:
-    """Ridge of the sum of losses that touches a penalty of their mean, (q,)."""
-    problem, share = given.problem, given.weight / given.weight.sum()
-    if scaled:
-        tangents = Tangents(problem, point)
-        square = share.new_zeros(problem.n_terms)
-        for rows in tangents.chunks():
-            own = tangents.design(rows)
-            square[tangents.columns] += share[rows] @ own.square()
-        size = torch.zeros_like(penalty.weight)
-        size.index_add_(1, penalty.column_feature, square.unsqueeze(0))
-        size = size.sqrt().clamp(min=1e-12)
-        penalty = penalty.reweighted(size**penalty.power)
-    ridge = penalty.ridge(point.coef.unsqueeze(0), 1e-12)[0]
-    return ridge * given.weight.sum()
 
 
 @dataclass(frozen=True, slots=True)
