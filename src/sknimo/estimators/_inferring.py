@@ -157,7 +157,7 @@ class Inferring:
         --------
         >>> from sknimo import NIMORegressor
         >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> data = make_nimo_regression(setting=4, n_samples=200, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0, basis="spline").fit(data.X, data.y)
         >>> band = est.curve_band("x0")
         >>> bool((band.all_lower <= band.lower).all())

@@ -353,10 +353,6 @@ def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     return max(total / free, family.least_dispersion, 1e-300)
 
 
-def _is_finite(given: Given) -> bool:
-    return bool((given.score.isfinite() & given.information.isfinite()).all())
-
-
 def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
     if float(given.weight.sum()) - used < LEAST_FREE:
@@ -372,7 +368,7 @@ def member_estimate(
     given: Given, averaged: Averaged, features: FeatureMap, clusters: Clusters | None
 ) -> Estimate | str:
     """The mean of members; a reason where there is no honest number."""
-    if not _is_finite(given):
+    if not given.is_finite:
         return "overflow"
     chosen = averaged.examples()
     shares = [share for _, share in chosen]
@@ -398,19 +394,7 @@ def member_estimate(
     spread, of_terms = _spread(averaged, features)
     moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
     if given.ridge is None and method == "joint":
-        for k, (m, share) in enumerate(chosen):
-            tangents = Tangents(given.problem, averaged.points[m])
-            start = torch.cat(
-                [
-                    averaged.points[m].intercept.reshape(1),
-                    tangents.coef,
-                    tangents.params,
-                ]
-            )
-            settled[k], theta = open_bends(given, settled[k], start, coef)
-            q = len(tangents.columns)
-            moved[0] += share * (theta[0] - start[0])
-            moved[1 + tangents.columns] += share * (theta[1 : 1 + q] - start[1 : 1 + q])
+        settled, moved = _open_all(given, averaged, settled, coef)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
     parts = [
         Part(given, each, features, share)
@@ -431,6 +415,27 @@ def member_estimate(
     )
 
 
+def _open_all(
+    given: Given, averaged: Averaged, settled: list[Settled], coef: Tensor
+) -> tuple[list[Settled], Tensor]:
+    """Members opened to bends that they do not have, and where that moves them.
+
+    The move is that of the average, of intercept and terms, (1 + q,).
+    """
+    opened, moved = [], coef.new_zeros(1 + len(coef))
+    for found, (m, share) in zip(settled, averaged.examples(), strict=True):
+        point = averaged.points[m]
+        tangents = Tangents(given.problem, point)
+        level = point.intercept.reshape(1)
+        start = torch.cat([level, tangents.coef, tangents.params])
+        own, theta = open_bends(given, found, start, coef)
+        opened.append(own)
+        step = share * (theta[: len(start)] - start)
+        moved[0] += step[0]
+        moved[1 + tangents.columns] += step[1 : 1 + len(tangents.columns)]
+    return opened, moved
+
+
 def _read(features: FeatureMap, values: Tensor) -> Tensor:
     """Intercept and terms (1 + q,) as readings (1 + c,)."""
     each = features.coefficients(values[1:].cpu().numpy())
@@ -441,7 +446,7 @@ def line_estimate(
     given: Given, coef: Tensor, features: FeatureMap, clusters: Clusters | None
 ) -> Estimate | str:
     """Lines with bends that may be there; a reason where there is no honest number."""
-    if not _is_finite(given):
+    if not given.is_finite:
         return "overflow"
     normal = line_equations(given, coef)
     assert normal.target is not None

@@ -66,6 +66,11 @@ class Given:
     # Known ridge of the sum of weighted losses, None to learn precisions.
     ridge: Tensor | None = None  # (q,)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether nothing has overflown."""
+        return bool((self.score.isfinite() & self.information.isfinite()).all())
+
 
 @dataclass(frozen=True, slots=True)
 class Normal:
