@@ -44,8 +44,13 @@ class Inferring:
 
     @property
     def cov_(self) -> np.ndarray:
-        """Covariance of the entries of `coef_`, (c, c); NaN for those removed."""
+        """Covariance of the entries of `coef_`, (c, c); NaN for those removed.
+
+        All NaN where there are no errors; `conf_int` says why.
+        """
         check_is_fitted(self)
+        if self._uncertainty.reason:
+            return np.full((self.coef_.size,) * 2, np.nan)
         cov = choose_covariance(self._uncertainty, "nonrobust")[1:, 1:].copy()
         gone = self.coef_ == 0
         cov[gone] = np.nan
