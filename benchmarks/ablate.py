@@ -253,6 +253,8 @@ LEFT_OUT = {
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     "dial_errors",
+    # These act on several classes alone.
+    *("class_columns", "line_ridges", "line_steps", "few_kept"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),
     *("evidence.memory_budget", "evidence.deadline"),
 }

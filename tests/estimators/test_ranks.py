@@ -156,6 +156,7 @@ def test_every_rank_refuses_what_one_of_them_has_read(found):
     assert "missing value" in texts.pop()
 
 
+@pytest.mark.slow
 def test_searches_of_two_ranks_equal_those_of_one_process(found, folder):
     shutil.rmtree(folder / "searches" / "state")  # belongs to these shards
     one, two = fit_alone(folder / "searches"), found["searches"]

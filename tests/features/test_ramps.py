@@ -195,7 +195,15 @@ class TestEdges:
             assert 3 <= len(basis.edges) <= n_edges or len(np.unique(x)) <= n_edges
             assert np.isin(basis.edges, x).all()
             assert (basis.edges[0], basis.edges[-1]) == (x.min(), x.max())
-            assert read.basis.edges.tolist() == basis.edges.tolist()
+            assert np.isin(basis.edges, read.basis.edges).all()
+
+    def test_curves_have_none_about_the_reference_and_inputs_have(self):
+        x = draw("normal")
+        basis, read = fit(x, n_edges=64, n_input_edges=64)
+        near = 0.1 * basis.scale
+        apart = np.abs(basis.edges - basis.reference)
+        assert apart.min() > near
+        assert np.abs(read.basis.edges - basis.reference).min() < near
 
     def test_values_that_rounding_confuses_are_one_edge(self):
         edges = place([0.0, 1.0, 1.0 + 1e-12, 2.0, 1000.0], 8)

@@ -252,6 +252,7 @@ class TestTermGroups:
             problem,
             term_feature=self.GROUP,
             spec=make_spec(self.GROUP.tolist(), 4, (3, 3), "binary", True),
+            unbent=torch.zeros(4, dtype=torch.bool),
         )
         together, separate = (
             fit(case, options=FEW_STEPS, inputs=False) for case in (problem, apart)

@@ -197,7 +197,8 @@ def fit_alone(terms, data, name):
     return solve(problem, members, Options(**case))
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
 def test_ranks_fit_what_one_process_fits_and_resume(size, tables):
     folder, terms, data = tables
     plan = json.dumps(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pa_compute
+import typer
 
 from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
@@ -60,7 +61,7 @@ def name_roles(target: str | None, time: str | None, **others: Any) -> ColumnRol
     survival = [others.get(name) for name in ("event", "entry", "strata")]
     if time is None:
         if target is None or any(survival):
-            raise UserError(
+            raise typer.BadParameter(
                 "Name --target COLUMN, or --time COLUMN and --event COLUMN for "
                 "survival; --entry and --strata go with them."
             )

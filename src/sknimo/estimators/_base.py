@@ -131,6 +131,8 @@ class BaseNIMO(
         (5,)
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=False):
+            if self.monotone is None:  # one frame less: warnings point at the caller
+                return self._fit(X, y, sample_weight, offset)
             return self._fit_monotone(X, y, sample_weight, offset)
 
     @abstractmethod
@@ -302,6 +304,9 @@ class BaseNIMO(
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         table = self._read_table(X)
         self._warn_far(table)
+        return self._eta_of(table, offset)
+
+    def _eta_of(self, table: np.ndarray, offset: Any) -> np.ndarray:
         device = prediction_device(self.device)
         return self.model_.eta(table, read_offset(offset, len(table)), device)
 

@@ -245,12 +245,14 @@ class Averaging(Explainable):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
-        >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-        >>> est.test_bends(data.X, data.y).found[0]
-        ('x0', 'x1')
+        >>> random = np.random.default_rng(0)
+        >>> X = random.normal(size=(200, 3))
+        >>> y = X[:, 0] * (1 + X[:, 1]) + random.normal(size=200)
+        >>> est = NIMORegressor(max_iter=0).fit(X, y)
+        >>> est.test_bends(X, y).found
+        (('x0', 'x1'),)
         """
         read_level(level)
         rows, facts = self._known_rows(X, y, sample_weight, offset), self._facts

@@ -101,9 +101,6 @@ class Restrained:
 
     def _fit_monotone(self, *given: Any) -> Self:
         """Fit; where `monotone` is violated, again without the feature in question."""
-        if self.monotone is None:
-            return self._fit(*given)
-
         self._left_out = frozenset()
         worst: int | None = -1
         while worst is not None:

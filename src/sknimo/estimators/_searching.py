@@ -136,6 +136,8 @@ class Searching(Bagging):
         True
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
+            if self.monotone is None:  # one frame less: warnings point at the caller
+                return self._fit(X, y, sample_weight, offset, groups)
             return self._fit_monotone(X, y, sample_weight, offset, groups)
 
     def _fit(
@@ -459,8 +461,8 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     --------
     >>> from sknimo import NIMOClassifierCV
     >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
-    >>> est = NIMOClassifierCV(n_starts=1, random_state=0).fit(data.X, data.y)
+    >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+    >>> est = NIMOClassifierCV(n_starts=1, cv=2, random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (200, 2)
     """

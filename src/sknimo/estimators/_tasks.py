@@ -172,12 +172,10 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
             each = _read_class_weight(self.class_weight, target.classes)
         return weight * each[number]
 
-    def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
+    def _eta_of(self, table: np.ndarray, offset: Any) -> np.ndarray:
         if self._whole is None:
-            return super()._eta(X, offset)
+            return super()._eta_of(table, offset)
         refuse_offset(offset)
-        table = self._read_table(X)
-        self._warn_far(table)
         return self._whole.eta(table, device=prediction_device(self.device))
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:

@@ -12,7 +12,7 @@ show no bends they vanish, and intervals are those of a generalised linear model
 bends were only not proven, intervals are as wide as that leaves them. Members of the
 evidence are opened in the same way to bends that they have left out.
 
-Coverage of the effect 2 of the design "bends" (`benchmarks/coverage.py`) by a linear
+Coverage of the effect 2 of the design "bends" (`benchmarks/intervals.py`) by a linear
 model of 200 rows, 40 tables: 0.45 with squares of a precision of their own and not
 bounded, 0.80 bounded and with the distance that products move the coefficient added to
 its error, 0.95 with one precision; 1.08 of the oracle's width where nothing bends.

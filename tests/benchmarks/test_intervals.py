@@ -9,7 +9,7 @@ import pytest
 
 from sknimo.datasets import make_nimo_regression
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "intervals.py"
 
 pytestmark = pytest.mark.skipif(
     not FILE.exists(), reason="not part of a source distribution"

@@ -1,6 +1,6 @@
 """How often intervals hold the truth, how wide they are, and what they cost.
 
-    python benchmarks/coverage.py [--designs linear,setting1,...] [--rows 200,500]
+    python benchmarks/intervals.py [--designs linear,setting1,...] [--rows 200,500]
                                   [--replications R] [--jobs N] [--time-limit S]
                                   [--out coverage.csv] [--table]
 
