@@ -464,7 +464,7 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
     >>> est = NIMOClassifierCV(n_starts=1, cv=2, random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
-    (200, 2)
+    (80, 2)
     """
 
     def __init__(
