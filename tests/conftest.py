@@ -83,6 +83,119 @@ ONE_QUICK_OF = {
     "solver/test_stream.py": 3,
 }
 MANY_CASES = 4
+# Tests that take seconds, and modules of them: slow ones.
+LONG_MODULES = (
+    "estimators/test_batches.py",
+    "estimators/test_curves.py",
+    "estimators/test_reference.py",
+    "estimators/test_streaming_search.py",
+    "experiments/test_rivals.py",
+    "explain/test_frames.py",
+)
+LONG = {
+    "benchmarks/test_growth.py": {
+        "test_traffic_counts_operands_and_results_but_no_views",
+    },
+    "cli/test_fit.py": {
+        "test_counts_are_pointed_out",
+        "test_held_out_rows_judge_the_model",
+        "test_rows_with_missing_cells_can_be_left_out",
+        "test_without_fixed_penalties_are_found",
+    },
+    "cli/test_stream.py": {
+        "test_penalties_are_searched_for_unless_they_are_set",
+    },
+    "contract/test_determinism.py": {
+        "test_nothing_depends_on_hashes_or_generators_of_the_process",
+    },
+    "contract/test_imports.py": {
+        "test_importing_the_package_adds_nothing_heavy_to_its_dependencies",
+    },
+    "estimators/test_answers.py": {
+        "test_linear_truth_returns_the_glm",
+    },
+    "estimators/test_bags.py": {
+        "test_an_interrupted_search_resumes_with_the_same_bits",
+        "test_only_large_ones_go_this_way_unasked",
+    },
+    "estimators/test_blend.py": {
+        "test_bends",
+    },
+    "estimators/test_extremes.py": {
+        "test_units_at_the_edge_change_nothing",
+    },
+    "estimators/test_far_rows.py": {
+        "test_the_fit_is_that_with_clipped_inputs",
+    },
+    "estimators/test_faults.py": {
+        "test_the_layout_of_the_target_does_not_matter",
+    },
+    "estimators/test_frames.py": {
+        "test_numeric_tables_give_one_fit_from_numpy_too",
+    },
+    "estimators/test_invariance.py": {
+        "test_any_number_of_threads_gives_the_same_answer",
+        "test_the_same_seed_gives_the_same_fit",
+    },
+    "estimators/test_models.py": {
+        "test_test_error_is_that_of_the_best_penalised_linear_model",
+        "test_the_memory_budget_does_not_change_the_fit",
+    },
+    "estimators/test_resume.py": {
+        "test_a_seed_that_nobody_gave_is_drawn_once",
+        "test_any_half_of_the_states_is_enough",
+        "test_backends_of_joblib",
+        "test_classes_resume_too",
+        "test_dask",
+        "test_every_rule_resumes",
+        "test_states_within_a_run_resume",
+    },
+    "estimators/test_streaming.py": {
+        "test_neither_do_blocks_of_the_solver",
+        "test_with_categories_gaps_weights_and_offsets",
+    },
+    "estimators/test_tables.py": {
+        "test_the_search_counts_rows_the_same_way",
+    },
+    "explain/test_agreement.py": {
+        "test_faithfulness_monotonicity_and_infidelity_on_the_linear_task",
+    },
+    "explain/test_attribution.py": {
+        "test_shapley_values_equal_those_of_shap",
+    },
+    "io/test_archive.py": {
+        "test_a_sparse_model_of_many_features_is_small",
+        "test_fifty_features_and_three_members_are_small_and_fast",
+    },
+    "report/test_page.py": {
+        "test_the_theme_follows_the_system_and_can_be_switched",
+    },
+    "report/test_whatif.py": {
+        "test_a_fitted_estimator_and_its_page_agree",
+        "test_combinations_that_no_row_has_are_told_and_not_proposed",
+        "test_every_kind_of_feature_is_predicted_and_explained_as_in_python",
+        "test_reset_returns_to_the_start",
+        "test_values_beyond_the_training_range_are_predicted_and_flagged",
+    },
+    "search/test_path.py": {
+        "test_stored_columns_have_the_path_of_columns_in_memory",
+    },
+    "solver/test_memory.py": {
+        "test_estimator_never_makes_a_tensor_of_n_d_d_elements",
+    },
+    "solver/test_outer.py": {
+        "test_objective_never_ends_above_the_nested_glm",
+    },
+    "solver/test_profile.py": {
+        "test_sub_l1_mostly_finds_the_global_minimum",
+    },
+    "solver/test_resume.py": {
+        "test_a_run_broken_off_at_any_step_goes_on_as_if_nothing_had_happened",
+    },
+    "test_plots.py": {
+        "test_every_axis_is_labelled_and_no_labels_overlap",
+    },
+}
 # The solver knows no family by name: with these its tests are slow ones.
 LATER_FAMILIES = ("negative_binomial", "tweedie")
 
@@ -126,7 +239,9 @@ def pytest_collection_modifyitems(items):
     """Mark most cases of tests with many cases as slow, always the same ones."""
     cases = {}
     for item in items:
-        path = "/".join(item.path.parts[-2:])
+        path = "/".join(item.path.parts[-2:]).removeprefix("tests/")
+        if path in LONG_MODULES or item.name.split("[")[0] in LONG.get(path, ()):
+            item.add_marker(pytest.mark.slow)
         family = item.callspec.params.get("family") if hasattr(item, "callspec") else ""
         if family in LATER_FAMILIES and path.startswith(("solver/", "search/")):
             item.add_marker(pytest.mark.slow)

@@ -55,15 +55,15 @@ def test_strata_are_no_feature(sknimo, table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "code", "text"),
     [
-        ([], "Name --target COLUMN, or --time"),
-        (["--time", "weeks"], "--time needs --event"),
-        (["--target", "weeks", "--strata", "clinic"], "go with them"),
-        (["--time", "clinic", "--event", "died"], "'clinic' holds string, not numbers"),
-        (["--time", "weeks", "--event", "a"], "must be 1 .* or 0"),
+        ([], 2, "Name --target COLUMN"),
+        (["--time", "weeks"], 1, "--time needs --event"),
+        (["--target", "weeks", "--strata", "clinic"], 2, "Name --target COLUMN"),
+        (["--time", "clinic", "--event", "died"], 1, "'clinic' holds string, not"),
+        (["--time", "weeks", "--event", "a"], 1, "must be 1 .* or 0"),
     ],
 )
-def test_wrong_columns_are_refused(sknimo, table, options, text):
-    done = sknimo("fit", table[0], *options, *FAST, code=1)
+def test_wrong_columns_are_refused(sknimo, table, options, code, text):
+    done = sknimo("fit", table[0], *options, *FAST, code=code)
     assert re.search(text, done.stderr)
