@@ -32,7 +32,7 @@ from sknimo.solver import Members, Problem
 
 # Tests of many cases in these modules: of every so many one is quick, the others slow.
 ONE_QUICK_OF = {
-    "contract/test_sklearn.py": 12,
+    "contract/test_sklearn.py": 20,
     "docs/test_pages.py": 3,
     "docs/test_reference.py": 4,
     "estimators/test_answers.py": 2,
@@ -85,6 +85,11 @@ ONE_QUICK_OF = {
 MANY_CASES = 4
 # Tests that take seconds, and modules of them: slow ones.
 LONG_MODULES = (
+    "estimators/test_invariance.py",
+    "estimators/test_members.py",
+    "explain/test_agreement.py",
+    "search/test_path.py",
+    "solver/test_resume.py",
     "estimators/test_batches.py",
     "estimators/test_curves.py",
     "estimators/test_reference.py",
