@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sknimo import NIMORegressor, load
+from sknimo import NIMOClassifier, NIMORegressor, load
 from sknimo import model as model_module
 from sknimo.cli import _apply
 from sknimo.cli._tables import TableReader
@@ -358,3 +358,12 @@ def test_an_exported_graph_predicts_the_same(sknimo, model_file, patients, tmp_p
     session = onnxruntime.InferenceSession(out)
     (found,) = session.run(["prediction"], inputs)
     np.testing.assert_allclose(found, load(model_file).predict(X), rtol=1e-12)
+
+
+def test_a_row_of_labels_that_are_objects_is_explained(sknimo, tmp_path):
+    table = pa_csv.read_csv(PATIENTS)
+    y = np.array(table["relapse"].to_pylist(), dtype=object)
+    est = NIMOClassifier(max_iter=0).fit(table.select(["age", "dose"]), y)
+    est.save(tmp_path / "m")
+    done = sknimo("explain", tmp_path / "m", PATIENTS, "--row", 1, "--json")
+    assert json.loads(done.stdout)[0]["prediction"] in ("yes", "no")

@@ -89,7 +89,7 @@ def _describe_row(
     predicted = name_prediction(est, one)
     return {
         "row": row,
-        **{name: values[0].item() for name, values in predicted.items()},
+        **{name: values[:1].tolist()[0] for name, values in predicted.items()},
         "eta": float(one.eta[0]),
         "base_value": one.base_value,
         "offset": float(one.offset[0]),
