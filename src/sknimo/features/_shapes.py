@@ -34,10 +34,10 @@ CURVE_SPREAD = 1e-10
 # Fewer edges make no curve.
 LEAST_EDGES = 3
 # Rows on either side of the reference, as a share of all, and the distance in standard
-# deviations, within which a curve of pieces is straight. Without: slopes of 2 and 0.5 at
-# the reference became -0.7 and 1.7 (one simulation, 6,000 rows, noise of 0.5), and losses
-# of six real tables 0.99 of those with a twentieth of the rows at any distance. The
-# width: not ablated.
+# deviations, within which a curve of pieces is straight. Without: slopes of 2 and 0.5
+# there became -0.7 and 1.7 (one simulation, 6,000 rows, noise of 0.5), and losses of
+# six real tables 0.99 of those with a twentieth of the rows at any distance. The width:
+# not ablated.
 CLEAR_SHARE = 0.05
 CLEAR_WIDTH = 0.15
 # Values between which normal scores are interpolated.
