@@ -10,6 +10,7 @@ side by side: torch lets go of the interpreter while it computes.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import sys
@@ -31,6 +32,8 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 # Below this many rows, or numbers in a pass, threads cost more than they bring.
 ONE_THREAD_ROWS = 20_000
 ONE_THREAD_WORK = 2**23
+# Up to this many rows a GPU waits for the host most of the time.
+FEW_GPU_ROWS = 2_000
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -39,8 +42,8 @@ _gpu_in_use = False  # when the process was last forked
 _lost_gpu = False  # a GPU that the parent used is out of reach in a forked process
 
 
-def choose_device(name: str) -> torch.device:
-    """Device by name; "auto" takes a GPU when there is one."""
+def choose_device(name: str, n_rows: float = math.inf) -> torch.device:
+    """Device by name; "auto" takes a GPU when there is one and rows are many."""
     if name != "cpu" and _lost_gpu:
         raise ValueError(
             "This process was forked from one that had used the GPU, and cannot use it "
@@ -48,7 +51,8 @@ def choose_device(name: str) -> torch.device:
             'joblib, the start method "spawn" in multiprocessing.'
         )
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        worth = n_rows > FEW_GPU_ROWS and torch.cuda.is_available()
+        return torch.device("cuda" if worth else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             'device="cuda" but no GPU is available. Use device="auto" to fall back to '

@@ -182,7 +182,8 @@ class BaseNIMO(
         widths = int(hidden[0]), int(hidden[1])
         spec = state_network(data.features, widths, self.position_code, mask)
         family = family or self._family()
-        problem = state_problem(data, family, spec, choose_device(self.device))
+        device = choose_device(self.device, data.n_total)
+        problem = state_problem(data, family, spec, device)
         unbent = torch.as_tensor(self._unbent(data.features))
         return replace(problem, unbent=unbent.to(problem.device))
 

@@ -340,8 +340,8 @@ default="mean"
     warm_start : bool, default=False
         Start from the network of the previous fit.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one. Predictions and explanations
-        are made on the CPU unless this is "cuda".
+        Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
+        Predictions and explanations are made on the CPU unless this is "cuda".
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
     batch_size : int or "auto", default="auto"

@@ -58,8 +58,8 @@ default="auto"
     n_jobs : int, optional
         Processes (joblib); the answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU when there is one. Predictions and explanations
-        are made on the CPU unless this is "cuda".
+        Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
+        Predictions and explanations are made on the CPU unless this is "cuda".
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.
         "auto" is 1e9, or half of what is free on a GPU. Of
