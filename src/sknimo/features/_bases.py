@@ -544,11 +544,18 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     return (second * share[:, None]).T @ second
 
 
-def ramp_roughness(edges: np.ndarray) -> np.ndarray:
+def ramp_roughness(rise: np.ndarray, order: int, size: np.ndarray) -> np.ndarray:
     """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
 
-    The sum over inner edges of the squared change of rise. Pieces count alike, however
-    long they are: edges follow the rows, and so does what passes for smooth.
+    Of order one it is the sum of squared rises, less those of the line that comes
+    closest, whose rises are given: a skewed column may be read by ranks as well as by
+    values. A piece that stands for several, as many as its `size`, may rise as a walk
+    of so many steps. Of order two it is the sum over inner edges of the squared change
+    of rise. Otherwise pieces count alike, however long they are: edges follow the rows,
+    and so does what passes for smooth.
     """
-    change = np.diff(np.eye(len(edges) - 1), axis=0)
+    if order == 1:
+        pull = rise / size
+        return np.diag(1 / size) - np.outer(pull, pull) / (rise @ pull)
+    change = np.diff(np.eye(len(rise)), axis=0)
     return change.T @ change

@@ -107,9 +107,13 @@ def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
     return Spline(line.reference, line.scale, knots, transform)
 
 
-def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear:
+def fit_ramps(
+    sample: ValueSample, line: Linear, n_edges: int, order: int
+) -> Ramps | Linear:
     """Piecewise linear curves in the order of their roughness, as those of a spline."""
-    edges = _clear_reference(place_edges(sample, n_edges), sample, line)
+    edges = place_edges(sample, n_edges)
+    kept = np.flatnonzero(_clear_reference(edges, sample, line))
+    edges = edges[kept]
     if len(edges) < LEAST_EDGES:
         return line
     ramps, weight = _gather_pieces(sample, edges)
@@ -117,10 +121,11 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     rise = np.diff(edges) / line.scale
     raw = np.column_stack([ramps @ rise, ramps])
     share = weight / weight.sum()
+    roughness = ramp_roughness(rise, order, np.diff(kept))
     # On one thread: for matrices as small as these a team waits for its members, and
     # where other programs hold the cores a hundred times as long as it works.
     with threadpool_limits(1, "blas"):
-        transform = _order_curves(raw, share, ramp_roughness(edges), rise)
+        transform = _order_curves(raw, share, roughness, rise)
     if transform is None:
         return line
     curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
@@ -130,7 +135,7 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
 def _clear_reference(
     edges: np.ndarray, sample: ValueSample, line: Linear
 ) -> np.ndarray:
-    """Leave out edges about the reference, so that enough rows tell the slope there."""
+    """Edges that are not too near the reference: enough rows tell the slope there."""
     rank = np.cumsum(sample.weight) / sample.weight.sum()
     at = np.interp(line.reference, sample.values, rank)
     low, high = np.interp([at - CLEAR_SHARE, at + CLEAR_SHARE], rank, sample.values)
@@ -138,7 +143,7 @@ def _clear_reference(
     high = min(high, line.reference + CLEAR_WIDTH * line.scale)
     kept = (edges <= low) | (edges >= high)
     kept[[0, -1]] = True
-    return edges[kept]
+    return kept
 
 
 def _gather_pieces(

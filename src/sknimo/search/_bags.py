@@ -170,6 +170,7 @@ def large_features(
     return replace(
         options,
         basis=basis,
+        curve_order=2 if n_rows <= settings.few_rows else 1,
         n_edges=max(least, min(settings.term_edges, each, n_rows // 16)),
         n_input_edges=max(least, min(settings.input_edges, each, n_rows // 8)),
     )
@@ -319,6 +320,7 @@ def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
         max_passes=min(settings.max_iter, max(settings.max_visits // n_rows, 10)),
         batch_size=settings.batch_size
         or min(most, max(least, n_rows // settings.least_steps)),
+        curve_pace=0.0 if few else joint.curve_pace,
         common_stop=few,
         deadline=settings.deadline,
     )

@@ -203,11 +203,13 @@ def train_heads(
 ) -> HeadsState:
     """Train K members; `ridge` (q,) is that of the mean loss, as in `train_jointly`."""
     flat, n_classes = join_heads(start), start.coef.shape[1]
-    ridge = ridge.to(flat)
+    n_params = start.params.shape[1]
+    pace = table.pace(n_params, n_classes, options)
+    ridge = ridge.to(flat) / table.spread.square() ** options.curve_pace
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
-        Adam(flat, start.params.shape[1], options, order.n_steps),
+        Adam(flat, n_params, options, order.n_steps, pace),
         order,
         held_out[1],
         lambda at, rows, weight: heads_gradient(
@@ -220,7 +222,7 @@ def train_heads(
     return HeadsState(
         heads.coef,
         heads.intercept,
-        end.flat[:, : start.params.shape[1]].double(),
+        end.flat[:, :n_params].double(),
         end.loss,
         end.n_passes.long(),
     )
