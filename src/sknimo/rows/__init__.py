@@ -17,28 +17,3 @@ from sknimo.rows._statistics import (
     summarise_columns,
 )
 from sknimo.rows._store import Digest, RowFile, Spool, StoredTable, show_bytes
-
-__all__ = [
-    "SAMPLE_ROWS",
-    "Block",
-    "ColumnCounts",
-    "Digest",
-    "Moments",
-    "RowBlocks",
-    "RowFile",
-    "WeightedRows",
-    "Spool",
-    "StoredColumns",
-    "StoredTable",
-    "block_moments",
-    "count_columns",
-    "gather_sample",
-    "merge_counts",
-    "merge_moments",
-    "read_parquet",
-    "refuse_damage",
-    "sample_rows",
-    "scatter",
-    "show_bytes",
-    "summarise_columns",
-]
