@@ -1,7 +1,5 @@
 """Read the first sheet of an Excel file. Needs openpyxl, the extra `excel`."""
 
-from __future__ import annotations
-
 import io
 from datetime import date, datetime, time
 from typing import IO, Any

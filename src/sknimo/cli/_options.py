@@ -1,7 +1,5 @@
 """Arguments and options, each declared once."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ Rows are read part by part, straight into the temporary file of the fit. Process
 `torchrun` has started read equal shares of the rows; the first one speaks for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

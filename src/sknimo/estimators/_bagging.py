@@ -1,7 +1,5 @@
 """How bags read a table, alone or beside the evidence, and which of both is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral

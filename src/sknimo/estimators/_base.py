@@ -4,8 +4,6 @@ Methods here orchestrate; numbers happen in `features`, `solver` and `model`. An
 interrupted or failed fit leaves the previous one in place.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ baseline, in the place of `model_`.
 Shapes: n rows, C classes.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, replace
 from html import escape

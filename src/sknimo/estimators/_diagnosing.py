@@ -1,7 +1,5 @@
 """How good predictions are, and how they move: methods of all estimators."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

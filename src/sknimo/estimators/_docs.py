@@ -1,7 +1,5 @@
 """Docstrings that several estimators share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ Numbers happen in `explain`. Where the estimator keeps `_facts` of its training 
 gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 

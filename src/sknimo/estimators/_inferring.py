@@ -1,7 +1,5 @@
 """Estimators that say how well their coefficients are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any

@@ -6,8 +6,6 @@ rows themselves are not.
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

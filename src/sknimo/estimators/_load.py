@@ -1,7 +1,5 @@
 """Load a saved estimator."""
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any

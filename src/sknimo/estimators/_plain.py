@@ -1,7 +1,5 @@
 """Estimators with fixed penalties, trained by the first-order solver."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real

@@ -1,7 +1,5 @@
 """Estimators that say when they extrapolate."""
 
-from __future__ import annotations
-
 import warnings
 from typing import TYPE_CHECKING, Any
 

@@ -8,8 +8,6 @@ come back as their defaults.
 Shapes: p features, q terms.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Estimators that search: `search/` finds the model, this module reads and keeps."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -1,7 +1,5 @@
 """Survival: Cox's model by the engine of counts; the baseline hazard is its offset."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

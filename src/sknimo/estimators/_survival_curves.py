@@ -1,7 +1,5 @@
 """What survival models predict: risks, curves, times, and how good their order is."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any, NoReturn
 

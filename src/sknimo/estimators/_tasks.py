@@ -1,7 +1,5 @@
 """What regression and classification add: targets in, predictions out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Explanations that follow features: curves and surfaces, and effects elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted

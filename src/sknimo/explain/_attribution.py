@@ -15,8 +15,6 @@ columns and no background data are needed.
 Shapes: n rows, p features, q terms, r inputs, c coalitions.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ how much each feature moves predictions at all, and how many rows could make the
 Shapes: n rows, p features, c coefficients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

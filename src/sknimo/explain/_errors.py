@@ -3,8 +3,6 @@
 Shapes: c coefficients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Shapes: M members, p features, h units of the first layer, r network inputs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ moves in both ways, and the two add in squares.
 Shapes: n rows, p features, q terms, l states of a feature.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, permutations

@@ -1,7 +1,5 @@
 """Which model this is, in a sentence: what was kept, and what the bends are worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -18,8 +18,6 @@ Codes of levels are names: nothing here differentiates or interpolates them.
 Shapes: M members, n rows, p features, q terms, r network inputs, c coefficients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ columns leave it finite.
 Shapes: n rows, p features, q terms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -7,8 +7,6 @@ again therefore prices each of them without any training.
 Shapes: M members, n rows, p features, q terms.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ effect it is.
 Shapes: n rows, p features, c coefficients, m points.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

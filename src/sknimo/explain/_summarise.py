@@ -3,8 +3,6 @@
 Shapes: p features, c coefficients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -7,8 +7,6 @@ the response, beside which stand the coefficients at the reference.
 Shapes: p features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ rare, a December in the middle of the year does not exist.
 Shapes: n rows, d columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ Grids of a category are its levels, and the records carry their names.
 Shapes: n rows, p features, q terms, m grid values, c coefficients of a feature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

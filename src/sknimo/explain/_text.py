@@ -5,8 +5,6 @@ goes through `clean` and is measured by `width_of`, so that a line break, a tab 
 wide character cannot break a table.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Sequence

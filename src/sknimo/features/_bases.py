@@ -11,8 +11,6 @@ Values are those of a numeric table: a level is its code, a missing value is NaN
 Shapes: n rows, m terms of this feature, k knots or edges.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 Shapes: c coefficients, p features, g values of a grid, q terms of a feature.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist

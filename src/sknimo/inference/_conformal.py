@@ -14,8 +14,6 @@ the classes whose score is no rarer than the level asks for.
 Shapes: n rows, q terms, d columns of the width, k kept scores.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

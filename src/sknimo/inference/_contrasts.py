@@ -3,8 +3,6 @@
 Shapes: c coefficients, k contrasts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -14,8 +14,6 @@ they are: a real refit moves these, too.
 Shapes: n rows, q terms, M members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -16,8 +16,6 @@ A basis is a mapping with its `kind` and its fields by name. `KINDS` lists every
 Shapes: M members, p features, q terms, r inputs, b bits, P weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A point is worth `unit` on the scale of the linear predictor. Numbers are cut wh
 their points change; points of a feature begin at zero, so that none is subtracted.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

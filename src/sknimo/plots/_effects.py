@@ -1,7 +1,5 @@
 """Figures of coefficients: per feature, per level, along a feature."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Figures of pairs of features: who bends whom, and what two do together."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Figures of how good predictions are, and of how they move with a feature."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

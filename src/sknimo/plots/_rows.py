@@ -1,7 +1,5 @@
 """Figures of explained rows: contributions of many rows or of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito and maps that survive colour blindness (civid
 shades of blue, purple to orange).
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

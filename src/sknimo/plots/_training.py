@@ -1,7 +1,5 @@
 """Figures of the training: penalty path, first layer, history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shapes: n rows, k times.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sknimo.report import _svg as svg

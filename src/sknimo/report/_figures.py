@@ -3,8 +3,6 @@
 Shapes: n rows, m grid values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

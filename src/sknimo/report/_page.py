@@ -3,8 +3,6 @@
 The template arranges and escapes; nothing is computed there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Iterator

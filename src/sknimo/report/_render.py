@@ -5,8 +5,6 @@ everything but its own style and script, which it names by their hashes: markup 
 slipped through could neither run nor reach a network.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Shapes: m rows, p columns of the table, q terms, r inputs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

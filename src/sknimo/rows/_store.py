@@ -8,8 +8,6 @@ it whatever becomes of the process.
 Shapes: n rows, p columns.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

@@ -21,8 +21,6 @@ in blocks go another way, see `_batches.py`. All ways end with the same record.
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

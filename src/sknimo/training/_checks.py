@@ -3,8 +3,6 @@
 Every refusal names the row (or the parameter) and a remedy.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Every refusal names the row and a remedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 
