@@ -236,9 +236,8 @@ class SeveralClasses(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> "at the reference" in str(est.summary())
         True

@@ -75,9 +75,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> len(est.calibration(data.X, data.y, n_bins=4).observed)
         4
@@ -101,9 +100,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> est.residuals(data.X, data.y).residual.shape
         (80,)
@@ -137,9 +135,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> est.dependence(data.X, 0, n_grid=5).rows.shape
         (80, 5)
@@ -201,9 +198,8 @@ class DiagnosableClasses(Diagnosable):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> est.roc(data.X, data.y).at(0.0).sensitivity
         array([1.])

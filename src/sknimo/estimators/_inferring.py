@@ -82,9 +82,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> table = est.conf_int(level=0.9).to_frame()
         >>> bool((table["lower"] < table["upper"]).all())
@@ -122,9 +121,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> found = est.contrast({"x1": 1, "x0": -1})
         >>> bool(abs(found.estimate[0] - 1) < 0.2)
@@ -158,9 +156,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=200, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=200, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0, basis="spline").fit(data.X, data.y)
         >>> band = est.curve_band("x0")
         >>> bool((band.all_lower <= band.lower).all())

@@ -129,9 +129,8 @@ class Averaging(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> found = est.average_effects(data.X, data.y, by=data.X[:, 0] > 0)
         >>> found.groups
@@ -189,9 +188,8 @@ class Averaging(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
         >>> bool((table["coef"] == est.coef_).all())
@@ -291,9 +289,8 @@ class Averaging(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> list(est.influence(data.X, data.y).to_frame().columns)
         ['leverage', 'distance', 'prediction', 'left_out']
@@ -400,9 +397,8 @@ class Foreseeing(Averaging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressorCV
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
+        >>> from sknimo import NIMORegressorCV, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=120, random_state=0)
         >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
         >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
         >>> list(table.columns)
@@ -471,9 +467,8 @@ class Foreseeing(Averaging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=160, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=160, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X[:80], data.y[:80])
         >>> est = est.calibrate_interval(data.X[80:], data.y[80:])
         >>> est.predict_interval(data.X[:3]).lower.shape

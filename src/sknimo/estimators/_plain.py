@@ -412,9 +412,8 @@ or Family, default="gaussian"
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=200, random_state=0)
     >>> est = NIMORegressor(random_state=0).fit(data.X, data.y)
     >>> est.score(data.X, data.y) > 0.98
     True
@@ -495,9 +494,8 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifier
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMOClassifier, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=200, random_state=0)
     >>> est = NIMOClassifier(random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (200, 2)

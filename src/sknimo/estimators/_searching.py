@@ -124,9 +124,8 @@ class Searching(Bagging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressorCV
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressorCV, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0).fit(
         ...     data.X, data.y
         ... )
@@ -378,9 +377,8 @@ or Family, default="gaussian"
 
     Examples
     --------
-    >>> from sknimo import NIMORegressorCV
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMORegressorCV, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=200, random_state=0)
     >>> est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
     >>> est.coef_.nonzero()[0].tolist()
     [0, 1, 2]
@@ -457,9 +455,8 @@ class NIMOClassifierCV(ClassificationTask, Searching):
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifierCV
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMOClassifierCV, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
     >>> est = NIMOClassifierCV(n_starts=1, cv=2, random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (80, 2)

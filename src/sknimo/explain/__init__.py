@@ -5,9 +5,8 @@ frozen record; estimators offer the same as methods. What a number
 means, and which numbers belong to the fitted function alone, is said in
 `docs/explanations.md`.
 
->>> from sknimo import NIMORegressor
->>> from sknimo.datasets import make_nimo_regression
->>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+>>> from sknimo import NIMORegressor, datasets
+>>> data = datasets.make_nimo_regression(n_samples=100, random_state=0)
 >>> X, y = data.X, data.y
 >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
 >>> model = est.model_

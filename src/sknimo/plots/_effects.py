@@ -120,12 +120,10 @@ def plot_coefficients(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_coefficients
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_coefficients(est.effects(data.X), against=data.coef)
+    >>> ax = plots.plot_coefficients(est.effects(data.X), against=data.coef)
     >>> ax.get_legend() is not None
     True
     """
@@ -260,12 +258,10 @@ def plot_effect_curve(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_effect_curve
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_effect_curve(est.effect_curve("x0", data.X))
+    >>> ax = plots.plot_effect_curve(est.effect_curve("x0", data.X))
     >>> ax.get_xlabel()
     'x0'
     """
@@ -355,12 +351,10 @@ def plot_nonlinearity(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_nonlinearity
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_nonlinearity(est.effects(data.X))
+    >>> ax = plots.plot_nonlinearity(est.effects(data.X))
     >>> len(ax.get_yticks()) > 0
     True
     """

@@ -39,12 +39,10 @@ def plot_correction(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_correction
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_correction(est.correction_curve("x0", "x1", X=data.X))
+    >>> ax = plots.plot_correction(est.correction_curve("x0", "x1", X=data.X))
     >>> ax.get_xlabel()
     'x1'
     """
@@ -101,12 +99,10 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_pair_surface
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_pair_surface(est.pair_surface("x0", "x1", X=data.X))
+    >>> ax = plots.plot_pair_surface(est.pair_surface("x0", "x1", X=data.X))
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('x0', 'x1')
     """
@@ -205,12 +201,10 @@ def plot_interactions(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_interactions
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_interactions(est.interactions(data.X))
+    >>> ax = plots.plot_interactions(est.interactions(data.X))
     >>> len(ax.get_xticks()) > 1
     True
     """
@@ -267,12 +261,10 @@ def plot_modification_graph(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_modification_graph
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_modification_graph(est.interactions(data.X))
+    >>> ax = plots.plot_modification_graph(est.interactions(data.X))
     >>> any(text.get_text() == "x0" for text in ax.texts)
     True
     """

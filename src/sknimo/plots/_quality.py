@@ -119,12 +119,10 @@ def plot_residuals(record: Residuals, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_residuals
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-    >>> plot_residuals(est.residuals(data.X, data.y)).get_xlabel()
+    >>> plots.plot_residuals(est.residuals(data.X, data.y)).get_xlabel()
     'prediction'
     """
     ax = style.make_axes(ax, 6.0, 11)
@@ -166,12 +164,10 @@ def plot_dependence(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_dependence
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-    >>> plot_dependence(est.dependence(data.X, "x0")).get_xlabel()
+    >>> plots.plot_dependence(est.dependence(data.X, "x0")).get_xlabel()
     'x0'
     """
     ax = style.make_axes(ax, 6.0, 11)

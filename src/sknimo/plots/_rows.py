@@ -35,12 +35,10 @@ def plot_beeswarm(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_beeswarm
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_beeswarm(est.explain(data.X))
+    >>> ax = plots.plot_beeswarm(est.explain(data.X))
     >>> len(ax.get_yticks()) > 1
     True
     """
@@ -90,12 +88,10 @@ def plot_waterfall(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_waterfall
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_waterfall(est.explain(data.X), row=3)
+    >>> ax = plots.plot_waterfall(est.explain(data.X), row=3)
     >>> ax.get_xlabel()
     'prediction'
     """
@@ -175,12 +171,10 @@ def plot_effect(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_effect
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_effect(est.explain(data.X), feature="x0", modifier="x1")
+    >>> ax = plots.plot_effect(est.explain(data.X), feature="x0", modifier="x1")
     >>> ax.get_xlabel()
     'x0'
     """
@@ -229,12 +223,10 @@ def plot_agreement(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_agreement
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_agreement(est.explain(data.X), against=data.contributions)
+    >>> ax = plots.plot_agreement(est.explain(data.X), against=data.contributions)
     >>> len(ax.collections) + len(ax.lines) > 0
     True
     """

@@ -34,13 +34,11 @@ def plot_path(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressorCV
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_path
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressorCV, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
     >>> est = est.fit(data.X, data.y)
-    >>> ax = plot_path(est.path_)
+    >>> ax = plots.plot_path(est.path_)
     >>> ax.get_xlabel() != ""
     True
     """
@@ -118,12 +116,10 @@ def plot_first_layer(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_first_layer
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_first_layer(est.first_layer())
+    >>> ax = plots.plot_first_layer(est.first_layer())
     >>> len(ax.get_xticks()) > 0
     True
     """
@@ -156,12 +152,10 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_history
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_history(est.history_)
+    >>> ax = plots.plot_history(est.history_)
     >>> ax.get_xlabel() != ""
     True
     """
