@@ -15,7 +15,6 @@ from sknimo.network import make_spec
 from sknimo.search import (
     Beside,
     Outcome,
-    RuleName,
     Settings,
     large_features,
     takes_long,
@@ -36,7 +35,7 @@ class Bagging(BaseNIMO):
     """What a search needs to know of bags."""
 
     cv: Any
-    rule: RuleName
+    rule: str
     hidden: tuple[int, int] | None
 
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:

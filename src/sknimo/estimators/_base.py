@@ -7,8 +7,16 @@ interrupted or failed fit leaves the previous one in place.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 import numpy as np
 import torch
@@ -56,6 +64,15 @@ from sknimo.training import (
 # Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
 MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def parameters(cls: type[T]) -> type[T]:
+    """Make the constructor: a class declares its parameters as fields."""
+    return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
 
 
 class BaseNIMO(

@@ -1,7 +1,7 @@
 """Estimators with fixed penalties, trained by the first-order solver."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
 
@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint
-from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._base import BaseNIMO, parameters
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning, check_option
@@ -79,25 +79,41 @@ class Certificate:
     status: str
 
 
+@parameters
 class FixedPenalties(BaseNIMO):
     """What the plain estimators share: rows in, one solve, attributes out."""
 
-    penalty: str | Penalty
-    alpha: float
-    delta: float
-    scale_contributions: bool
-    network_alpha: float
-    hidden: tuple[int, int]
-    noise: float
-    learning_rate: float
-    weight_decay: float
-    tol: float
-    patience: int
-    early_stopping: bool
-    validation_fraction: float
-    mask: bool
-    warm_start: bool
-    dtype: DtypeName
+    penalty: str | Penalty = "lasso"
+    alpha: float = 0.01
+    delta: float = 0.5
+    scale_contributions: bool = True
+    network_alpha: float = 1.0
+    hidden: tuple[int, int] = (16, 16)
+    noise: float = 0.0
+    max_iter: int = 500
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    tol: float = 1e-4
+    patience: int = 10
+    early_stopping: bool = False
+    validation_fraction: float = 0.2
+    mask: bool = True
+    position_code: str = "binary"
+    warm_start: bool = False
+    device: str = "auto"
+    dtype: str = "float64"
+    batch_size: Any = "auto"
+    memory_budget: Any = "auto"
+    checkpoint: Any = None
+    verbose: bool | str = "auto"
+    random_state: Any = None
+    basis: Any = "linear"
+    categorical: Any = None
+    reference: Any = "mean"
+    missing: str = "error"
+    handle_unknown: str = "error"
+    input_scaling: str = "auto"
+    clip_inputs: bool | str = False
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
         self._check_params()
@@ -380,6 +396,7 @@ default="mean"
 
 
 @document(PLAIN)
+@parameters
 class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
@@ -419,47 +436,12 @@ or Family, default="gaussian"
     True
     """
 
-    def __init__(
-        self,
-        family: str | Family = "gaussian",
-        *,
-        penalty: str | Penalty = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    family: str | Family = field(default="gaussian", kw_only=False)
+    monotone: Any = None
 
 
 @document(PLAIN)
+@parameters
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Classification whose log-odds coefficients a network bends, row by row.
 
@@ -501,41 +483,5 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     (200, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        penalty: str | Penalty = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    monotone: Any = None
+    class_weight: Any = None

@@ -3,16 +3,16 @@
 import math
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import field, replace
 from numbers import Integral, Real
-from typing import Any, Self, get_args
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo.estimators._bagging import HIDDEN, Bagging
-from sknimo.estimators._base import unchanged_on_failure
+from sknimo.estimators._base import parameters, unchanged_on_failure
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._texts import SEARCHING
@@ -52,18 +52,34 @@ from sknimo.training import (
 )
 
 
+@parameters
 class Searching(Bagging):
     """What the searching estimators share: rows in, a search, attributes out."""
 
-    alphas: Any
-    cv: Any
-    rule: RuleName
-    n_starts: int
-    n_members: int
-    relax: bool
-    hidden: tuple[int, int] | None
-    max_time: float | None
-    n_jobs: int | None
+    alphas: Any = None
+    cv: Any = 5
+    rule: str = "min"
+    n_starts: int = 8
+    n_members: int = 10
+    relax: bool = True
+    hidden: tuple[int, int] | None = None
+    position_code: str = "binary"
+    max_iter: int = 100
+    batch_size: Any = "auto"
+    max_time: float | None = None
+    n_jobs: int | None = None
+    device: str = "auto"
+    memory_budget: Any = "auto"
+    checkpoint: Any = None
+    verbose: bool | str = "auto"
+    random_state: Any = None
+    basis: Any = "auto"
+    categorical: Any = None
+    reference: Any = "auto"
+    missing: str = "error"
+    handle_unknown: str = "error"
+    input_scaling: str = "auto"
+    clip_inputs: bool | str = False
 
     def _check_params(self) -> None:
         self._family()
@@ -264,7 +280,7 @@ class Searching(Bagging):
             n_members=int(self.n_members),
             max_iter=int(self.max_iter),
             relax=bool(self.relax),
-            rule=self.rule,
+            rule=cast(RuleName, self.rule),
             alphas=self.alphas,
             batch_size=None if size is None else int(size),
             batch_hidden=self._widths(self._settings.batch_hidden),
@@ -346,6 +362,7 @@ class Searching(Bagging):
 
 
 @document(SEARCHING)
+@parameters
 class NIMORegressorCV(RegressionTask, Searching):
     """Regression that finds its own sparsity, smoothness and size.
 
@@ -386,40 +403,12 @@ or Family, default="gaussian"
 
     _classifier = "NIMOClassifierCV"
 
-    def __init__(
-        self,
-        family: str | Family = "gaussian",
-        *,
-        alphas: Any = None,
-        cv: Any = 5,
-        rule: str = "min",
-        n_starts: int = 8,
-        n_members: int = 10,
-        relax: bool = True,
-        hidden: tuple[int, int] | None = None,
-        position_code: str = "binary",
-        max_iter: int = 100,
-        batch_size: Any = "auto",
-        max_time: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "auto",
-        categorical: Any = None,
-        reference: Any = "auto",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    family: str | Family = field(default="gaussian", kw_only=False)
+    monotone: Any = None
 
 
 @document(SEARCHING)
+@parameters
 class NIMOClassifierCV(ClassificationTask, Searching):
     """Classification that finds its own sparsity, smoothness and size.
 
@@ -462,34 +451,5 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     (80, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        alphas: Any = None,
-        cv: Any = 5,
-        rule: str = "min",
-        n_starts: int = 8,
-        n_members: int = 10,
-        relax: bool = True,
-        hidden: tuple[int, int] | None = None,
-        position_code: str = "binary",
-        max_iter: int = 100,
-        batch_size: Any = "auto",
-        max_time: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "auto",
-        categorical: Any = None,
-        reference: Any = "auto",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    monotone: Any = None
+    class_weight: Any = None
