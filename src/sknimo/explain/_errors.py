@@ -12,24 +12,15 @@ from sknimo.explain._summary import SummaryRow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownErrors:
-    """Standard errors and intervals of all coefficients, NaN where there are none.
+    """Standard errors and intervals of all coefficients, NaN where there are none."""
 
-    Attributes
-    ----------
-    std_error, lower, upper, z : ndarray of shape (c,)
-    notes : tuple of str
-        Why an entry has none, in a word.
-    reason : str
-        Why none has, in a sentence.
-    level : float
-    """
-
+    # Each (c,).
     std_error: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     z: np.ndarray
-    notes: tuple[str, ...]
-    reason: str = ""
+    notes: tuple[str, ...]  # why an entry has none, in a word
+    reason: str = ""  # why none has, in a sentence
     level: float = 0.95
 
     def put(self, row: SummaryRow, at: int) -> SummaryRow:

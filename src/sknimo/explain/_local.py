@@ -76,17 +76,10 @@ class LocalValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """What each feature does in the model, read off its exact zeros.
+    """What each feature does in the model, read off its exact zeros."""
 
-    Attributes
-    ----------
-    acts : ndarray of shape (p,), bool
-        Some member has a coefficient for the feature.
-    modifies : ndarray of shape (p,), bool
-        The network reads the feature to bend the coefficient of another one.
-    """
-
-    acts: np.ndarray
+    acts: np.ndarray  # (p,), bool, some member has a coefficient for the feature
+    # (p,), bool, the network reads the feature to bend the coefficient of another one.
     modifies: np.ndarray
 
     @property

@@ -51,21 +51,11 @@ MAX_CELLS = 2**27
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deviances:
-    """How far a constant, the nested GLM and the model are from some rows.
+    """How far a constant, the nested GLM and the model are from some rows."""
 
-    Attributes
-    ----------
-    null_deviance : float
-        Intercept (and offset) alone.
-    glm_deviance : float
-        The nested GLM: same features, no corrections.
-    deviance : float
-        The model as fitted.
-    """
-
-    null_deviance: float
-    glm_deviance: float
-    deviance: float
+    null_deviance: float  # intercept (and offset) alone
+    glm_deviance: float  # the nested GLM: same features, no corrections
+    deviance: float  # the model as fitted
 
     @property
     def explained(self) -> float:

@@ -55,72 +55,44 @@ SummaryOrder = Literal["importance", "columns"]
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One line of the table: a feature, or one of its levels.
+    """One line of the table: a feature, or one of its levels."""
 
-    Attributes
-    ----------
-    name : str
-        The feature.
-    coef : float
-        Slope at the reference, contrast of a level with the baseline, of missing with
-        the reference; NaN for a category as a whole. Per unit.
-    std_error, lower, upper, z : float or None
-        Standard error of the coefficient, its interval and their ratio; None where
-        they were not estimated: no number is better than a false one.
-    error_note : str
-        Why there is none, in a word.
-    coef_std : float
-        Coefficient per standard deviation, NaN for contrasts.
-    ratio : float
-        Exponential of the coefficient for ratio families, NaN otherwise.
-    average_effect, bend : float or None
-        None where no training rows were summed up.
-    role : str
-        Empty for levels.
-    kind : str
-        "line", "curve" and "category" are features; "level", "baseline" and "missing"
-        follow their feature.
-    level : str
-        The level of a row that stands for one.
-    member_sd : float or None
-        Standard deviation of the coefficient between members; None for one member, a
-        category as a whole and a baseline.
-    step : float
-        Round number of units that the table is about, one for levels.
-    response : float or None
-        Average change of the response that goes with one step.
-    corrected, average_lower, average_upper : float or None
-        The same in the population, corrected for shrinkage, and the ends of its 95 %
-        interval.
-    n_rows : float or None
-        Training rows of a level or of missing values.
-    importance : float or None
-        Of a feature: how far it moves the linear predictor from the reference, on
-        average.
-    """
-
-    name: str
+    name: str  # the feature
+    # Slope at the reference, contrast of a level with the baseline, of missing with the
+    # reference; NaN for a category as a whole. Per unit.
     coef: float
+    # Of the coefficient. None, as `lower`, `upper` and `z` below, where it was not
+    # estimated: no number is better than a false one.
     std_error: float | None
-    coef_std: float
-    ratio: float
+    coef_std: float  # coefficient per standard deviation, NaN for contrasts
+    ratio: float  # exponential of the coefficient for ratio families, NaN otherwise
+    # None where no training rows were summed up.
     average_effect: float | None
     bend: float | None
-    role: str
+    role: str  # empty for levels
+    # "line", "curve" and "category" are features; "level", "baseline" and "missing"
+    # follow their feature.
     kind: RowKind = "line"
-    level: str = ""
+    level: str = ""  # the level of a row that stands for one
+    # Standard deviation of the coefficient between members; None for one member, a
+    # category as a whole and a baseline.
     member_sd: float | None = None
-    step: float = 1.0
+    step: float = 1.0  # round number of units that the table is about, one for levels
+    # Average change of the response that goes with one step.
     response: float | None = None
+    # The same in the population, corrected for shrinkage, and the ends of its 95 %
+    # interval.
     corrected: float | None = None
     average_lower: float | None = None
     average_upper: float | None = None
-    n_rows: float | None = None
+    n_rows: float | None = None  # training rows of a level or of missing values
+    # Of a feature: how far it moves the linear predictor from the reference, on
+    # average.
     importance: float | None = None
-    lower: float | None = None
+    lower: float | None = None  # ends of the interval of the coefficient
     upper: float | None = None
     z: float | None = None
-    error_note: str = ""
+    error_note: str = ""  # why there is none, in a word
 
     @property
     def is_feature(self) -> bool:
