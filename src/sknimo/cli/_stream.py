@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError, count_rows
 from sknimo.cli._fit import (
+    ROW_COLUMNS,
     ColumnRoles,
     FileRows,
     Fitted,
@@ -194,13 +194,12 @@ def _join(parts: list[FileRows]) -> FileRows | None:
     if not sum(len(part.y) for part in parts):
         return None
 
-    def every(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else np.concatenate(values)
-
     X = pa.concat_tables([part.X for part in parts])
-    names = ("y", "weight", "offset", "place")
-    return replace(parts[0], X=X, **{name: every(name) for name in names})
+    known = [name for name in ROW_COLUMNS if getattr(parts[0], name) is not None]
+    every: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in known
+    }
+    return replace(parts[0], X=X, **every)
 
 
 def fit_stream(
