@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -193,7 +194,6 @@ class ReadingPlan:
 def _join(parts: list[FileRows]) -> FileRows | None:
     if not sum(len(part.y) for part in parts):
         return None
-
     X = pa.concat_tables([part.X for part in parts])
     known = [name for name in ROW_COLUMNS if getattr(parts[0], name) is not None]
     every: dict[str, Any] = {
