@@ -49,6 +49,7 @@ from sknimo.training import (
     TaskStore,
     TrainingSet,
     check_domain,
+    check_lengths,
     describe_stream,
     is_separated,
     judge_rows,
@@ -231,11 +232,7 @@ class BaseNIMO(
         n_rows, n_features = read.values.shape
         self._check_n_samples(n_rows, n_rows)
         target = self._read_target(y)
-        if len(target.values) != n_rows:
-            raise ValueError(
-                f"X has {n_rows} rows but y has {len(target.values)}: inconsistent "
-                "numbers of samples."
-            )
+        check_lengths(n_rows, len(target.values))
         weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
         family = self._family()  # the number of classes is known by now

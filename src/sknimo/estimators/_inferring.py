@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.estimators._explaining import Explainable
 from sknimo.explain import KnownErrors
 from sknimo.inference import (
     Band,
@@ -33,10 +34,9 @@ GRID_SIZE = 101
 GRID_REACH = 2.0
 
 
-class Inferring:
+class Inferring(Explainable):
     """Standard errors, intervals and contrasts of a fitted estimator."""
 
-    model_: FittedModel
     coef_: np.ndarray
     _uncertainty: Uncertainty = Uncertainty("not kept")
 
@@ -54,10 +54,6 @@ class Inferring:
         cov[gone] = np.nan
         cov[:, gone] = np.nan
         return cov
-
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _explained(self) -> FittedModel: ...
 
     def conf_int(
         self, level: float = 0.95, *, cov_type: CovType = "nonrobust"

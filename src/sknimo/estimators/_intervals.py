@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -35,6 +35,7 @@ from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import (
     TrainingSet,
+    check_lengths,
     check_number,
     read_groups,
     read_weight,
@@ -84,10 +85,6 @@ class Averaging(Explainable):
     # Of a plain estimator: the penalty of a problem.
     _penalise: Callable[[Problem], CoefPenalty] | None = None
 
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _known_target(self, y: Any) -> np.ndarray: ...
-
     def average_effects(
         self,
         X: Any,
@@ -102,10 +99,9 @@ class Averaging(Explainable):
     ) -> AverageEffects:
         """Average effects in the population, corrected for shrinkage, with intervals.
 
-        Give the training rows, or new ones. Of training rows a search takes the
-        residuals of members that have not seen them; those of a plain fit, or of one
-        that was loaded from a file, have been seen, which makes intervals a little too
-        short where the model is large.
+        Give the training rows, or new ones. Of training rows a search takes residuals
+        of members that have not seen them; those of a plain fit, or of one from a file,
+        have been seen, which makes intervals of large models a little too short.
 
         Parameters
         ----------
@@ -172,7 +168,6 @@ class Averaging(Explainable):
         groups : array of shape (n_samples,), optional
             Rows that belong together, for the intervals alone.
         level : float, default=0.95
-            Of the intervals.
         sample_weight : array of shape (n_samples,), optional
         offset : array of shape (n_samples,), optional
             Matters for effects on the response scale alone.
@@ -183,8 +178,7 @@ class Averaging(Explainable):
         Returns
         -------
         Effects
-            One row per feature, and one per level in `levels`; `to_frame()` makes
-            either a data frame.
+            One row per feature, and one per level in `levels`.
 
         Examples
         --------
@@ -308,11 +302,7 @@ class Averaging(Explainable):
         check_is_fitted(self)
         refuse_others(self)
         table, truth = self._read_table(X), self._known_target(y)
-        if len(truth) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
-                "numbers of samples."
-            )
+        check_lengths(len(table), len(truth))
         known = self._offset_for(y, offset, len(table))
         known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
@@ -361,10 +351,6 @@ class Foreseeing(Averaging):
     classes_: np.ndarray
     _conformal: Conformal | None = None
 
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
-
     def predict_interval(
         self,
         X: Any,
@@ -409,32 +395,18 @@ class Foreseeing(Averaging):
         check_option("kind", kind, get_args(Kind))
         read_level(level)
         found, model = self._conformal, self._explained()
-        eta, origin = self._eta(X, offset), find_origin(X)
+        table, eta = self._read_table(X), self._eta(X, offset)
+        how: dict[str, Any] = {"level": float(level), "origin": find_origin(X)}
         if kind == "mean":
-            return inference.mean_intervals(
-                model,
-                self._mean_errors(),
-                self._read_table(X),
-                eta,
-                level=float(level),
-                origin=origin,
-            )
+            errors = self._mean_errors()
+            return inference.mean_intervals(model, errors, table, eta, **how)
         if found is None:
             raise ValueError(NO_INTERVALS)
         if model.family.is_binary:
             chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
-            return inference.prediction_sets(
-                found, chance, self.classes_, level=float(level), origin=origin
-            )
-        return inference.next_intervals(
-            model,
-            found,
-            self._read_table(X),
-            eta,
-            level=float(level),
-            adapt=bool(adapt),
-            origin=origin,
-        )
+            return inference.prediction_sets(found, chance, self.classes_, **how)
+        how["adapt"] = bool(adapt)
+        return inference.next_intervals(model, found, table, eta, **how)
 
     def _mean_errors(self) -> Uncertainty:
         """How well the coefficients are known; refuses where nothing is."""

@@ -1,24 +1,17 @@
 """Estimators that say when they extrapolate."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from sknimo.estimators._explaining import Explainable
 from sknimo.exceptions import ExtrapolationWarning
-from sknimo.explain import Reach, TrainingFacts, restore_reach
-from sknimo.model import FittedModel
+from sknimo.explain import Reach, restore_reach
 
 
-class Reaching:
+class Reaching(Explainable):
     """An estimator that knows how far its training rows reach."""
-
-    model_: FittedModel
-    _facts: TrainingFacts | None
-
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray: ...
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.

@@ -194,7 +194,7 @@ class Searching(Bagging):
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
-                model = self._assemble(data, outcome)
+                model = _assemble(data, outcome)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
                 self._keep_uncertainty(
@@ -208,15 +208,6 @@ class Searching(Bagging):
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data, separated)
         return self
-
-    def _assemble(
-        self, data: TrainingSet | StreamedSet, outcome: Outcome
-    ) -> FittedModel | ClassModels:
-        """The model that was found, or those of several classes."""
-        problem = outcome.problem
-        if not outcome.by_class:
-            return assemble(data, problem, outcome.members)
-        return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
 
     def _foretell(self, settings: Settings, problem: Problem) -> Settings:
         """Say how much there may be to do; only batches have bars of their own."""
@@ -361,6 +352,16 @@ class Searching(Bagging):
         return "the best so far was kept, which no held-out rows have judged"
 
 
+def _assemble(
+    data: TrainingSet | StreamedSet, outcome: Outcome
+) -> FittedModel | ClassModels:
+    """The model that was found, or those of several classes."""
+    problem = outcome.problem
+    if not outcome.by_class:
+        return assemble(data, problem, outcome.members)
+    return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
+
+
 @document(SEARCHING)
 @parameters
 class NIMORegressorCV(RegressionTask, Searching):
@@ -382,14 +383,7 @@ or Family, default="gaussian"
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Effect of each feature at the reference, per unit of its column, on the scale
-        of the linear predictor. Zeros are exact.
-    intercept_ : float
-        Linear predictor at the reference.
-    intercept_at_zero_ : float
-        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
-        of straight lines without a network and its tangent at the reference otherwise.
+    <line attributes>
     <attributes>
 
     Examples
@@ -421,25 +415,11 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     ----------
     <parameters>
     <monotone>
-    class_weight : dict, "balanced" or None, default=None
-        Factors on the weights of the rows of each class: given by label, or such that
-        all classes weigh the same. Probabilities are then those of a population with
-        these weights. Not for rows in blocks.
+    <class weight>
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The labels; of two, the model predicts the log-odds of the second.
-    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
-        Effect of each feature on the log-odds at the reference, per unit of its column.
-        Of more than two classes those of each, which sum to zero: effects on the
-        logarithm of its probability over the geometric mean of all. `for_class`
-        compares with a baseline instead.
-    intercept_ : float, or ndarray of shape (n_classes,)
-        Log-odds at the reference.
-    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
-        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
-        straight lines without a network and its tangent at the reference otherwise.
+    <class attributes>
     <attributes>
 
     Examples

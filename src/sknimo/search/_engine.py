@@ -95,10 +95,6 @@ def search(
         How the reference may move; without it, it stays where it is.
     beside : Beside, optional
         The same rows with curves, for bags beside the evidence.
-
-    Returns
-    -------
-    Outcome
     """
     store = store or TaskStore()
     if problem.family is SOFTMAX:

@@ -13,6 +13,7 @@ from sknimo.training._checks import (
     check_classes,
     check_domain,
     check_folder,
+    check_lengths,
     check_number,
     check_number_or_auto,
     check_verbose,

@@ -44,6 +44,15 @@ def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
         raise ValueError(f"{name} must be finite, got {value!r}.")
 
 
+def check_lengths(n_rows: int, n_targets: int) -> None:
+    """Refuse targets that are not one for each row."""
+    if n_targets != n_rows:
+        raise ValueError(
+            f"X has {n_rows} rows but y has {n_targets}: inconsistent numbers of "
+            "samples."
+        )
+
+
 def check_widths(hidden: Any) -> None:
     """Refuse layer widths that are not two positive whole numbers."""
     widths = list(hidden) if isinstance(hidden, Iterable) else []
