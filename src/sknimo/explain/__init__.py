@@ -56,7 +56,6 @@ from sknimo.explain._comparisons import (
     restore_comparisons,
 )
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._errors import KnownErrors
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import Origin, Shown, find_origin, make_frame
@@ -113,7 +112,7 @@ from sknimo.explain._summarise import (
     summarise,
     summary_rows,
 )
-from sknimo.explain._summary import Summary, SummaryOrder, SummaryRow
+from sknimo.explain._summary import KnownErrors, Summary, SummaryOrder, SummaryRow
 from sknimo.explain._support import Support, measure_support
 from sknimo.explain._surfaces import (
     CorrectionCurve,

@@ -64,6 +64,11 @@ class _Slope:
         """One coefficient, the slope."""
         return ("",)
 
+    @property
+    def group(self: Basis) -> np.ndarray:
+        """The line, then the curves."""
+        return (np.arange(self.n_terms) > 0).astype(int)
+
     def readout(self: Basis) -> np.ndarray:
         """Slope at the reference, (1, m)."""
         return self.slopes(np.array([self.reference]))
@@ -84,11 +89,6 @@ class Linear(_Slope):
     def n_terms(self) -> int:
         """Number of columns: one, or none for a constant feature."""
         return int(self.scale > 0)
-
-    @property
-    def group(self) -> np.ndarray:
-        """All of it is the linear part."""
-        return np.zeros(self.n_terms, dtype=int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, n_terms)."""
@@ -118,11 +118,6 @@ class Polynomial(_Slope):
     def n_terms(self) -> int:
         """Line and square."""
         return 2
-
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curve."""
-        return np.array([0, 1])
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, 2)."""
@@ -156,11 +151,6 @@ class Spline(_Slope):
         """The line and the curves."""
         return self.transform.shape[1]
 
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curves."""
-        return (np.arange(self.n_terms) > 0).astype(int)
-
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
         z = _standardise(x, self.reference, self.scale)
@@ -193,11 +183,6 @@ class Ramps(_Slope):
         """The line and the curves, or the line and the ramps."""
         curves = self.edges[1:] if self.transform is None else self.transform[0]
         return 1 + len(curves)
-
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curves."""
-        return (np.arange(self.n_terms) > 0).astype(int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
@@ -308,15 +293,9 @@ class OrMissing(_Around):
 
     A missing value stands at the reference and switches an indicator on, so that it
     has a coefficient of its own and is masked together with its feature.
-
-    Attributes
-    ----------
-    basis : Basis
-    indicator_scale : float
-        Standard deviation of the indicator.
     """
 
-    indicator_scale: float
+    indicator_scale: float  # standard deviation of the indicator
 
     @property
     def n_terms(self) -> int:
@@ -376,11 +355,6 @@ class RankGauss(_Slope):
         """One."""
         return 1
 
-    @property
-    def group(self) -> np.ndarray:
-        """One part."""
-        return np.zeros(1, dtype=int)
-
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Scores above that of the reference, (n, 1)."""
         score = np.interp(x, self.points, self.scores)
@@ -395,13 +369,7 @@ class RankGauss(_Slope):
 
 @dataclass(frozen=True, slots=True)
 class Clipped(_Around):
-    """Another basis on values clipped to the training range.
-
-    Attributes
-    ----------
-    basis : Basis
-    low, high : float
-    """
+    """Another basis on values clipped to the training range."""
 
     low: float
     high: float
