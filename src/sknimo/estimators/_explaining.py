@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     MAX_ROWS,
     Method,
@@ -242,7 +243,7 @@ default="min_energy"
         True
         """
         check_is_fitted(self)
-        records.check_option("order", order, get_args(SummaryOrder))
+        check_option("order", order, get_args(SummaryOrder))
         return records.summarise(
             self._explained(),
             self._facts,

@@ -65,43 +65,24 @@ FIXED_ATTRIBUTES: dict[str, Callable[[Node], Any]] = {
     "n_iter_": lambda node: node.integer(low=0),
     "converged_": Node.flag,
 }
+# Of a search, what files of the first schemas do not have; it comes back as NaN.
+LATER_ATTRIBUTES = (
+    *("bend_", "held_out_score_", "glm_held_out_score_"),
+    *("held_out_gain_", "held_out_gain_error_", "status_"),
+)
+_REALS = ("alpha_", "network_alpha_", "log_evidence_", "glm_log_evidence_")
 SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "n_members_": lambda node: node.integer(low=0),
     "best_index_": lambda node: node.integer(low=-1),
-    "alpha_": Node.real,
-    "network_alpha_": Node.real,
-    "log_evidence_": Node.real,
-    "glm_log_evidence_": Node.real,
-    "bend_": Node.real,
-    "held_out_score_": Node.real,
-    "glm_held_out_score_": Node.real,
-    "held_out_gain_": Node.real,
-    "held_out_gain_error_": Node.real,
+    **dict.fromkeys((*_REALS, *LATER_ATTRIBUTES[:-1]), Node.real),
     "status_": Node.text,
 }
-# Of these, what files of the first schemas do not have; it comes back as NaN.
-LATER_ATTRIBUTES = (
-    "bend_",
-    "held_out_score_",
-    "glm_held_out_score_",
-    "held_out_gain_",
-    "held_out_gain_error_",
-    "status_",
-)
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
 EFFECTS = (
-    "reference",
-    "scale",
-    "coef",
-    "coef_std",
-    "average_effect",
-    "effect_sd",
-    "variance_share",
-    "nonlinearity",
-    "bend",
-    "response_effect",
+    *("reference", "scale", "coef", "coef_std", "average_effect", "effect_sd"),
+    *("variance_share", "nonlinearity", "bend", "response_effect"),
 )
 RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.

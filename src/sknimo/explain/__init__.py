@@ -122,4 +122,4 @@ from sknimo.explain._surfaces import (
     effect_curve,
     pair_surface,
 )
-from sknimo.explain._text import check_option, clean
+from sknimo.explain._text import clean

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sknimo.exceptions import check_option
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
 from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import States, find_states, switch, usual_scale
@@ -33,7 +34,7 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
-from sknimo.explain._text import check_option, cut, pad
+from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 Kind = Literal["directed", "strength"]

@@ -49,6 +49,15 @@ NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
 NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 
+# Columns of the data frame, four words and then numbers; fields of another name.
+FRAME_COLUMNS = (
+    *("feature", "level", "kind", "role", "step", "average", "coef", "std_err"),
+    *("lower", "upper", "z", "coef_std", "ratio", "average_effect", "bend", "n_rows"),
+    *("importance", "corrected_average", "average_lower", "average_upper"),
+)
+FIELDS = {"feature": "name", "average": "response", "std_err": "std_error"}
+FIELDS |= {"corrected_average": "corrected"}
+
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 SummaryOrder = Literal["importance", "columns"]
 
@@ -383,31 +392,12 @@ class Summary:
 
     def to_frame(self) -> Any:
         """One row per line of the table, numbers in full, as a data frame."""
-        return make_frame(
-            {
-                "feature": [row.name for row in self.rows],
-                "level": [row.level for row in self.rows],
-                "kind": [row.kind for row in self.rows],
-                "role": [row.role for row in self.rows],
-                "step": [row.step for row in self.rows],
-                "average": [_number(row.response) for row in self.rows],
-                "coef": [row.coef for row in self.rows],
-                "std_err": [_number(row.std_error) for row in self.rows],
-                "lower": [_number(row.lower) for row in self.rows],
-                "upper": [_number(row.upper) for row in self.rows],
-                "z": [_number(row.z) for row in self.rows],
-                "coef_std": [row.coef_std for row in self.rows],
-                "ratio": [row.ratio for row in self.rows],
-                "average_effect": [_number(row.average_effect) for row in self.rows],
-                "bend": [_number(row.bend) for row in self.rows],
-                "n_rows": [_number(row.n_rows) for row in self.rows],
-                "importance": [_number(row.importance) for row in self.rows],
-                "corrected_average": [_number(row.corrected) for row in self.rows],
-                "average_lower": [_number(row.average_lower) for row in self.rows],
-                "average_upper": [_number(row.average_upper) for row in self.rows],
-            },
-            Origin(),
-        )
+        columns: dict[str, list[Any]] = {}
+        for name in FRAME_COLUMNS:
+            cells = [getattr(row, FIELDS.get(name, name)) for row in self.rows]
+            words = name in FRAME_COLUMNS[:4]
+            columns[name] = cells if words else [_number(cell) for cell in cells]
+        return make_frame(columns, Origin())
 
     def to_markdown(self) -> str:
         """What was kept and the coefficient table, as Markdown."""

@@ -14,13 +14,6 @@ from sknimo.features import MISSING_LABEL, Label
 NOT_KNOWN = "-"
 
 
-def check_option(name: str, value: str, options: Sequence[str]) -> None:
-    """Refuse an unknown option, naming the known ones."""
-    if value not in options:
-        known = ", ".join(map(repr, options))
-        raise ValueError(f"{name} must be one of {known}, got {value!r}.")
-
-
 def clean(text: object) -> str:
     r"""Text in which nothing moves the cursor: control characters are written out.
 

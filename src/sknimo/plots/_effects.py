@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     EffectCurve,
     Effects,
     Explanation,
-    check_option,
 )
 from sknimo.plots import _style as style
 

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.patches import FancyArrowPatch
 
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     CorrectionCurve,
     Explanation,
     Interactions,
     PairSurface,
-    check_option,
 )
 from sknimo.plots import _style as style
 
