@@ -1,7 +1,5 @@
 """What to do about targets and families that cannot be fitted."""
 
-from __future__ import annotations
-
 # What is asked for and cannot be had: what it would need, and what to take instead.
 _QUANTILE = (
     "has no curvature to take Newton steps by, and predicts a quantile: it would need "

@@ -12,8 +12,6 @@ looks at x_j, which no NIMO model can follow.
 Shapes: n samples, p features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, overload

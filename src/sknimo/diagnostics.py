@@ -56,9 +56,8 @@ class Roc(_Framed):
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifier
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMOClassifier, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
     >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
     >>> est.roc(data.X, data.y).at(0.0).sensitivity
     array([1.])
@@ -132,9 +131,8 @@ class Calibration(_Framed):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
     >>> est.calibration(data.X, data.y, n_bins=4).n_rows.sum()
     np.int64(80)
@@ -187,9 +185,8 @@ class Residuals(_Framed):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
     >>> est.residuals(data.X, data.y).predicted.shape
     (80,)
@@ -219,9 +216,8 @@ class Dependence:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
     >>> est.dependence(data.X, 0, n_grid=5).grid.shape
     (5,)

@@ -1,7 +1,5 @@
 """Warnings and errors that users may want to catch by name, and the commonest check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -41,23 +41,12 @@ PROBES = (-3.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.5, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The scale on which effects add up.
+    """The scale on which effects add up."""
 
-    Attributes
-    ----------
-    mean : callable
-        Inverse link, `eta -> mu`.
-    link_function : callable
-        Link, `mu -> eta`.
-    eta_name : str
-        What the linear predictor is called in figures and reports.
-    lowest, highest : float
-        Ends of the open range of means.
-    """
-
-    mean: Callable[[Tensor], Tensor]
-    link_function: Callable[[Tensor], Tensor]
-    eta_name: str
+    mean: Callable[[Tensor], Tensor]  # inverse link, `eta -> mu`
+    link_function: Callable[[Tensor], Tensor]  # link, `mu -> eta`
+    eta_name: str  # what the linear predictor is called in figures and reports
+    # Ends of the open range of means.
     lowest: float = -math.inf
     highest: float = math.inf
 

@@ -1,7 +1,5 @@
 """Files that are whole or not there: write beside the target, then take its name."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

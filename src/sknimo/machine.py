@@ -8,8 +8,6 @@ waits a hundred times as long. Alone, every task runs on one thread and the task
 side by side: torch lets go of the interpreter while it computes.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import os

@@ -262,15 +262,9 @@ class ClassModels:
 
     What is common to all classes changes no probability. `eta` is therefore centred:
     that of a class is the logarithm of its probability over the geometric mean of all.
-
-    Attributes
-    ----------
-    stacked : FittedModel
-        Members of all classes, those of the first class first.
-    n_classes : int
     """
 
-    stacked: FittedModel
+    stacked: FittedModel  # members of all classes, those of the first class first
     n_classes: int
 
     @classmethod

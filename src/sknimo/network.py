@@ -41,24 +41,14 @@ FEW_OWN_INPUTS = 8
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec:
-    """Architecture shared by all members of a fit.
+    """Architecture shared by all members of a fit."""
 
-    Attributes
-    ----------
-    input_feature : tuple of int
-        The feature that owns each of the r input columns.
-    code : tuple of tuple of float
-        Position code, one row of b numbers per feature; b may be 0.
-    hidden : tuple of two int
-        Units in the tanh and in the sine layer.
-    mask : bool
-        Whether a feature is hidden from its own modulation. Off only for ablations:
-        without it the coefficients lose their meaning.
-    """
-
-    input_feature: tuple[int, ...]
+    input_feature: tuple[int, ...]  # the feature that owns each of the r input columns
+    # Position code, one row of b numbers per feature; b may be 0.
     code: tuple[tuple[float, ...], ...]
-    hidden: tuple[int, int] = (16, 16)
+    hidden: tuple[int, int] = (16, 16)  # units in the tanh and in the sine layer
+    # Whether a feature is hidden from its own modulation. Off only for ablations:
+    # without it the coefficients lose their meaning.
     mask: bool = True
 
     @property

@@ -21,8 +21,6 @@ their number nor on what else is computed at the time.
 Shapes: M members, n rows, p features, q terms, r inputs, s features of a tile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any

@@ -6,8 +6,6 @@ The estimate comes from the usual shares of the stages and is an upper one: a se
 that finds no use for a network ends early.
 """
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

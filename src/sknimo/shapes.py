@@ -8,8 +8,6 @@ there is a Poisson number, and its density a sum over that number.
 Shapes: n rows; `y`, `mu` and `weight` are (n,) and in double precision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -136,17 +136,14 @@ def fit(
     debug: opt.DebugFlag = False,
 ) -> None:
     """Fit a model to a table and print what it found."""
-    from sknimo.cli import _fit
-    from sknimo.cli._apply import judge_by
+    from sknimo.cli import _apply, _fit
     from sknimo.ranks import join_ranks
 
-    if fixed and (max_time is not None or jobs is not None):
-        raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
+    _refuse_search(fixed and (max_time, jobs) != (None, None))
     _check_outputs(model, report)
     share, test_file = _fit.read_test(test)
-    text = replace(text, numeric=numeric or ())
-    own: dict[str, Any] = {"weight": weight, "offset": offset, "drop": drop or ()}
-    own |= {"categorical": categorical or (), "entry": entry, "strata": strata}
+    own: dict[str, Any] = {"weight": weight, "offset": offset, "entry": entry}
+    own |= {"strata": strata, "drop": drop or (), "categorical": categorical or ()}
     roles = _fit.name_roles(target, time, event=event, **own)
     budget = None if memory_budget is None else _fit.read_size(memory_budget)
     options: dict[str, Any] = {"verbose": False if quiet else verbose or "auto"}
@@ -156,12 +153,13 @@ def fit(
     settings = _fit.read_settings(options, setting or ())
     how: dict[str, Any] = {"family": family.value, "fixed": fixed, "seed": seed}
     how |= {"skip_missing": drop_missing, "test": share, "wants_rows": bool(report)}
-    request = _fit.Request(data, text, roles, settings=settings, **how)
+    read = replace(text, numeric=numeric or ())
+    request = _fit.Request(data, read, roles, settings=settings, **how)
     with join_ranks(device.value) as ranks:
         fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
     if ranks.first:  # the first process speaks for all
         if test_file is not None:
-            fitted = judge_by(fitted, test_file, text, roles, drop_missing)
+            fitted = _apply.judge_by(fitted, test_file, read, roles, drop_missing)
         _conclude(fitted, model, report, checkpoint, json)
 
 
@@ -403,6 +401,11 @@ def demo(
 
     _check_outputs(output)
     run_demo(output, seed)
+
+
+def _refuse_search(refused: bool) -> None:
+    if refused:
+        raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
 
 
 def _load(path: str) -> Any:

@@ -4,8 +4,6 @@ Parts are as long as the blocks in which the model itself works, so that predict
 not depend on how a table was cut, to the last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

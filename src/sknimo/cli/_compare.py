@@ -1,7 +1,5 @@
 """Two models side by side on the same rows: measures, figures, effects, one page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

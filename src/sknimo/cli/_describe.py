@@ -1,7 +1,5 @@
 """What a fitted model is, as plain values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,15 +1,21 @@
 """Read the first sheet of an Excel file. Needs openpyxl, the extra `excel`."""
 
-from __future__ import annotations
-
 import io
+from collections.abc import Sequence
 from datetime import date, datetime, time
 from typing import IO, Any
 
 import pyarrow as pa
 
 from sknimo.cli._errors import UserError
-from sknimo.cli._tables import name_columns
+
+
+def name_columns(names: Sequence[str]) -> list[str]:
+    """Names of columns; one without a name has its position for one."""
+    return [
+        name if name.strip() else f"unnamed_{place}"
+        for place, name in enumerate(names, 1)
+    ]
 
 
 def read_sheet(file: IO[bytes], name: str) -> pa.Table:

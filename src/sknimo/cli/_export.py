@@ -1,7 +1,5 @@
 """Models for other programs: ONNX graphs, SQL queries, cards of points."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

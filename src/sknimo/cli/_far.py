@@ -1,7 +1,5 @@
 """Rows far from the training rows: counted over a whole table, told once."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

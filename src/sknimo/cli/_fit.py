@@ -34,6 +34,8 @@ from sknimo.families import get_family
 
 # Measures whose names are no words.
 NAMES = {"auc": "AUC"}
+# Fields of rows with an entry for each; there may be none.
+ROW_COLUMNS = ("y", "place", "weight", "offset", "entry", "strata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +91,16 @@ class FileRows:
 
     def given(self, suffix: str = "") -> dict[str, Any]:
         """What `fit`, and with a suffix `report`, take beside features and target."""
-        names = (
-            ("weight", "entry", "strata") if self.y.ndim == 2 else ("weight", "offset")
-        )
-        keys = {"weight": "sample_weight"}
-        return {
-            f"{keys.get(name, name)}{suffix}": getattr(self, name) for name in names
-        }
+        names = ("entry", "strata") if self.y.ndim == 2 else ("offset",)
+        given = {"sample_weight": self.weight}
+        given |= {name: getattr(self, name) for name in names}
+        return {f"{name}{suffix}": values for name, values in given.items()}
 
     def take(self, index: np.ndarray) -> FileRows:
         """Some of the rows."""
-        return replace(
-            self,
-            X=self.X.take(index),
-            y=self.y[index],
-            weight=None if self.weight is None else self.weight[index],
-            offset=None if self.offset is None else self.offset[index],
-            place=self.place[index],
-            entry=None if self.entry is None else self.entry[index],
-            strata=None if self.strata is None else self.strata[index],
-        )
+        given = {name: getattr(self, name) for name in ROW_COLUMNS}
+        taken = {name: v[index] for name, v in given.items() if v is not None}
+        return replace(self, X=self.X.take(index), **taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,23 +414,13 @@ def choose_estimator(
 
 def make_estimator(family: str, fixed: bool, settings: dict[str, Any]) -> Any:
     """The estimator for a family; settings are checked by name."""
-    from sknimo.estimators import (
-        NIMOClassifier,
-        NIMOClassifierCV,
-        NIMORegressor,
-        NIMORegressorCV,
-        NIMOSurvival,
-        NIMOSurvivalCV,
-    )
+    from sknimo import estimators
 
-    cls: Any
-    if get_family(family).is_hazard:
-        cls = NIMOSurvival if fixed else NIMOSurvivalCV
-    elif get_family(family).is_binary:
-        cls = NIMOClassifier if fixed else NIMOClassifierCV
-    else:
-        cls = NIMORegressor if fixed else NIMORegressorCV
+    kind = "Survival" if get_family(family).is_hazard else "Regressor"
+    kind = "Classifier" if get_family(family).is_binary else kind
+    if kind == "Regressor":
         settings = {"family": family, **settings}
+    cls = getattr(estimators, f"NIMO{kind}{'' if fixed else 'CV'}")
     known = inspect.signature(cls).parameters
     for name in settings:
         if name not in known:

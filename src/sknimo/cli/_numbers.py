@@ -4,8 +4,6 @@
 mark between thousands is read when an option names it: `1,234` may be either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any

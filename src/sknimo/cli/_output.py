@@ -1,7 +1,5 @@
 """Write tables and pages: whole or not at all, to files or standard output."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

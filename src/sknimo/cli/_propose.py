@@ -1,7 +1,5 @@
 """Which family the values of a target suggest, and why."""
 
-from __future__ import annotations
-
 import numpy as np
 
 # Counts come near to zero; whole numbers that do not may be any quantity.

@@ -1,7 +1,5 @@
 """What commands print for people: models, single rows, progress."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ Rows are read part by part, straight into the temporary file of the fit. Process
 `torchrun` has started read equal shares of the rows; the first one speaks for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError, count_rows
 from sknimo.cli._fit import (
+    ROW_COLUMNS,
     ColumnRoles,
     FileRows,
     Fitted,
@@ -195,14 +194,12 @@ class ReadingPlan:
 def _join(parts: list[FileRows]) -> FileRows | None:
     if not sum(len(part.y) for part in parts):
         return None
-
-    def every(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else np.concatenate(values)
-
     X = pa.concat_tables([part.X for part in parts])
-    names = ("y", "weight", "offset", "place")
-    return replace(parts[0], X=X, **{name: every(name) for name in names})
+    known = [name for name in ROW_COLUMNS if getattr(parts[0], name) is not None]
+    every: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in known
+    }
+    return replace(parts[0], X=X, **every)
 
 
 def fit_stream(

@@ -34,6 +34,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from sknimo.cli._errors import UserError
+from sknimo.cli._excel import name_columns, read_sheet
 from sknimo.cli._numbers import Marks, advise_reading, holds_codes, is_text
 from sknimo.rows import refuse_damage
 
@@ -103,8 +104,6 @@ class TableReader:
         if stream.head.startswith(PARQUET):
             self._open_parquet(stream)
         elif stream.head.startswith((EXCEL, OLD_EXCEL)):
-            from sknimo.cli._excel import read_sheet
-
             self._sheet = read_sheet(io.BufferedReader(stream), self.name)
             self.schema = self._sheet.schema
             self._rows = (0, len(self._sheet))
@@ -429,14 +428,6 @@ def _find_delimiter(header: str) -> str:
     """The character that parts the cells of the header, a comma when none does."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
-
-
-def name_columns(names: Sequence[str]) -> list[str]:
-    """Names of columns; one without a name has its position for one."""
-    return [
-        name if name.strip() else f"unnamed_{place}"
-        for place, name in enumerate(names, 1)
-    ]
 
 
 def _cast_sheet(sheet: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:

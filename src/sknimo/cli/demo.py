@@ -3,8 +3,6 @@
 `make demo`, `examples/demo.py` and `sknimo demo` all run `run_demo`.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from time import perf_counter

@@ -5,14 +5,3 @@ from sknimo.estimators._plain import NIMOClassifier, NIMORegressor
 from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV
 from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
 from sknimo.rows import RowBlocks
-
-__all__ = [
-    "NIMOClassifier",
-    "NIMOClassifierCV",
-    "NIMORegressor",
-    "NIMORegressorCV",
-    "NIMOSurvival",
-    "NIMOSurvivalCV",
-    "RowBlocks",
-    "load",
-]

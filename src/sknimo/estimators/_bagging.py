@@ -1,7 +1,5 @@
 """How bags read a table, alone or beside the evidence, and which of both is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -17,7 +15,6 @@ from sknimo.network import make_spec
 from sknimo.search import (
     Beside,
     Outcome,
-    RuleName,
     Settings,
     large_features,
     takes_long,
@@ -38,7 +35,7 @@ class Bagging(BaseNIMO):
     """What a search needs to know of bags."""
 
     cv: Any
-    rule: RuleName
+    rule: str
     hidden: tuple[int, int] | None
 
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:

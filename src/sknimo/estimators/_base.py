@@ -4,13 +4,19 @@ Methods here orchestrate; numbers happen in `features`, `solver` and `model`. An
 interrupted or failed fit leaves the previous one in place.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 import numpy as np
 import torch
@@ -43,6 +49,7 @@ from sknimo.training import (
     TaskStore,
     TrainingSet,
     check_domain,
+    check_lengths,
     describe_stream,
     is_separated,
     judge_rows,
@@ -58,6 +65,15 @@ from sknimo.training import (
 # Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
 MEMORY_BUDGET = 1e9
 GPU_SHARE = 0.5
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def parameters(cls: type[T]) -> type[T]:
+    """Make the constructor: a class declares its parameters as fields."""
+    return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
 
 
 class BaseNIMO(
@@ -123,9 +139,8 @@ class BaseNIMO(
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> est.coef_.shape
         (5,)
@@ -217,11 +232,7 @@ class BaseNIMO(
         n_rows, n_features = read.values.shape
         self._check_n_samples(n_rows, n_rows)
         target = self._read_target(y)
-        if len(target.values) != n_rows:
-            raise ValueError(
-                f"X has {n_rows} rows but y has {len(target.values)}: inconsistent "
-                "numbers of samples."
-            )
+        check_lengths(n_rows, len(target.values))
         weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
         family = self._family()  # the number of classes is known by now

@@ -1,7 +1,5 @@
 """The baseline hazard of a survival model in its file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

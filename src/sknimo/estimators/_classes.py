@@ -7,12 +7,10 @@ baseline, in the place of `model_`.
 Shapes: n rows, C classes.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -49,10 +47,6 @@ class SeveralClasses(BaseNIMO):
     _class: int = 1
     _baseline: int | None = None
 
-    if TYPE_CHECKING:  # the task brings its own
-
-        def _known_target(self, y: Any) -> np.ndarray: ...
-
     def for_class(
         self,
         label: Any,
@@ -64,23 +58,19 @@ class SeveralClasses(BaseNIMO):
     ) -> Self:
         """The same classifier, with explanations of one of several classes.
 
-        Predictions stay those of all classes. `coef_`, `intercept_`, explanations,
-        summary, figures and report are of one linear predictor: the logarithm of the
-        probability of the class over the geometric mean of all probabilities, or over
-        the probability of a baseline.
+        Predictions stay those of all classes. Coefficients, explanations, summary and
+        report are of one linear predictor: the logarithm of the probability of the
+        class over the geometric mean of all probabilities, or over that of a baseline.
 
         Parameters
         ----------
-        label : label of a class
-            One of `classes_`.
-        baseline : label of a class, optional
-            The class to compare with; the mean of all classes by default.
+        label, baseline : labels of classes
+            The class, and the one to compare with; by default the mean of all.
         X : array or data frame of shape (n_samples, n_features), optional
             Rows that the summary averages over, best the training rows; without them
             it has coefficients alone.
-        y : array of shape (n_samples,), optional
-            The labels of these rows.
-        sample_weight : array of shape (n_samples,), optional
+        y, sample_weight : array of shape (n_samples,), optional
+            Labels and weights of these rows.
 
         Returns
         -------
@@ -108,15 +98,9 @@ class SeveralClasses(BaseNIMO):
                 f"The classifier has two classes, {first!r} and {second!r}: all "
                 "explanations are of the second. Leave for_class out."
             )
-        number = find_class(self.classes_, label, "label")
-        base = None
+        number, base = find_class(self.classes_, label, "label"), None
         if baseline is not None:
-            base = find_class(self.classes_, baseline, "baseline")
-            if base == number:
-                raise ValueError(
-                    f"label and baseline are the same class, {label!r}. Choose another "
-                    "baseline."
-                )
+            base = find_class(self.classes_, baseline, "baseline", number)
         view = copy.copy(self)
         view._show_model(whole.contrast(number, base))
         view._class, view._baseline, view._facts = number, base, None
@@ -238,9 +222,8 @@ class SeveralClasses(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> "at the reference" in str(est.summary())
         True
@@ -360,11 +343,18 @@ def join_others(classes: np.ndarray, own: int) -> str:
     return " or ".join(others) if len(others) < 4 else f"{len(others)} other classes"
 
 
-def find_class(classes: np.ndarray, label: Any, name: str) -> int:
-    """Place of a label among the classes."""
+def find_class(
+    classes: np.ndarray, label: Any, name: str, other: int | None = None
+) -> int:
+    """Place of a label among the classes, which must not be that of another."""
     known = classes.tolist()
     if label not in known:
         raise ValueError(f"{name} must be one of the classes {known}, got {label!r}.")
+    if known.index(label) == other:
+        raise ValueError(
+            f"label and baseline are the same class, {label!r}. Choose another "
+            "baseline."
+        )
     return known.index(label)
 
 

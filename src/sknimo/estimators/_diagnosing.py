@@ -1,8 +1,6 @@
 """How good predictions are, and how they move: methods of all estimators."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,44 +15,27 @@ from sknimo.diagnostics import (
     depend,
     judge_thresholds,
 )
+from sknimo.estimators._explaining import Explainable
 from sknimo.explain import effect_curve
-from sknimo.model import FittedModel
-from sknimo.training import read_offset, read_weight
+from sknimo.training import check_lengths, read_offset, read_weight
 
 # Rows that a dependence is computed from, spread evenly.
 MAX_ROWS = 500
 
 
-class Diagnosable:
+class Diagnosable(Explainable):
     """An estimator whose predictions can be judged on rows with a known target.
 
     On training rows everything looks too good: give rows that the fit has not seen.
     """
-
-    if TYPE_CHECKING:
-
-        def _explained(self) -> FittedModel: ...
-
-        def _read_table(self, X: Any) -> np.ndarray: ...
-
-        def _known_target(self, y: Any) -> np.ndarray: ...
-
-        def _offset_for(
-            self, y: Any, offset: Any, n_rows: int
-        ) -> np.ndarray | None: ...
 
     def _judge(
         self, X: Any, y: Any, offset: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Target as numbers, linear predictor and mean of each row, (n,)."""
         check_is_fitted(self)
-        table = self._read_table(X)
-        truth = self._known_target(y)
-        if len(truth) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
-                "numbers of samples."
-            )
+        table, truth = self._read_table(X), self._known_target(y)
+        check_lengths(len(table), len(truth))
         model = self._explained()
         eta = model.eta(table, self._offset_for(y, offset, len(table)))
         return truth, eta, model.family.mean(torch.as_tensor(eta)).numpy()
@@ -77,9 +58,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> len(est.calibration(data.X, data.y, n_bins=4).observed)
         4
@@ -103,9 +83,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> est.residuals(data.X, data.y).residual.shape
         (80,)
@@ -139,9 +118,8 @@ class Diagnosable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> est.dependence(data.X, 0, n_grid=5).rows.shape
         (80, 5)
@@ -203,9 +181,8 @@ class DiagnosableClasses(Diagnosable):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> est.roc(data.X, data.y).at(0.0).sensitivity
         array([1.])

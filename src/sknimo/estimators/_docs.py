@@ -1,7 +1,5 @@
 """Docstrings that several estimators share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -34,6 +32,30 @@ FEATURES = {
         predictions rise, or fall, with such a feature whatever the others are. It acts
         along one straight line that the network neither bends nor sees. Where the rows
         want the other sign its coefficient is zero.""",
+    "class weight": """class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of each class: given by label, or such that
+        all classes weigh the same. Probabilities are then those of a population with
+        these weights. Not for rows in blocks.""",
+    "class attributes": """classes_ : ndarray of shape (n_classes,)
+        The labels; of two, the model predicts the log-odds of the second.
+    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
+        Effect of each feature on the log-odds at the reference, per unit of its column.
+        Of more than two classes those of each, which sum to zero: effects on the
+        logarithm of its probability over the geometric mean of all. `for_class`
+        compares with a baseline instead.
+    intercept_ : float, or ndarray of shape (n_classes,)
+        Log-odds at the reference.
+    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
+        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
+        straight lines without a network and its tangent at the reference otherwise.""",
+    "line attributes": """coef_ : ndarray of shape (n_features,)
+        Effect of each feature at the reference, per unit of its column, on the scale
+        of the linear predictor. Zeros are exact.
+    intercept_ : float
+        Linear predictor at the reference.
+    intercept_at_zero_ : float
+        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
+        of straight lines without a network, and otherwise its tangent there.""",
     "feature attributes": """coef_names_ : ndarray of str
         Name of each coefficient: the feature, or `feature[level]`.
     reference_ : ndarray of shape (n_features,)

@@ -4,8 +4,6 @@ Numbers happen in `explain`. Where the estimator keeps `_facts` of its training 
 gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -13,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     MAX_ROWS,
     Method,
@@ -33,11 +32,17 @@ class Explainable:
 
     if TYPE_CHECKING:  # the estimator brings its own
 
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
         def _explained(self) -> FittedModel: ...
 
-        def _read_table(self, X: Any) -> np.ndarray: ...
+        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
+
+        def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray: ...
 
         def _read_target(self, y: Any) -> Any: ...
+
+        def _known_target(self, y: Any) -> np.ndarray: ...
 
     def _known_errors(self) -> records.KnownErrors | None:
         """How well the coefficients are known; None where nobody has asked."""
@@ -83,9 +88,8 @@ default="min_energy"
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> explanation = est.explain(data.X)
         >>> total = explanation.base_value + explanation.values.sum(axis=1)
@@ -133,9 +137,8 @@ default="min_energy"
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> found = est.interactions(data.X)
         >>> bool((found.strength == found.strength.T).all())
@@ -173,9 +176,8 @@ default="min_energy"
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> price = est.price_of_nonlinearity(data.X, data.y)
         >>> price.deviance < price.glm_deviance
@@ -207,9 +209,8 @@ default="min_energy"
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> est.first_layer().norms.shape
         (5,)
@@ -234,16 +235,15 @@ default="min_energy"
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> table = est.summary()
         >>> "at the reference" in str(table)
         True
         """
         check_is_fitted(self)
-        records.check_option("order", order, get_args(SummaryOrder))
+        check_option("order", order, get_args(SummaryOrder))
         return records.summarise(
             self._explained(),
             self._facts,

@@ -9,8 +9,6 @@ A formula may come from a stranger: it names columns and listed functions, it is
 run as Python, and nothing in it is multiplied out.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,15 +1,14 @@
 """Estimators that say how well their coefficients are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.estimators._explaining import Explainable
 from sknimo.explain import KnownErrors
 from sknimo.inference import (
     Band,
@@ -35,10 +34,9 @@ GRID_SIZE = 101
 GRID_REACH = 2.0
 
 
-class Inferring:
+class Inferring(Explainable):
     """Standard errors, intervals and contrasts of a fitted estimator."""
 
-    model_: FittedModel
     coef_: np.ndarray
     _uncertainty: Uncertainty = Uncertainty("not kept")
 
@@ -56,10 +54,6 @@ class Inferring:
         cov[gone] = np.nan
         cov[:, gone] = np.nan
         return cov
-
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _explained(self) -> FittedModel: ...
 
     def conf_int(
         self, level: float = 0.95, *, cov_type: CovType = "nonrobust"
@@ -84,9 +78,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> table = est.conf_int(level=0.9).to_frame()
         >>> bool((table["lower"] < table["upper"]).all())
@@ -124,9 +117,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> found = est.contrast({"x1": 1, "x0": -1})
         >>> bool(abs(found.estimate[0] - 1) < 0.2)
@@ -160,9 +152,8 @@ class Inferring:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=4, n_samples=200, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(4, n_samples=200, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0, basis="spline").fit(data.X, data.y)
         >>> band = est.curve_band("x0")
         >>> bool((band.all_lower <= band.lower).all())

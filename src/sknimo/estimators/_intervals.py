@@ -6,13 +6,11 @@ rows themselves are not.
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -37,6 +35,7 @@ from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import (
     TrainingSet,
+    check_lengths,
     check_number,
     read_groups,
     read_weight,
@@ -86,10 +85,6 @@ class Averaging(Explainable):
     # Of a plain estimator: the penalty of a problem.
     _penalise: Callable[[Problem], CoefPenalty] | None = None
 
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _known_target(self, y: Any) -> np.ndarray: ...
-
     def average_effects(
         self,
         X: Any,
@@ -104,10 +99,9 @@ class Averaging(Explainable):
     ) -> AverageEffects:
         """Average effects in the population, corrected for shrinkage, with intervals.
 
-        Give the training rows, or new ones. Of training rows a search takes the
-        residuals of members that have not seen them; those of a plain fit, or of one
-        that was loaded from a file, have been seen, which makes intervals a little too
-        short where the model is large.
+        Give the training rows, or new ones. Of training rows a search takes residuals
+        of members that have not seen them; those of a plain fit, or of one from a file,
+        have been seen, which makes intervals of large models a little too short.
 
         Parameters
         ----------
@@ -131,9 +125,8 @@ class Averaging(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> found = est.average_effects(data.X, data.y, by=data.X[:, 0] > 0)
         >>> found.groups
@@ -175,7 +168,6 @@ class Averaging(Explainable):
         groups : array of shape (n_samples,), optional
             Rows that belong together, for the intervals alone.
         level : float, default=0.95
-            Of the intervals.
         sample_weight : array of shape (n_samples,), optional
         offset : array of shape (n_samples,), optional
             Matters for effects on the response scale alone.
@@ -186,14 +178,12 @@ class Averaging(Explainable):
         Returns
         -------
         Effects
-            One row per feature, and one per level in `levels`; `to_frame()` makes
-            either a data frame.
+            One row per feature, and one per level in `levels`.
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> table = est.effects(data.X).to_frame()  # pandas, or what X was
         >>> bool((table["coef"] == est.coef_).all())
@@ -293,9 +283,8 @@ class Averaging(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
         >>> list(est.influence(data.X, data.y).to_frame().columns)
         ['leverage', 'distance', 'prediction', 'left_out']
@@ -313,11 +302,7 @@ class Averaging(Explainable):
         check_is_fitted(self)
         refuse_others(self)
         table, truth = self._read_table(X), self._known_target(y)
-        if len(truth) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(truth)}: inconsistent "
-                "numbers of samples."
-            )
+        check_lengths(len(table), len(truth))
         known = self._offset_for(y, offset, len(table))
         known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
@@ -366,10 +351,6 @@ class Foreseeing(Averaging):
     classes_: np.ndarray
     _conformal: Conformal | None = None
 
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _eta(self, X: Any, offset: Any = None) -> np.ndarray: ...
-
     def predict_interval(
         self,
         X: Any,
@@ -402,9 +383,8 @@ class Foreseeing(Averaging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressorCV
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
+        >>> from sknimo import NIMORegressorCV, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=120, random_state=0)
         >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
         >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
         >>> list(table.columns)
@@ -415,32 +395,18 @@ class Foreseeing(Averaging):
         check_option("kind", kind, get_args(Kind))
         read_level(level)
         found, model = self._conformal, self._explained()
-        eta, origin = self._eta(X, offset), find_origin(X)
+        table, eta = self._read_table(X), self._eta(X, offset)
+        how: dict[str, Any] = {"level": float(level), "origin": find_origin(X)}
         if kind == "mean":
-            return inference.mean_intervals(
-                model,
-                self._mean_errors(),
-                self._read_table(X),
-                eta,
-                level=float(level),
-                origin=origin,
-            )
+            errors = self._mean_errors()
+            return inference.mean_intervals(model, errors, table, eta, **how)
         if found is None:
             raise ValueError(NO_INTERVALS)
         if model.family.is_binary:
             chance = mean_of(model.family, np.stack([-eta, eta], axis=1))
-            return inference.prediction_sets(
-                found, chance, self.classes_, level=float(level), origin=origin
-            )
-        return inference.next_intervals(
-            model,
-            found,
-            self._read_table(X),
-            eta,
-            level=float(level),
-            adapt=bool(adapt),
-            origin=origin,
-        )
+            return inference.prediction_sets(found, chance, self.classes_, **how)
+        how["adapt"] = bool(adapt)
+        return inference.next_intervals(model, found, table, eta, **how)
 
     def _mean_errors(self) -> Uncertainty:
         """How well the coefficients are known; refuses where nothing is."""
@@ -473,9 +439,8 @@ class Foreseeing(Averaging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=160, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=160, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X[:80], data.y[:80])
         >>> est = est.calibrate_interval(data.X[80:], data.y[80:])
         >>> est.predict_interval(data.X[:3]).lower.shape

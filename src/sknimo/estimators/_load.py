@@ -1,7 +1,5 @@
 """Load a saved estimator."""
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any
@@ -74,9 +72,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from sknimo import NIMORegressor, load
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> from sknimo import NIMORegressor, load, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=100, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     est.save(Path(folder) / "model.sknimo")

@@ -7,8 +7,6 @@ effect everywhere, exactly. Where the rows want the other sign the feature is le
 zero is where the coefficient ends that may not change its sign.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Mapping

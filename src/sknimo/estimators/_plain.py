@@ -1,9 +1,7 @@
 """Estimators with fixed penalties, trained by the first-order solver."""
 
-from __future__ import annotations
-
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal, Self, get_args
 
@@ -13,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint
-from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._base import BaseNIMO, parameters
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.exceptions import SeparationWarning, check_option
@@ -81,25 +79,41 @@ class Certificate:
     status: str
 
 
+@parameters
 class FixedPenalties(BaseNIMO):
     """What the plain estimators share: rows in, one solve, attributes out."""
 
-    penalty: str | Penalty
-    alpha: float
-    delta: float
-    scale_contributions: bool
-    network_alpha: float
-    hidden: tuple[int, int]
-    noise: float
-    learning_rate: float
-    weight_decay: float
-    tol: float
-    patience: int
-    early_stopping: bool
-    validation_fraction: float
-    mask: bool
-    warm_start: bool
-    dtype: DtypeName
+    penalty: str | Penalty = "lasso"
+    alpha: float = 0.01
+    delta: float = 0.5
+    scale_contributions: bool = True
+    network_alpha: float = 1.0
+    hidden: tuple[int, int] = (16, 16)
+    noise: float = 0.0
+    max_iter: int = 500
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    tol: float = 1e-4
+    patience: int = 10
+    early_stopping: bool = False
+    validation_fraction: float = 0.2
+    mask: bool = True
+    position_code: str = "binary"
+    warm_start: bool = False
+    device: str = "auto"
+    dtype: str = "float64"
+    batch_size: Any = "auto"
+    memory_budget: Any = "auto"
+    checkpoint: Any = None
+    verbose: bool | str = "auto"
+    random_state: Any = None
+    basis: Any = "linear"
+    categorical: Any = None
+    reference: Any = "mean"
+    missing: str = "error"
+    handle_unknown: str = "error"
+    input_scaling: str = "auto"
+    clip_inputs: bool | str = False
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
         self._check_params()
@@ -382,6 +396,7 @@ default="mean"
 
 
 @document(PLAIN)
+@parameters
 class NIMORegressor(RegressionTask, FixedPenalties):
     """Regression whose coefficients a network bends, row by row.
 
@@ -402,67 +417,24 @@ or Family, default="gaussian"
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Effect of each feature at the reference, per unit of its column, on the scale
-        of the linear predictor. Zeros are exact.
-    intercept_ : float
-        Linear predictor at the reference.
-    intercept_at_zero_ : float
-        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
-        of straight lines without a network and its tangent at the reference otherwise.
+    <line attributes>
     <attributes>
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=200, random_state=0)
     >>> est = NIMORegressor(random_state=0).fit(data.X, data.y)
     >>> est.score(data.X, data.y) > 0.98
     True
     """
 
-    def __init__(
-        self,
-        family: str | Family = "gaussian",
-        *,
-        penalty: str | Penalty = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    family: str | Family = field(default="gaussian", kw_only=False)
+    monotone: Any = None
 
 
 @document(PLAIN)
+@parameters
 class NIMOClassifier(ClassificationTask, FixedPenalties):
     """Classification whose log-odds coefficients a network bends, row by row.
 
@@ -474,72 +446,21 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     ----------
     <parameters>
     <monotone>
-    class_weight : dict, "balanced" or None, default=None
-        Factors on the weights of the rows of each class: given by label, or such that
-        all classes weigh the same. Probabilities are then those of a population with
-        these weights. Not for rows in blocks.
+    <class weight>
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The labels; of two, the model predicts the log-odds of the second.
-    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
-        Effect of each feature on the log-odds at the reference, per unit of its column.
-        Of more than two classes those of each, which sum to zero: effects on the
-        logarithm of its probability over the geometric mean of all. `for_class`
-        compares with a baseline instead.
-    intercept_ : float, or ndarray of shape (n_classes,)
-        Log-odds at the reference.
-    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
-        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
-        straight lines without a network and its tangent at the reference otherwise.
+    <class attributes>
     <attributes>
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifier
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMOClassifier, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=200, random_state=0)
     >>> est = NIMOClassifier(random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (200, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        penalty: str | Penalty = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    monotone: Any = None
+    class_weight: Any = None

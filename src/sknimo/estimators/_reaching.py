@@ -1,26 +1,17 @@
 """Estimators that say when they extrapolate."""
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from sknimo.estimators._explaining import Explainable
 from sknimo.exceptions import ExtrapolationWarning
-from sknimo.explain import Reach, TrainingFacts, restore_reach
-from sknimo.model import FittedModel
+from sknimo.explain import Reach, restore_reach
 
 
-class Reaching:
+class Reaching(Explainable):
     """An estimator that knows how far its training rows reach."""
-
-    model_: FittedModel
-    _facts: TrainingFacts | None
-
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray: ...
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.
@@ -39,9 +30,8 @@ class Reaching:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> float(est.extrapolation_score(data.X).max())
         0.0
@@ -70,9 +60,8 @@ class Reaching:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> int(est.far_rows(data.X).sum())
         0

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sknimo.estimators._explaining import held_out_scores
 from sknimo.estimators._intervals import Foreseeing
 from sknimo.estimators._tracing import Traceable
-from sknimo.training import read_labels, read_offset, read_weight
+from sknimo.training import check_lengths, read_labels, read_offset, read_weight
 
 if TYPE_CHECKING:
     from sknimo.report import ModelCard, Report, Sample
@@ -25,10 +25,6 @@ PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | M
 
 class Reportable(Foreseeing, Traceable):
     """An estimator that writes a report and shows its summary in notebooks."""
-
-    if TYPE_CHECKING:  # the estimator brings its own
-
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
     def report(
         self,
@@ -56,24 +52,20 @@ class Reportable(Foreseeing, Traceable):
         ----------
         path : str, path or None
             Where to write; None only returns the report.
-        X : array or data frame of shape (n_samples, n_features)
+        X, y : as in `fit`
             Rows that effects, figures and checks refer to; best the training rows.
-        y : array of shape (n_samples,)
         X_test, y_test : like X and y, optional
             Rows that the model has not seen, to judge it by.
-        sample_weight, offset : array of shape (n_samples,), optional
-        sample_weight_test, offset_test : array, optional
-            The same for `X_test`.
+        sample_weight, offset, sample_weight_test, offset_test : array, optional
+            Of `X` and of `X_test`.
         rows : int or sequence of int, optional
-            Rows of `X` to explain one by one, with their values in full: how many
-            (eight by default, spread over the predictions), or their positions.
+            Rows of `X` to explain one by one, in full: how many (by default eight,
+            spread over the predictions), or their positions.
         row_names : sequence of str, optional
-            What the rows of `X` are called on the page; by default their positions,
-            which count from 0, with their labels in the index.
+            What these rows are called; by default their positions and labels.
         title : str, optional
         class_ : label of a class, optional
-            Of more than two classes the one that the page is of, against all others;
-            the last one by default.
+            Of more than two classes the one that the page is of; by default the last.
 
         Returns
         -------
@@ -82,35 +74,36 @@ class Reportable(Foreseeing, Traceable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-        >>> report = est.report(None, data.X, data.y, title="A first look")
-        >>> "A first look" in report.html
+        >>> "A look" in est.report(None, data.X, data.y, title="A look").html
         True
         """
-        from sknimo.machine import torch_threads
-        from sknimo.report import render_report
-
         check_is_fitted(self)
         shown = self._shown(class_)
         if (X_test is None) != (y_test is None):
             raise ValueError("X_test and y_test belong together; give both or neither.")
         sample = shown._read_sample(X, y, sample_weight, offset)
-        if row_names is not None:
-            if len(row_names) != len(sample):
-                raise ValueError(
-                    f"row_names has {len(row_names)} entries but X has {len(sample)} "
-                    "rows; give one for each."
-                )
-            sample = replace(sample, names=tuple(map(str, row_names)))
+        sample = _name_rows(sample, row_names)
         test = X_test, y_test, sample_weight_test, offset_test
         held_out = None if X_test is None else shown._read_sample(*test)
+        return shown._render(path, sample, held_out, rows, title)
+
+    def _render(
+        self,
+        path: str | os.PathLike[str] | None,
+        sample: Sample,
+        held_out: Sample | None,
+        rows: int | Sequence[int] | None,
+        title: str | None,
+    ) -> Report:
+        from sknimo.machine import torch_threads
+        from sknimo.report import render_report
+
+        more: dict[str, Any] = {"held_out": held_out, "rows": rows, "title": title}
         with torch_threads(0):  # many small evaluations: threads would only wait
-            report = render_report(
-                shown._model_card(), sample, held_out=held_out, rows=rows, title=title
-            )
+            report = render_report(self._model_card(), sample, **more)
         if path is not None:
             report.save(path)
         return report
@@ -130,11 +123,7 @@ class Reportable(Foreseeing, Traceable):
 
         table = self._read_table(X)
         target = self._read_known_target(y)
-        if len(target) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(target)}: inconsistent "
-                "numbers of samples."
-            )
+        check_lengths(len(table), len(target))
         index: Any = getattr(X, "index", None)
         name = getattr(y, "name", None)
         return Sample(
@@ -202,6 +191,18 @@ class Reportable(Foreseeing, Traceable):
     def _repr_html_(self) -> Any:
         diagram = super()._repr_html_  # type: ignore[misc]
         return self.summary()._repr_html_ if hasattr(self, "model_") else diagram
+
+
+def _name_rows(sample: Sample, names: Sequence[str] | None) -> Sample:
+    """The rows with their names, if there are any."""
+    if names is None:
+        return sample
+    if len(names) != len(sample):
+        raise ValueError(
+            f"row_names has {len(names)} entries but X has {len(sample)} rows; give "
+            "one for each."
+        )
+    return replace(sample, names=tuple(map(str, names)))
 
 
 def _show(value: Any) -> str:

@@ -3,8 +3,6 @@
 Shapes: c coefficients, q terms.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What rows held out said of predictions, in files; earlier ones have none of it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sknimo.inference import Conformal, pack_conformal, restore_conformal

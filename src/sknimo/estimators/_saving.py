@@ -8,8 +8,6 @@ come back as their defaults.
 Shapes: p features, q terms.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable
@@ -67,43 +65,24 @@ FIXED_ATTRIBUTES: dict[str, Callable[[Node], Any]] = {
     "n_iter_": lambda node: node.integer(low=0),
     "converged_": Node.flag,
 }
+# Of a search, what files of the first schemas do not have; it comes back as NaN.
+LATER_ATTRIBUTES = (
+    *("bend_", "held_out_score_", "glm_held_out_score_"),
+    *("held_out_gain_", "held_out_gain_error_", "status_"),
+)
+_REALS = ("alpha_", "network_alpha_", "log_evidence_", "glm_log_evidence_")
 SEARCH_ATTRIBUTES = FIXED_ATTRIBUTES | {
     "n_members_": lambda node: node.integer(low=0),
     "best_index_": lambda node: node.integer(low=-1),
-    "alpha_": Node.real,
-    "network_alpha_": Node.real,
-    "log_evidence_": Node.real,
-    "glm_log_evidence_": Node.real,
-    "bend_": Node.real,
-    "held_out_score_": Node.real,
-    "glm_held_out_score_": Node.real,
-    "held_out_gain_": Node.real,
-    "held_out_gain_error_": Node.real,
+    **dict.fromkeys((*_REALS, *LATER_ATTRIBUTES[:-1]), Node.real),
     "status_": Node.text,
 }
-# Of these, what files of the first schemas do not have; it comes back as NaN.
-LATER_ATTRIBUTES = (
-    "bend_",
-    "held_out_score_",
-    "glm_held_out_score_",
-    "held_out_gain_",
-    "held_out_gain_error_",
-    "status_",
-)
 CERTIFICATE = ("kkt", "objective", "glm_objective")
 
 # Arrays of `Effects` with one number per feature; ratios go with the log links alone.
 EFFECTS = (
-    "reference",
-    "scale",
-    "coef",
-    "coef_std",
-    "average_effect",
-    "effect_sd",
-    "variance_share",
-    "nonlinearity",
-    "bend",
-    "response_effect",
+    *("reference", "scale", "coef", "coef_std", "average_effect", "effect_sd"),
+    *("variance_share", "nonlinearity", "bend", "response_effect"),
 )
 RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.
@@ -152,9 +131,8 @@ class Saveable:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from sknimo import load
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> path = Path(tempfile.mkdtemp()) / "model.sknimo"
         >>> est.save(path)
@@ -184,9 +162,8 @@ class Saveable:
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> path = Path(tempfile.mkdtemp()) / "model.onnx"
         >>> est.to_onnx(path)
@@ -234,9 +211,8 @@ class Saveable:
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
         >>> print(est.to_sql(table="patients").splitlines()[-2])
           FROM "patients" AS rows_in
@@ -282,9 +258,8 @@ class Saveable:
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> est.scorecard().to_csv().splitlines()[0]
         'feature,value,from,below,points'

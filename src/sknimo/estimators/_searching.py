@@ -1,20 +1,18 @@
 """Estimators that search: `search/` finds the model, this module reads and keeps."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import field, replace
 from numbers import Integral, Real
-from typing import Any, Self, get_args
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo.estimators._bagging import HIDDEN, Bagging
-from sknimo.estimators._base import unchanged_on_failure
+from sknimo.estimators._base import parameters, unchanged_on_failure
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._texts import SEARCHING
@@ -54,18 +52,34 @@ from sknimo.training import (
 )
 
 
+@parameters
 class Searching(Bagging):
     """What the searching estimators share: rows in, a search, attributes out."""
 
-    alphas: Any
-    cv: Any
-    rule: RuleName
-    n_starts: int
-    n_members: int
-    relax: bool
-    hidden: tuple[int, int] | None
-    max_time: float | None
-    n_jobs: int | None
+    alphas: Any = None
+    cv: Any = 5
+    rule: str = "min"
+    n_starts: int = 8
+    n_members: int = 10
+    relax: bool = True
+    hidden: tuple[int, int] | None = None
+    position_code: str = "binary"
+    max_iter: int = 100
+    batch_size: Any = "auto"
+    max_time: float | None = None
+    n_jobs: int | None = None
+    device: str = "auto"
+    memory_budget: Any = "auto"
+    checkpoint: Any = None
+    verbose: bool | str = "auto"
+    random_state: Any = None
+    basis: Any = "auto"
+    categorical: Any = None
+    reference: Any = "auto"
+    missing: str = "error"
+    handle_unknown: str = "error"
+    input_scaling: str = "auto"
+    clip_inputs: bool | str = False
 
     def _check_params(self) -> None:
         self._family()
@@ -126,9 +140,8 @@ class Searching(Bagging):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressorCV
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressorCV, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0).fit(
         ...     data.X, data.y
         ... )
@@ -181,7 +194,7 @@ class Searching(Bagging):
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
-                model = self._assemble(data, outcome)
+                model = _assemble(data, outcome)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
                 self._keep_uncertainty(
@@ -195,15 +208,6 @@ class Searching(Bagging):
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data, separated)
         return self
-
-    def _assemble(
-        self, data: TrainingSet | StreamedSet, outcome: Outcome
-    ) -> FittedModel | ClassModels:
-        """The model that was found, or those of several classes."""
-        problem = outcome.problem
-        if not outcome.by_class:
-            return assemble(data, problem, outcome.members)
-        return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
 
     def _foretell(self, settings: Settings, problem: Problem) -> Settings:
         """Say how much there may be to do; only batches have bars of their own."""
@@ -267,7 +271,7 @@ class Searching(Bagging):
             n_members=int(self.n_members),
             max_iter=int(self.max_iter),
             relax=bool(self.relax),
-            rule=self.rule,
+            rule=cast(RuleName, self.rule),
             alphas=self.alphas,
             batch_size=None if size is None else int(size),
             batch_hidden=self._widths(self._settings.batch_hidden),
@@ -348,7 +352,18 @@ class Searching(Bagging):
         return "the best so far was kept, which no held-out rows have judged"
 
 
+def _assemble(
+    data: TrainingSet | StreamedSet, outcome: Outcome
+) -> FittedModel | ClassModels:
+    """The model that was found, or those of several classes."""
+    problem = outcome.problem
+    if not outcome.by_class:
+        return assemble(data, problem, outcome.members)
+    return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
+
+
 @document(SEARCHING)
+@parameters
 class NIMORegressorCV(RegressionTask, Searching):
     """Regression that finds its own sparsity, smoothness and size.
 
@@ -368,21 +383,13 @@ or Family, default="gaussian"
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Effect of each feature at the reference, per unit of its column, on the scale
-        of the linear predictor. Zeros are exact.
-    intercept_ : float
-        Linear predictor at the reference.
-    intercept_at_zero_ : float
-        Intercept of `X @ coef_ + intercept_at_zero_`, the linear predictor of a model
-        of straight lines without a network and its tangent at the reference otherwise.
+    <line attributes>
     <attributes>
 
     Examples
     --------
-    >>> from sknimo import NIMORegressorCV
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+    >>> from sknimo import NIMORegressorCV, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=200, random_state=0)
     >>> est = NIMORegressorCV(n_starts=2, random_state=0).fit(data.X, data.y)
     >>> est.coef_.nonzero()[0].tolist()
     [0, 1, 2]
@@ -390,40 +397,12 @@ or Family, default="gaussian"
 
     _classifier = "NIMOClassifierCV"
 
-    def __init__(
-        self,
-        family: str | Family = "gaussian",
-        *,
-        alphas: Any = None,
-        cv: Any = 5,
-        rule: str = "min",
-        n_starts: int = 8,
-        n_members: int = 10,
-        relax: bool = True,
-        hidden: tuple[int, int] | None = None,
-        position_code: str = "binary",
-        max_iter: int = 100,
-        batch_size: Any = "auto",
-        max_time: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "auto",
-        categorical: Any = None,
-        reference: Any = "auto",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    family: str | Family = field(default="gaussian", kw_only=False)
+    monotone: Any = None
 
 
 @document(SEARCHING)
+@parameters
 class NIMOClassifierCV(ClassificationTask, Searching):
     """Classification that finds its own sparsity, smoothness and size.
 
@@ -436,65 +415,21 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     ----------
     <parameters>
     <monotone>
-    class_weight : dict, "balanced" or None, default=None
-        Factors on the weights of the rows of each class: given by label, or such that
-        all classes weigh the same. Probabilities are then those of a population with
-        these weights. Not for rows in blocks.
+    <class weight>
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The labels; of two, the model predicts the log-odds of the second.
-    coef_ : ndarray of shape (n_features,), or (n_classes, n_features)
-        Effect of each feature on the log-odds at the reference, per unit of its column.
-        Of more than two classes those of each, which sum to zero: effects on the
-        logarithm of its probability over the geometric mean of all. `for_class`
-        compares with a baseline instead.
-    intercept_ : float, or ndarray of shape (n_classes,)
-        Log-odds at the reference.
-    intercept_at_zero_ : float, or ndarray of shape (n_classes,)
-        Intercept of `X @ coef_ + intercept_at_zero_`, the log-odds of a model of
-        straight lines without a network and its tangent at the reference otherwise.
+    <class attributes>
     <attributes>
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifierCV
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMOClassifierCV, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
     >>> est = NIMOClassifierCV(n_starts=1, cv=2, random_state=0).fit(data.X, data.y)
     >>> est.predict_proba(data.X).shape
     (80, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        alphas: Any = None,
-        cv: Any = 5,
-        rule: str = "min",
-        n_starts: int = 8,
-        n_members: int = 10,
-        relax: bool = True,
-        hidden: tuple[int, int] | None = None,
-        position_code: str = "binary",
-        max_iter: int = 100,
-        batch_size: Any = "auto",
-        max_time: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "auto",
-        categorical: Any = None,
-        reference: Any = "auto",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-        monotone: Any = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._take_params(locals())
+    monotone: Any = None
+    class_weight: Any = None

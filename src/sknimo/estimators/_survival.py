@@ -1,7 +1,5 @@
 """Survival: Cox's model by the engine of counts; the baseline hazard is its offset."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -103,9 +101,8 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
 
     Examples
     --------
-    >>> from sknimo import NIMOSurvival
-    >>> from sknimo.datasets import make_nimo_survival
-    >>> data = make_nimo_survival(n_samples=200, random_state=0)
+    >>> from sknimo import NIMOSurvival, datasets
+    >>> data = datasets.make_nimo_survival(n_samples=200, random_state=0)
     >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
     >>> est.score(data.X, data.y) > 0.7
     True
@@ -170,9 +167,8 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> NIMOSurvival(max_iter=0).fit(data.X, data.y).coef_.shape
         (6,)
         """
@@ -242,9 +238,8 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
 
     Examples
     --------
-    >>> from sknimo import NIMOSurvivalCV
-    >>> from sknimo.datasets import make_nimo_survival
-    >>> data = make_nimo_survival(n_samples=80, random_state=0)
+    >>> from sknimo import NIMOSurvivalCV, datasets
+    >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
     >>> est = NIMOSurvivalCV(n_starts=1, cv=2, max_iter=5, random_state=0)
     >>> est.fit(data.X, data.y).predict_median(data.X).shape
     (80,)
@@ -314,9 +309,8 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvivalCV
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvivalCV, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvivalCV(n_starts=1, cv=2, max_iter=5, random_state=0)
         >>> est.fit(data.X, data.y).coef_.shape
         (6,)

@@ -1,7 +1,5 @@
 """What survival models predict: risks, curves, times, and how good their order is."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any, NoReturn
 
@@ -35,9 +33,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> est.predict(data.X[:3]).shape
         (3,)
@@ -64,9 +61,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> curves = est.predict_survival_function(data.X[:3], times=[0.0, 1.0])
         >>> curves.values[:, 0]
@@ -94,9 +90,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> curves = est.predict_cumulative_hazard_function(data.X[:3])
         >>> bool((curves.values[:, 1:] >= curves.values[:, :-1]).all())
@@ -124,9 +119,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> est.predict_median(data.X[:3]).shape
         (3,)
@@ -156,9 +150,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> found = (
         ...     NIMOSurvival(max_iter=0).fit(data.X, data.y).predict_interval(data.X)
         ... )
@@ -222,9 +215,8 @@ class ForeseesTimes(BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> 0.5 < est.score(data.X, data.y) < 1
         True

@@ -182,9 +182,8 @@ class SurvivalTask(ForeseesTimes):
 
         Examples
         --------
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> data = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
         >>> "Kaplan-Meier" in est.report(None, data.X, data.y).html
         True
@@ -274,9 +273,8 @@ class SurvivalTask(ForeseesTimes):
         Examples
         --------
         >>> import pandas as pd
-        >>> from sknimo import NIMOSurvival
-        >>> from sknimo.datasets import make_nimo_survival
-        >>> sample = make_nimo_survival(n_samples=80, random_state=0)
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> sample = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> data = pd.DataFrame(sample.X[:, :3], columns=["age", "dose", "bmi"])
         >>> data["weeks"], data["died"] = sample.y.T
         >>> est = NIMOSurvival.from_formula("Surv(weeks, died) ~ .", data, max_iter=0)

@@ -1,7 +1,5 @@
 """Tables that estimators are given: names, levels and numbers of their columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What regression and classification add: targets in, predictions out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar
@@ -86,9 +84,8 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> est.predict(data.X[:3]).shape
         (3,)
@@ -101,9 +98,8 @@ class RegressionTask(RegressorMixin, BaseNIMO):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> 0.5 < est.score(data.X, data.y) < 1
         True
@@ -186,9 +182,8 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
         ...     data.X, data.y
         ... )
@@ -203,9 +198,8 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
         ...     data.X, data.y
         ... )
@@ -222,9 +216,8 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
 
         Examples
         --------
-        >>> from sknimo import NIMOClassifier
-        >>> from sknimo.datasets import make_nimo_classification
-        >>> data = make_nimo_classification(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
         >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
         ...     data.X, data.y
         ... )

@@ -1,7 +1,5 @@
 """Explanations that follow features: curves and surfaces, and effects elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -35,9 +33,8 @@ class Traceable(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> curve = est.effect_curve("x0", n_grid=5)
         >>> bool(
@@ -72,9 +69,8 @@ class Traceable(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> est.reference_sensitivity(data.X).effects.shape  # features, points
         (5, 4)
@@ -108,9 +104,8 @@ class Traceable(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> est.pair_surface("x0", "x1", X=data.X).surface.shape
         (25, 25)
@@ -144,9 +139,8 @@ class Traceable(Explainable):
 
         Examples
         --------
-        >>> from sknimo import NIMORegressor
-        >>> from sknimo.datasets import make_nimo_regression
-        >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+        >>> from sknimo import NIMORegressor, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> curve = est.correction_curve("x0", "x1", X=data.X)
         >>> curve.local_coef.shape

@@ -5,9 +5,8 @@ frozen record; estimators offer the same as methods. What a number
 means, and which numbers belong to the fitted function alone, is said in
 `docs/explanations.md`.
 
->>> from sknimo import NIMORegressor
->>> from sknimo.datasets import make_nimo_regression
->>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+>>> from sknimo import NIMORegressor, datasets
+>>> data = datasets.make_nimo_regression(n_samples=100, random_state=0)
 >>> X, y = data.X, data.y
 >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
 >>> model = est.model_
@@ -57,7 +56,6 @@ from sknimo.explain._comparisons import (
     restore_comparisons,
 )
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._errors import KnownErrors
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._first_layer import FirstLayer, first_layer
 from sknimo.explain._frames import Origin, Shown, find_origin, make_frame
@@ -114,7 +112,7 @@ from sknimo.explain._summarise import (
     summarise,
     summary_rows,
 )
-from sknimo.explain._summary import Summary, SummaryOrder, SummaryRow
+from sknimo.explain._summary import KnownErrors, Summary, SummaryOrder, SummaryRow
 from sknimo.explain._support import Support, measure_support
 from sknimo.explain._surfaces import (
     CorrectionCurve,
@@ -124,97 +122,4 @@ from sknimo.explain._surfaces import (
     effect_curve,
     pair_surface,
 )
-from sknimo.explain._text import check_option, clean
-
-__all__ = [
-    "MAX_ROWS",
-    "NOT_HELD_OUT",
-    "RARE",
-    "Attribution",
-    "CertificateLike",
-    "Comparisons",
-    "CorrectionCurve",
-    "EffectCurve",
-    "Effects",
-    "Explanation",
-    "FirstLayer",
-    "HeldOutScores",
-    "Interactions",
-    "KnownErrors",
-    "LevelEffects",
-    "Method",
-    "Move",
-    "Origin",
-    "PairSurface",
-    "PlainModel",
-    "Price",
-    "Reach",
-    "ReferenceSensitivity",
-    "Roles",
-    "Shown",
-    "Summary",
-    "SummaryOrder",
-    "SummaryRow",
-    "Support",
-    "TrainingFacts",
-    "best_constant",
-    "check_method",
-    "check_option",
-    "check_weight",
-    "clean",
-    "compare",
-    "correction_curve",
-    "describe_gain",
-    "describe_kept",
-    "describe_sample",
-    "describe_stop",
-    "describe_training",
-    "describe_trial",
-    "effect_curve",
-    "effects",
-    "eta_at",
-    "explain",
-    "feature_kinds",
-    "fill_offset",
-    "find_origin",
-    "find_roles",
-    "first_layer",
-    "fit_gauge",
-    "has_curves",
-    "integrated_gradients",
-    "interactions",
-    "is_bent",
-    "level_counts",
-    "local_coefficients",
-    "local_term_coef",
-    "local_values",
-    "make_frame",
-    "mean_of",
-    "mean_slope",
-    "measure_shape",
-    "measure_support",
-    "moves_of",
-    "n_networks",
-    "nested_glm",
-    "pair_surface",
-    "plain_by_folds",
-    "plain_model",
-    "plain_name",
-    "price_of_nonlinearity",
-    "rank_modifiers",
-    "ranking_rows",
-    "reference_sensitivity",
-    "restore_comparisons",
-    "restore_levels",
-    "restore_reach",
-    "shapley",
-    "split_members",
-    "spread_rows",
-    "streamed_losses",
-    "summarise",
-    "summary_rows",
-    "warn_of_reference",
-    "warn_of_support",
-    "weighted_quantiles",
-    "without_bends_name",
-]
+from sknimo.explain._text import clean

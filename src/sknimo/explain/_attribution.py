@@ -15,8 +15,6 @@ columns and no background data are needed.
 Shapes: n rows, p features, q terms, r inputs, c coalitions.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -42,19 +40,11 @@ MAX_EVALUATIONS = 2**21
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution(Shown):
-    """Shares of each feature in `eta - base_value`.
+    """Shares of each feature in `eta - base_value`."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n, p)
-    note : str
-        How they were computed.
-    error : ndarray of shape (n, p) or None
-        Standard error of sampled values; None when nothing was sampled.
-    """
-
-    values: np.ndarray
-    note: str
+    values: np.ndarray  # (n, p)
+    note: str  # how they were computed
+    # (n, p), standard error of sampled values; None when nothing was sampled.
     error: np.ndarray | None = None
 
 

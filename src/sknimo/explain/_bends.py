@@ -13,8 +13,6 @@ keep to that: theirs cost little.
 Shapes: M members, n rows, p features, q terms, r inputs, a active features, h1 units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ how much each feature moves predictions at all, and how many rows could make the
 Shapes: n rows, p features, c coefficients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,34 +44,23 @@ RARE = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons:
-    """One comparison per coefficient, over rows; NaN where nothing is known.
+    """One comparison per coefficient, over rows; NaN where nothing is known."""
 
-    Attributes
-    ----------
-    step : ndarray of shape (c,)
-        Round distance of two values of a number, one for levels.
-    eta, response : ndarray of shape (c,)
-        Mean change of the linear predictor and of the response.
-    eta_ends, response_ends : ndarray of shape (2, c)
-        What 90 % of the rows have.
-    support : ndarray of shape (c,)
-        Share of the rows that could make the step: where the others stay as they are,
-        the combination is one that rows have.
-    importance : ndarray of shape (p,)
-        Mean size of the change of the linear predictor between the row's value and the
-        reference.
-    corrected : ndarray of shape (4, c) or None
-        Mean change of the linear predictor and of the response in the population, each
-        followed by its standard error. None where no residuals were there.
-    """
-
-    step: np.ndarray
+    step: np.ndarray  # (c,), round distance of two values of a number, one for levels
+    # (c,), mean change of the linear predictor and of the response.
     eta: np.ndarray
     response: np.ndarray
+    # (2, c), what 90 % of the rows have.
     eta_ends: np.ndarray
     response_ends: np.ndarray
+    # (c,), share of the rows that could make the step: where the others stay as they
+    # are, the combination is one that rows have.
     support: np.ndarray
+    # (p,), mean size of the change of the linear predictor between the row's value and
+    # the reference.
     importance: np.ndarray
+    # (4, c), mean change of the linear predictor and of the response in the population,
+    # each followed by its standard error. None where no residuals were there.
     corrected: np.ndarray | None = None
 
     @property

@@ -3,8 +3,6 @@
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,9 +92,8 @@ class Effects(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> found = est.effects(data.X)
     >>> bool(abs(found.variance_share.sum() - 1) < 1e-9)

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sknimo.exceptions import check_option
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._frames import Origin, Shown, label_column, make_frame
 from sknimo.explain._local import (
@@ -18,7 +19,7 @@ from sknimo.explain._local import (
     mean_of,
     response_effects,
 )
-from sknimo.explain._text import check_option, cut, show_value, width_of
+from sknimo.explain._text import cut, show_value, width_of
 from sknimo.families import Family
 from sknimo.features import Label
 from sknimo.model import FittedModel
@@ -83,9 +84,8 @@ class Explanation(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> explanation = est.explain(data.X)
     >>> len(explanation[:10]), explanation.values.shape
@@ -117,17 +117,10 @@ class Explanation(Shown):
         picked = np.atleast_1d(index)
         if picked.ndim != 1:
             raise IndexError("An explanation is indexed by rows alone.")
-        return replace(
-            self,
-            values=self.values[picked],
-            local_coef=self.local_coef[picked],
-            local_effect=self.local_effect[picked],
-            response_effect=self.response_effect[picked],
-            offset=self.offset[picked],
-            data=self.data[picked],
-            error=None if self.error is None else self.error[picked],
-            origin=self.origin.take(picked),
-        )
+        names = ("values", "local_coef", "local_effect", "response_effect", "error")
+        rows = {name: getattr(self, name) for name in (*names, "offset", "data")}
+        taken = {name: v[picked] for name, v in rows.items() if v is not None}
+        return replace(self, **taken, origin=self.origin.take(picked))
 
     @property
     def eta(self) -> np.ndarray:

@@ -33,18 +33,10 @@ HTML_STYLE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """Where a table came from, so that results can go back there.
+    """Where a table came from, so that results can go back there."""
 
-    Attributes
-    ----------
-    backend : object or None
-        Data frame library of the input, None for an array.
-    index : object or None
-        Row labels of the input, where its library has any.
-    """
-
-    backend: Any = None
-    index: Any = None
+    backend: Any = None  # data frame library of the input, None for an array
+    index: Any = None  # row labels of the input, where its library has any
 
     def take(self, rows: Any) -> Origin:
         """The same for some of the rows."""

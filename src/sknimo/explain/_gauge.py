@@ -23,8 +23,6 @@ from the channel of term t to that of term u. It is found in two steps.
 Shapes: n rows, p features, q terms, m grid values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

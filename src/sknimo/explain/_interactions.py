@@ -10,8 +10,6 @@ moves in both ways, and the two add in squares.
 Shapes: n rows, p features, q terms, l states of a feature.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -19,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sknimo.exceptions import check_option
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
 from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import States, find_states, switch, usual_scale
@@ -35,7 +34,7 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
-from sknimo.explain._text import check_option, cut, pad
+from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 Kind = Literal["directed", "strength"]
@@ -73,9 +72,8 @@ class Interactions(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> found = est.interactions(data.X)
     >>> found.directed.shape

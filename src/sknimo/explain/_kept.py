@@ -1,7 +1,5 @@
 """Which model this is, in a sentence: what was kept, and what the bends are worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -23,28 +21,18 @@ POSSIBLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HeldOutScores:
-    """What a search knows of rows that its members have not seen; NaN is not known.
+    """What a search knows of rows that its members have not seen; NaN is not known."""
 
-    Attributes
-    ----------
-    r2, glm_r2 : float
-        Explained variance of the target, by the model and by its nested GLM; or what
-        `measure` says.
-    bend : float
-        Share of the bent members beside the additive model.
-    gain, gain_error : float
-        Share of the nested GLM's loss that the bends save, and its standard error. Of
-        a model without bends: what they would have saved.
-    measure : str
-        What the first two are.
-    """
-
+    # Explained variance of the target, by the model and by its nested GLM; or what
+    # `measure` says.
     r2: float = math.nan
     glm_r2: float = math.nan
-    bend: float = math.nan
+    bend: float = math.nan  # share of the bent members beside the additive model
+    # Share of the nested GLM's loss that the bends save, and its standard error. Of a
+    # model without bends: what they would have saved.
     gain: float = math.nan
     gain_error: float = math.nan
-    measure: str = "R2"
+    measure: str = "R2"  # what the first two are
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and value of what is known."""

@@ -8,8 +8,6 @@ one that stands beside the reference.
 Shapes: n rows, p features, l states.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Shapes: n rows, p features, l levels of all features together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

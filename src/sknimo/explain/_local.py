@@ -18,8 +18,6 @@ Codes of levels are names: nothing here differentiates or interpolates them.
 Shapes: M members, n rows, p features, q terms, r network inputs, c coefficients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,17 +76,10 @@ class LocalValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """What each feature does in the model, read off its exact zeros.
+    """What each feature does in the model, read off its exact zeros."""
 
-    Attributes
-    ----------
-    acts : ndarray of shape (p,), bool
-        Some member has a coefficient for the feature.
-    modifies : ndarray of shape (p,), bool
-        The network reads the feature to bend the coefficient of another one.
-    """
-
-    acts: np.ndarray
+    acts: np.ndarray  # (p,), bool, some member has a coefficient for the feature
+    # (p,), bool, the network reads the feature to bend the coefficient of another one.
     modifies: np.ndarray
 
     @property

@@ -7,8 +7,6 @@ by "nested GLM": the features of the model, no network, no penalty.
 Shapes: K designs, n rows, q terms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

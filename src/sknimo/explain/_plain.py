@@ -7,8 +7,6 @@ columns leave it finite.
 Shapes: n rows, p features, q terms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,21 +31,12 @@ MAX_FOLD_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainModel:
-    """A generalised linear model without a network.
-
-    Attributes
-    ----------
-    features : FeatureMap
-    coef : ndarray of shape (q,)
-    intercept : float
-    ends : ndarray of shape (2, p)
-        Range of each column in the rows it was solved on.
-    """
+    """A generalised linear model without a network."""
 
     features: FeatureMap
-    coef: np.ndarray
+    coef: np.ndarray  # (q,)
     intercept: float
-    ends: np.ndarray
+    ends: np.ndarray  # (2, p), range of each column in the rows it was solved on
 
     def eta(self, table: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
         """Linear predictor, (n,); numbers beyond the ends stand at them."""

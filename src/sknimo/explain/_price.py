@@ -7,8 +7,6 @@ again therefore prices each of them without any training.
 Shapes: M members, n rows, p features, q terms.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,21 +51,11 @@ MAX_CELLS = 2**27
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deviances:
-    """How far a constant, the nested GLM and the model are from some rows.
+    """How far a constant, the nested GLM and the model are from some rows."""
 
-    Attributes
-    ----------
-    null_deviance : float
-        Intercept (and offset) alone.
-    glm_deviance : float
-        The nested GLM: same features, no corrections.
-    deviance : float
-        The model as fitted.
-    """
-
-    null_deviance: float
-    glm_deviance: float
-    deviance: float
+    null_deviance: float  # intercept (and offset) alone
+    glm_deviance: float  # the nested GLM: same features, no corrections
+    deviance: float  # the model as fitted
 
     @property
     def explained(self) -> float:
@@ -104,9 +92,8 @@ class Price(Shown, Deviances):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> price = est.price_of_nonlinearity(data.X, data.y)
     >>> len(price.names) == len(price.price)

@@ -44,28 +44,18 @@ class FarValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """How far the training rows reach.
+    """How far the training rows reach."""
 
-    Attributes
-    ----------
-    columns : ndarray of shape (a,), int
-        The columns that are judged.
-    low, high : ndarray of shape (a,)
-        Beyond these a value is far by itself.
-    end : ndarray of shape (2, a)
-        Training range, for messages.
-    reference, scale : ndarray of shape (a,)
-    shape : ndarray of shape (a + 1, a) or None
-        Mean of the standardised training rows, then a matrix that takes the distance
-        from it to a length, at most one in training; None when unknown.
-    """
-
-    columns: np.ndarray
+    columns: np.ndarray  # (a,), the columns that are judged
+    # (a,), beyond these a value is far by itself.
     low: np.ndarray
     high: np.ndarray
-    end: np.ndarray
+    end: np.ndarray  # (2, a), training range, for messages
+    # Each (a,).
     reference: np.ndarray
     scale: np.ndarray
+    # (a + 1, a), mean of the standardised training rows, then a matrix that takes the
+    # distance from it to a length, at most one in training; None when unknown.
     shape: np.ndarray | None = None
 
     def times(self, table: np.ndarray) -> np.ndarray:

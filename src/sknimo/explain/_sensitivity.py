@@ -7,8 +7,6 @@ effect it is.
 Shapes: n rows, p features, c coefficients, m points.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +45,8 @@ class ReferenceSensitivity(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> found = est.reference_sensitivity(data.X)
     >>> bool(

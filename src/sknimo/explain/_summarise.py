@@ -3,8 +3,6 @@
 Shapes: p features, c coefficients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +13,6 @@ import numpy as np
 
 from sknimo.explain._comparisons import Comparisons
 from sknimo.explain._effects import Effects
-from sknimo.explain._errors import KnownErrors
 from sknimo.explain._kept import (
     HeldOutScores,
     describe_kept,
@@ -30,6 +27,7 @@ from sknimo.explain._local import exp_or_inf, find_roles, mean_of
 from sknimo.explain._price import TrainingFacts
 from sknimo.explain._summary import (
     FAINT,
+    KnownErrors,
     RowKind,
     Summary,
     SummaryOrder,

@@ -7,11 +7,9 @@ the response, beside which stand the coefficients at the reference.
 Shapes: p features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal
 
@@ -51,78 +49,59 @@ NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
 NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 
+# Columns of the data frame, four words and then numbers; fields of another name.
+FRAME_COLUMNS = (
+    *("feature", "level", "kind", "role", "step", "average", "coef", "std_err"),
+    *("lower", "upper", "z", "coef_std", "ratio", "average_effect", "bend", "n_rows"),
+    *("importance", "corrected_average", "average_lower", "average_upper"),
+)
+FIELDS = {"feature": "name", "average": "response", "std_err": "std_error"}
+FIELDS |= {"corrected_average": "corrected"}
+
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 SummaryOrder = Literal["importance", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One line of the table: a feature, or one of its levels.
+    """One line of the table: a feature, or one of its levels."""
 
-    Attributes
-    ----------
-    name : str
-        The feature.
-    coef : float
-        Slope at the reference, contrast of a level with the baseline, of missing with
-        the reference; NaN for a category as a whole. Per unit.
-    std_error, lower, upper, z : float or None
-        Standard error of the coefficient, its interval and their ratio; None where
-        they were not estimated: no number is better than a false one.
-    error_note : str
-        Why there is none, in a word.
-    coef_std : float
-        Coefficient per standard deviation, NaN for contrasts.
-    ratio : float
-        Exponential of the coefficient for ratio families, NaN otherwise.
-    average_effect, bend : float or None
-        None where no training rows were summed up.
-    role : str
-        Empty for levels.
-    kind : str
-        "line", "curve" and "category" are features; "level", "baseline" and "missing"
-        follow their feature.
-    level : str
-        The level of a row that stands for one.
-    member_sd : float or None
-        Standard deviation of the coefficient between members; None for one member, a
-        category as a whole and a baseline.
-    step : float
-        Round number of units that the table is about, one for levels.
-    response : float or None
-        Average change of the response that goes with one step.
-    corrected, average_lower, average_upper : float or None
-        The same in the population, corrected for shrinkage, and the ends of its 95 %
-        interval.
-    n_rows : float or None
-        Training rows of a level or of missing values.
-    importance : float or None
-        Of a feature: how far it moves the linear predictor from the reference, on
-        average.
-    """
-
-    name: str
+    name: str  # the feature
+    # Slope at the reference, contrast of a level with the baseline, of missing with the
+    # reference; NaN for a category as a whole. Per unit.
     coef: float
+    # Of the coefficient. None, as `lower`, `upper` and `z` below, where it was not
+    # estimated: no number is better than a false one.
     std_error: float | None
-    coef_std: float
-    ratio: float
+    coef_std: float  # coefficient per standard deviation, NaN for contrasts
+    ratio: float  # exponential of the coefficient for ratio families, NaN otherwise
+    # None where no training rows were summed up.
     average_effect: float | None
     bend: float | None
-    role: str
+    role: str  # empty for levels
+    # "line", "curve" and "category" are features; "level", "baseline" and "missing"
+    # follow their feature.
     kind: RowKind = "line"
-    level: str = ""
+    level: str = ""  # the level of a row that stands for one
+    # Standard deviation of the coefficient between members; None for one member, a
+    # category as a whole and a baseline.
     member_sd: float | None = None
-    step: float = 1.0
+    step: float = 1.0  # round number of units that the table is about, one for levels
+    # Average change of the response that goes with one step.
     response: float | None = None
+    # The same in the population, corrected for shrinkage, and the ends of its 95 %
+    # interval.
     corrected: float | None = None
     average_lower: float | None = None
     average_upper: float | None = None
-    n_rows: float | None = None
+    n_rows: float | None = None  # training rows of a level or of missing values
+    # Of a feature: how far it moves the linear predictor from the reference, on
+    # average.
     importance: float | None = None
-    lower: float | None = None
+    lower: float | None = None  # ends of the interval of the coefficient
     upper: float | None = None
     z: float | None = None
-    error_note: str = ""
+    error_note: str = ""  # why there is none, in a word
 
     @property
     def is_feature(self) -> bool:
@@ -147,6 +126,44 @@ class SummaryRow:
         if self.is_feature:
             return clean(self.name) + (" (curve)" if self.kind == "curve" else "")
         return f"{clean(self.name)}: {clean(self.level)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownErrors:
+    """Standard errors and intervals of all coefficients, NaN where there are none."""
+
+    # Each (c,).
+    std_error: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    z: np.ndarray
+    notes: tuple[str, ...]  # why an entry has none, in a word
+    reason: str = ""  # why none has, in a sentence
+    level: float = 0.95
+
+    def put(self, row: SummaryRow, at: int) -> SummaryRow:
+        """A row with the error of its coefficient."""
+        if np.isnan(self.std_error[at]):
+            return replace(row, error_note=self.notes[at])
+        return replace(
+            row,
+            std_error=float(self.std_error[at]),
+            lower=float(self.lower[at]),
+            upper=float(self.upper[at]),
+            z=float(self.z[at]),
+        )
+
+    def words(self, rows: tuple[SummaryRow, ...]) -> tuple[str, ...]:
+        """What a reader must know of them."""
+        if self.reason:
+            return (f"No standard errors or intervals: {self.reason}",)
+        words = [
+            f"{100 * self.level:g} % interval: of coef, approximate. It counts in that "
+            "bends and members were estimated, but not that features were selected."
+        ]
+        if any(row.error_note == "removed" for row in rows):
+            words.append("removed: selected away, which is no proof of no effect.")
+        return tuple(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +198,8 @@ class Summary:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> max(len(line) for line in str(est.summary()).splitlines()) <= 80
     True
@@ -376,31 +392,12 @@ class Summary:
 
     def to_frame(self) -> Any:
         """One row per line of the table, numbers in full, as a data frame."""
-        return make_frame(
-            {
-                "feature": [row.name for row in self.rows],
-                "level": [row.level for row in self.rows],
-                "kind": [row.kind for row in self.rows],
-                "role": [row.role for row in self.rows],
-                "step": [row.step for row in self.rows],
-                "average": [_number(row.response) for row in self.rows],
-                "coef": [row.coef for row in self.rows],
-                "std_err": [_number(row.std_error) for row in self.rows],
-                "lower": [_number(row.lower) for row in self.rows],
-                "upper": [_number(row.upper) for row in self.rows],
-                "z": [_number(row.z) for row in self.rows],
-                "coef_std": [row.coef_std for row in self.rows],
-                "ratio": [row.ratio for row in self.rows],
-                "average_effect": [_number(row.average_effect) for row in self.rows],
-                "bend": [_number(row.bend) for row in self.rows],
-                "n_rows": [_number(row.n_rows) for row in self.rows],
-                "importance": [_number(row.importance) for row in self.rows],
-                "corrected_average": [_number(row.corrected) for row in self.rows],
-                "average_lower": [_number(row.average_lower) for row in self.rows],
-                "average_upper": [_number(row.average_upper) for row in self.rows],
-            },
-            Origin(),
-        )
+        columns: dict[str, list[Any]] = {}
+        for name in FRAME_COLUMNS:
+            cells = [getattr(row, FIELDS.get(name, name)) for row in self.rows]
+            words = name in FRAME_COLUMNS[:4]
+            columns[name] = cells if words else [_number(cell) for cell in cells]
+        return make_frame(columns, Origin())
 
     def to_markdown(self) -> str:
         """What was kept and the coefficient table, as Markdown."""

@@ -8,8 +8,6 @@ rare, a December in the middle of the year does not exist.
 Shapes: n rows, d columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,33 +28,21 @@ INSIDE = 0.99
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """Where rows lie, jointly.
-
-    Attributes
-    ----------
-    features : FeatureMap
-    owner : ndarray of shape (d,), int
-        Feature of each column.
-    value : ndarray of shape (d,)
-        Code of the level that a column stands for, NaN for the number itself, infinite
-        for a missing value.
-    mean, scale : ndarray of shape (d,)
-    covariance, precision : ndarray of shape (d, d)
-        Of the standardised columns, and its inverse.
-    distance : ndarray of shape (n,)
-        Squared distance of the rows from their mean.
-    weight : ndarray of shape (n,)
-    """
+    """Where rows lie, jointly."""
 
     features: FeatureMap
-    owner: np.ndarray
+    owner: np.ndarray  # (d,), feature of each column
+    # (d,), code of the level that a column stands for, NaN for the number itself,
+    # infinite for a missing value.
     value: np.ndarray
+    # Each (d,).
     mean: np.ndarray
     scale: np.ndarray
+    # (d, d), of the standardised columns, and its inverse.
     covariance: np.ndarray
     precision: np.ndarray
-    distance: np.ndarray
-    weight: np.ndarray
+    distance: np.ndarray  # (n,), squared distance of the rows from their mean
+    weight: np.ndarray  # (n,)
 
     def columns(self, table: np.ndarray) -> np.ndarray:
         """Standardised columns of some rows, (n, d)."""

@@ -5,8 +5,6 @@ Grids of a category are its levels, and the records carry their names.
 Shapes: n rows, p features, q terms, m grid values, c coefficients of a feature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,9 +128,8 @@ class PairSurface(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> pair = est.pair_surface("x0", "x1", n_grid=7)
     >>> pair.grid_j.shape, pair.surface.shape
@@ -175,9 +172,8 @@ class CorrectionCurve(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> curve = est.correction_curve("x0", "x1", n_grid=7)
     >>> curve.feature, curve.modifier, curve.grid.shape

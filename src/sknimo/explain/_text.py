@@ -5,8 +5,6 @@ goes through `clean` and is measured by `width_of`, so that a line break, a tab 
 wide character cannot break a table.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -14,13 +12,6 @@ from collections.abc import Sequence
 from sknimo.features import MISSING_LABEL, Label
 
 NOT_KNOWN = "-"
-
-
-def check_option(name: str, value: str, options: Sequence[str]) -> None:
-    """Refuse an unknown option, naming the known ones."""
-    if value not in options:
-        known = ", ".join(map(repr, options))
-        raise ValueError(f"{name} must be one of {known}, got {value!r}.")
 
 
 def clean(text: object) -> str:

@@ -11,8 +11,6 @@ Values are those of a numeric table: a level is its code, a missing value is NaN
 Shapes: n rows, m terms of this feature, k knots or edges.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -66,6 +64,11 @@ class _Slope:
         """One coefficient, the slope."""
         return ("",)
 
+    @property
+    def group(self: Basis) -> np.ndarray:
+        """The line, then the curves."""
+        return (np.arange(self.n_terms) > 0).astype(int)
+
     def readout(self: Basis) -> np.ndarray:
         """Slope at the reference, (1, m)."""
         return self.slopes(np.array([self.reference]))
@@ -73,32 +76,19 @@ class _Slope:
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Slope):
-    """A numeric feature as one standardised column, `(x - reference) / scale`.
+    """A numeric feature as one standardised column, `(x - reference) / scale`."""
 
-    Attributes
-    ----------
-    reference : float
-        Where the term is zero.
-    scale : float
-        Standard deviation of the training rows; zero marks a constant column.
-    residue : float
-        What the mean exceeds `reference` by when a float is too coarse to hold it: a
-        mean of 1e8 has no digits below 1e-8, and training would amplify the loss.
-    """
-
-    reference: float
+    reference: float  # where the term is zero
+    # Standard deviation of the training rows; zero marks a constant column.
     scale: float
+    # What the mean exceeds `reference` by when a float is too coarse to hold it: a mean
+    # of 1e8 has no digits below 1e-8, and training would amplify the loss.
     residue: float = 0.0
 
     @property
     def n_terms(self) -> int:
         """Number of columns: one, or none for a constant feature."""
         return int(self.scale > 0)
-
-    @property
-    def group(self) -> np.ndarray:
-        """All of it is the linear part."""
-        return np.zeros(self.n_terms, dtype=int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, n_terms)."""
@@ -117,29 +107,17 @@ class Linear(_Slope):
 
 @dataclass(frozen=True, slots=True)
 class Polynomial(_Slope):
-    """A numeric feature as a parabola, `z` and `z**2 / spread`.
+    """A numeric feature as a parabola, `z` and `z**2 / spread`."""
 
-    Attributes
-    ----------
-    reference, scale : float
-        `z = (x - reference) / scale`.
-    spread : float
-        Standard deviation of `z**2` in training.
-    """
-
+    # `z = (x - reference) / scale`.
     reference: float
     scale: float
-    spread: float
+    spread: float  # standard deviation of `z**2` in training
 
     @property
     def n_terms(self) -> int:
         """Line and square."""
         return 2
-
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curve."""
-        return np.array([0, 1])
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, 2)."""
@@ -160,30 +138,18 @@ class Spline(_Slope):
     natural spline; `transform` leaves `z` as the first term and makes the others
     uncorrelated curves without a linear part, shorter the more they wiggle. A ridge on
     their coefficients is then a penalty on the integrated squared curvature.
-
-    Attributes
-    ----------
-    reference, scale : float
-        `z = (x - reference) / scale`.
-    knots : ndarray of shape (k,)
-        In units of z, increasing.
-    transform : ndarray of shape (k - 1, m)
     """
 
+    # `z = (x - reference) / scale`.
     reference: float
     scale: float
-    knots: np.ndarray
-    transform: np.ndarray
+    knots: np.ndarray  # (k,), in units of z, increasing
+    transform: np.ndarray  # (k - 1, m)
 
     @property
     def n_terms(self) -> int:
         """The line and the curves."""
         return self.transform.shape[1]
-
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curves."""
-        return (np.arange(self.n_terms) > 0).astype(int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
@@ -204,31 +170,19 @@ class Ramps(_Slope):
     Ramp i rises from zero to one between edges i and i + 1. `transform` turns the ramps
     into uncorrelated curves without a linear part, as that of `Spline` does; without
     one the ramps stand for themselves, which is how the network reads them.
-
-    Attributes
-    ----------
-    reference, scale : float
-        The line is `z = (x - reference) / scale`.
-    edges : ndarray of shape (k,)
-        In units of x, increasing.
-    transform : ndarray of shape (k - 1, m - 1), optional
     """
 
+    # The line is `z = (x - reference) / scale`.
     reference: float
     scale: float
-    edges: np.ndarray
-    transform: np.ndarray | None = None
+    edges: np.ndarray  # (k,), in units of x, increasing
+    transform: np.ndarray | None = None  # (k - 1, m - 1)
 
     @property
     def n_terms(self) -> int:
         """The line and the curves, or the line and the ramps."""
         curves = self.edges[1:] if self.transform is None else self.transform[0]
         return 1 + len(curves)
-
-    @property
-    def group(self) -> np.ndarray:
-        """The line, then the curves."""
-        return (np.arange(self.n_terms) > 0).astype(int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
@@ -269,21 +223,12 @@ class Ramps(_Slope):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A categorical feature: one indicator per level other than the baseline.
+    """A categorical feature: one indicator per level other than the baseline."""
 
-    Attributes
-    ----------
-    values : tuple of str, int, float or bool
-        The levels, in the order of their codes.
-    baseline : int
-        Code of the level at the reference.
-    scale : float
-        Common divisor of the indicators, their root mean variance; zero for a feature
-        with a single level.
-    """
-
-    values: tuple[Label, ...]
-    baseline: int
+    values: tuple[Label, ...]  # the levels, in the order of their codes
+    baseline: int  # code of the level at the reference
+    # Common divisor of the indicators, their root mean variance; zero for a feature
+    # with a single level.
     scale: float
 
     @property
@@ -348,15 +293,9 @@ class OrMissing(_Around):
 
     A missing value stands at the reference and switches an indicator on, so that it
     has a coefficient of its own and is masked together with its feature.
-
-    Attributes
-    ----------
-    basis : Basis
-    indicator_scale : float
-        Standard deviation of the indicator.
     """
 
-    indicator_scale: float
+    indicator_scale: float  # standard deviation of the indicator
 
     @property
     def n_terms(self) -> int:
@@ -400,19 +339,11 @@ class RankGauss(_Slope):
 
     Piecewise linear between quantiles of the training rows and constant beyond them:
     heavy tails do not reach the network.
-
-    Attributes
-    ----------
-    reference : float
-    points : ndarray of shape (k,)
-        Increasing values.
-    scores : ndarray of shape (k,)
-        Their scores.
     """
 
     reference: float
-    points: np.ndarray
-    scores: np.ndarray
+    points: np.ndarray  # (k,), increasing values
+    scores: np.ndarray  # (k,), their scores
 
     @property
     def scale(self) -> float:
@@ -423,11 +354,6 @@ class RankGauss(_Slope):
     def n_terms(self) -> int:
         """One."""
         return 1
-
-    @property
-    def group(self) -> np.ndarray:
-        """One part."""
-        return np.zeros(1, dtype=int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Scores above that of the reference, (n, 1)."""
@@ -443,13 +369,7 @@ class RankGauss(_Slope):
 
 @dataclass(frozen=True, slots=True)
 class Clipped(_Around):
-    """Another basis on values clipped to the training range.
-
-    Attributes
-    ----------
-    basis : Basis
-    low, high : float
-    """
+    """Another basis on values clipped to the training range."""
 
     low: float
     high: float

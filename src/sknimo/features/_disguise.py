@@ -4,8 +4,6 @@ Such a column would become a category with a level per value, which nobody wants
 nobody sees. Codes with leading zeros, such as `01234`, are names and no disguise.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ table in memory gives them, and `ColumnReading.recode` says where each code went
 Shapes: n rows of a block, p columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -22,22 +22,13 @@ from sknimo.features._bases import (
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
-    """The features of a model.
-
-    Attributes
-    ----------
-    names : tuple of str
-    bases : tuple of Basis
-        One per feature: its terms.
-    input_bases : tuple of Basis
-        One per feature: what the network sees of it. By default the terms.
-    low, high : tuple of float
-        Range of each column in training; empty when unknown.
-    """
+    """The features of a model."""
 
     names: tuple[str, ...]
-    bases: tuple[Basis, ...]
+    bases: tuple[Basis, ...]  # one per feature: its terms
+    # One per feature: what the network sees of it. By default the terms.
     input_bases: tuple[Basis, ...] = ()
+    # Range of each column in training; empty when unknown.
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 

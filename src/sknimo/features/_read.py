@@ -6,8 +6,6 @@ numeric table: a level is its code, a missing value NaN.
 Shapes: n rows, p columns.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

@@ -9,8 +9,6 @@ together.
 Shapes: n rows, p features, s columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any

@@ -85,9 +85,8 @@ class AverageEffects(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
     >>> found = est.average_effects(data.X, data.y)
     >>> bool((found.lower < found.upper).all())

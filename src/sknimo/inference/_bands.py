@@ -3,8 +3,6 @@
 Shapes: c coefficients, p features, g values of a grid, q terms of a feature.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -47,9 +45,8 @@ class Intervals:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(setting=4, n_samples=80, random_state=0)
     >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
     >>> found = est.conf_int()
     >>> bool((found.lower < est.coef_).all() and (est.coef_ < found.upper).all())
@@ -102,9 +99,8 @@ class Band:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=4, n_samples=200, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(setting=4, n_samples=200, random_state=0)
     >>> est = NIMORegressor(alpha=0, max_iter=0, basis="spline").fit(data.X, data.y)
     >>> est.curve_band("x0", values=[-1.0, 0.0, 1.0]).to_frame().shape
     (3, 7)

@@ -14,8 +14,6 @@ the classes whose score is no rarer than the level asks for.
 Shapes: n rows, q terms, d columns of the width, k kept scores.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,9 +126,8 @@ class PredictionIntervals(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressorCV
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=120, random_state=0)
+    >>> from sknimo import NIMORegressorCV, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=120, random_state=0)
     >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
     >>> found = est.fit(data.X, data.y).predict_interval(data.X)
     >>> bool((found.lower < found.prediction).all())
@@ -183,9 +180,8 @@ class PredictionSets(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMOClassifierCV
-    >>> from sknimo.datasets import make_nimo_classification
-    >>> data = make_nimo_classification(setting=1, n_samples=120, random_state=0)
+    >>> from sknimo import NIMOClassifierCV, datasets
+    >>> data = datasets.make_nimo_classification(n_samples=120, random_state=0)
     >>> est = NIMOClassifierCV(n_starts=1, cv=2, max_iter=5, random_state=0)
     >>> found = est.fit(data.X, data.y).predict_interval(data.X)
     >>> bool((found.size >= 1).all())

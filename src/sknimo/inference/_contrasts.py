@@ -3,8 +3,6 @@
 Shapes: c coefficients, k contrasts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +28,8 @@ class Contrast:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(setting=4, n_samples=80, random_state=0)
     >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
     >>> est.contrast({"x0": 1, "x9": 1}).to_frame().shape
     (1, 6)

@@ -14,8 +14,6 @@ they are: a real refit moves these, too.
 Shapes: n rows, q terms, M members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,9 +64,8 @@ class Influence(Shown):
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
     >>> found = est.influence(data.X, data.y)
     >>> round(float(found.leverage.sum()), 6)

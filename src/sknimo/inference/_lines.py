@@ -20,8 +20,6 @@ its error, 0.95 with one precision; 1.08 of the oracle's width where nothing ben
 Shapes: n rows, q terms, l lines and levels, b products.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ cannot express is not counted in.
 Shapes: n rows, q terms, c coefficients, M members.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np

@@ -13,8 +13,6 @@ in the coefficient of either feature: data cannot tell who bends whom.
 Shapes: n rows, q terms, d columns, t pairs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,24 +15,3 @@ from sknimo.io._onnx_graph import OnnxDtype
 from sknimo.io._record import model_from_record, model_record
 from sknimo.io._scorecard import Scorecard, build_scorecard
 from sknimo.io._sql import build_sql, write_sql
-
-__all__ = [
-    "MODEL_TENSORS",
-    "Archive",
-    "Node",
-    "OnnxDtype",
-    "Scorecard",
-    "bent_features",
-    "build_onnx",
-    "build_scorecard",
-    "build_sql",
-    "model_from_record",
-    "model_record",
-    "pack_model",
-    "read_archive",
-    "unpack_model",
-    "write_archive",
-    "write_onnx",
-    "write_real",
-    "write_sql",
-]

@@ -3,8 +3,6 @@
 Shapes: n values, p features.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sknimo.model import FittedModel

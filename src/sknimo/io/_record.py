@@ -16,8 +16,6 @@ A basis is a mapping with its `kind` and its fields by name. `KINDS` lists every
 Shapes: M members, p features, q terms, r inputs, b bits, P weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -193,9 +191,8 @@ def model_record(model: FittedModel) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=100, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> from sknimo.io import model_from_record, model_record
     >>> record = model_record(est.model_)

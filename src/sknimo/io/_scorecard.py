@@ -4,8 +4,6 @@ A point is worth `unit` on the scale of the linear predictor. Numbers are cut wh
 their points change; points of a feature begin at zero, so that none is subtracted.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -56,9 +54,8 @@ class Scorecard:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=4, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(setting=4, n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
     >>> bool(est.scorecard().unit > 0)
     True

@@ -5,8 +5,6 @@ Names are quoted as the standard has it; of functions only EXP is needed. What t
 would refuse (an unknown level, a missing value) gives NULL.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import singledispatch

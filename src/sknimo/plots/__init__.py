@@ -5,13 +5,11 @@ extra `plot`.
 
 >>> import matplotlib
 >>> matplotlib.use("Agg")
->>> from sknimo import NIMORegressor
->>> from sknimo.datasets import make_nimo_regression
+>>> from sknimo import NIMORegressor, datasets, plots
 >>> from sknimo.explain import explain
->>> from sknimo.plots import plot_waterfall
->>> data = make_nimo_regression(setting=1, n_samples=100, random_state=0)
+>>> data = datasets.make_nimo_regression(n_samples=100, random_state=0)
 >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
->>> ax = plot_waterfall(explain(est.model_, data.X), row=3)
+>>> ax = plots.plot_waterfall(explain(est.model_, data.X), row=3)
 >>> ax.get_xlabel()
 'prediction'
 """

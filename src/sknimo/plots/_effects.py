@@ -1,7 +1,5 @@
 """Figures of coefficients: per feature, per level, along a feature."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     EffectCurve,
     Effects,
     Explanation,
-    check_option,
 )
 from sknimo.plots import _style as style
 
@@ -75,6 +73,16 @@ def _spread_features(record: Effects, lines: _Lines, values: Any) -> np.ndarray:
     return np.where(lines.main, other[lines.feature], np.nan)
 
 
+def _other_series(record: Effects, lines: _Lines, against: Any) -> dict[str, Any]:
+    """Coefficients to draw beside the model's, by name; a bare array is the truth."""
+    others = against if isinstance(against, Mapping) else {"truth": against}
+    return {
+        name: _spread_features(record, lines, values)
+        for name, values in others.items()
+        if values is not None
+    }
+
+
 def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.ndarray:
     """The largest lines: features by their largest, those of one feature together."""
     kept = style.largest(size, most)
@@ -110,36 +118,27 @@ def plot_coefficients(
     record : Effects
     ax : Axes, optional
     against : array of shape (p,) or (c,), or mapping of name to array, optional
-        Other coefficients per unit, one per feature or one per coefficient; a bare
-        array is the truth.
+        Others per unit, one per feature or coefficient; a bare array is the truth.
     intervals : Intervals, optional
         What `conf_int()` gave: drawn as bars, a forest plot.
     standardised : bool, default=True
-        Show slopes per standard deviation instead of per unit. Levels and missing
-        values are contrasts either way.
+        Show slopes per standard deviation instead of per unit; levels are contrasts.
     max_features : int, default=30
         Largest coefficients to show; those of one feature stand together.
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_coefficients
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_coefficients(est.effects(data.X), against=data.coef)
+    >>> ax = plots.plot_coefficients(est.effects(data.X), against=data.coef)
     >>> ax.get_legend() is not None
     True
     """
     lines = _coefficient_lines(record)
     factor = lines.factor if standardised else np.ones_like(lines.factor)
-    series = {"NIMO": lines.coef * factor}
-    if against is not None:
-        others = against if isinstance(against, Mapping) else {"truth": against}
-        series |= {
-            name: _spread_features(record, lines, coef) * factor
-            for name, coef in others.items()
-        }
+    series = {"NIMO": lines.coef} | _other_series(record, lines, against)
+    series = {name: coef * factor for name, coef in series.items()}
     size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
     shown = _largest_together(size, lines.feature, max_features)
     ax = style.make_axes(ax, 6.0, len(shown))
@@ -151,18 +150,16 @@ def plot_coefficients(
     if intervals is None:
         ax.hlines(places, 0, series["NIMO"][shown], color=style.BLUE, lw=1.2)
     else:
-        lower, upper = (
-            each[shown] * factor[shown] for each in _interval_ends(intervals, lines)
-        )
-        ax.hlines(places, lower, upper, color=style.BLUE, lw=1.6)
+        ends = (each * factor for each in _interval_ends(intervals, lines))
+        ax.hlines(places, *(end[shown] for end in ends), color=style.BLUE, lw=1.6)
     style.name_rows(ax, [lines.labels[at] for at in shown])
     unit = "standard deviation" if standardised else "unit"
-    with_levels = len(lines.labels) > len(record.names) or "category" in record.kinds
-    levels = "\n(levels against the baseline)" if with_levels else ""
-    ax.set_xlabel(f"coefficient per {unit}, at the reference{levels}")
+    noun, note = "features", ""
+    if len(lines.labels) > len(record.names) or "category" in record.kinds:
+        noun, note = "coefficients", "\n(levels against the baseline)"
+    ax.set_xlabel(f"coefficient per {unit}, at the reference{note}")
     if len(series) > 1:
         ax.legend(frameon=False, fontsize=9)
-    noun = "coefficients" if with_levels else "features"
     style.say_what_is_missing(ax, len(shown), len(lines.labels), noun)
     return ax
 
@@ -183,7 +180,6 @@ def plot_levels(
     feature : int or str, optional
         One feature; all that have levels by default.
     max_levels : int, default=40
-        Levels to show.
 
     Examples
     --------
@@ -194,9 +190,8 @@ def plot_levels(
     >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
     >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
-    >>> ax = plot_levels(est.effects(X))
-    >>> [text.get_text() for text in ax.get_yticklabels()][:1] != []
-    True
+    >>> len(plot_levels(est.effects(X)).get_yticklabels())
+    3
     """
     levels = record.levels
     shown = np.arange(len(levels))
@@ -214,24 +209,20 @@ def plot_levels(
     band: dict[str, Any] = {"color": style.ORANGE, "lw": 7, "alpha": 0.2}
     ax.hlines(places, mean - spread, mean + spread, label="sd between rows", **band)
     ax.plot(mean, places, ls="none", ms=6, label="average", **HOLLOW)
-    coef = levels.coef[shown]
-    ax.plot(coef, places, "o", color=style.BLUE, label="at the reference")
+    blue: dict[str, Any] = {"color": style.BLUE, "label": "at the reference"}
+    ax.plot(levels.coef[shown], places, "o", **blue)
+    owners = levels.features if feature is None else [""] * len(levels)
     names = [
-        _level_label(
-            levels.features[at] if feature is None else "",
-            levels.levels[at],
-            bool(levels.baseline[at]),
-        )
+        _level_label(owners[at], levels.levels[at], bool(levels.baseline[at]))
         for at in shown
     ]
     style.name_rows(ax, names, cut=False)
     note = "\n(missing: from the reference)" if levels.missing[shown].any() else ""
+    note += f"\n{len(shown)} of {n_all} levels" * (len(shown) < n_all)
     ax.set_xlabel(f"change from the baseline{note}")
     if feature is not None:
         ax.set_ylabel(style.short(levels.features[shown[0]]))
     style.legend_above(ax)
-    if len(shown) < n_all:
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{len(shown)} of {n_all} levels")
     return ax
 
 
@@ -262,21 +253,17 @@ def plot_effect_curve(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_effect_curve
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_effect_curve(est.effect_curve("x0", data.X))
-    >>> ax.get_xlabel()
+    >>> plots.plot_effect_curve(est.effect_curve("x0", data.X)).get_xlabel()
     'x0'
     """
     if record.labels is not None:
         return _plot_level_effects(record, ax)
     ax = style.make_axes(ax, 6.0, 11)
     ax.axhline(0, color=style.GREY, lw=0.8)
-    ax.axvline(record.reference, color=style.GREY, lw=0.8, ls=style.DASHED)
-    style.note_above(ax, record.reference, f"reference {record.reference_text}")
+    style.mark_reference(ax, record.reference, f"reference {record.reference_text}")
     data = record.value
     if rows is not None:
         some, j = style.thin(len(rows)), rows.column(record.feature)
@@ -289,10 +276,8 @@ def plot_effect_curve(
         x = np.where(np.isnan(values), place, values)
         ax.scatter(x, rows.values[some, j], label=label, **style.GREY_DOTS)
     if band is not None:
-        for low, high, alpha in (
-            (band.all_lower, band.all_upper, 0.12),
-            (band.lower, band.upper, 0.18),
-        ):
+        wide, narrow = (band.all_lower, band.all_upper), (band.lower, band.upper)
+        for (low, high), alpha in ((wide, 0.12), (narrow, 0.18)):
             ax.fill_between(band.value, low, high, alpha=alpha, color=style.BLUE, lw=0)
     two = len(record.value) == 2
     few = len(record.value) <= 10 and record.kind != "curve"
@@ -303,12 +288,8 @@ def plot_effect_curve(
     ax.plot(record.value, record.effect, mark, color=style.BLUE, lw=2.2, label=name)
     if record.missing is not None:
         ax.plot(place, record.missing, "s", color=style.ORANGE, label="missing")
-    ax.set_xlabel(style.plain(record.feature))
-    ax.set_ylabel(f"effect on the {record.family.eta_name}")
-    if rows is not None:
-        ax.legend(frameon=False, fontsize=9)
-    style.strip(ax)
-    return ax
+    name, what = style.plain(record.feature), f"effect on the {record.family.eta_name}"
+    return style.finish(ax, name, what, legend=rows is not None)
 
 
 def _plot_level_effects(record: EffectCurve, ax: Axes | None) -> Axes:
@@ -357,13 +338,10 @@ def plot_nonlinearity(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_nonlinearity
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_nonlinearity(est.effects(data.X))
-    >>> len(ax.get_yticks()) > 0
+    >>> len(plots.plot_nonlinearity(est.effects(data.X)).get_yticks()) > 0
     True
     """
     check_option("measure", measure, ("bend", "nonlinearity"))

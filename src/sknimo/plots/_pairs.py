@@ -1,7 +1,5 @@
 """Figures of pairs of features: who bends whom, and what two do together."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import matplotlib.pyplot as plt
@@ -10,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.patches import FancyArrowPatch
 
+from sknimo.exceptions import check_option
 from sknimo.explain import (
     CorrectionCurve,
     Explanation,
     Interactions,
     PairSurface,
-    check_option,
 )
 from sknimo.plots import _style as style
 
@@ -41,13 +39,10 @@ def plot_correction(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_correction
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_correction(est.correction_curve("x0", "x1", X=data.X))
-    >>> ax.get_xlabel()
+    >>> plots.plot_correction(est.correction_curve("x0", "x1", X=data.X)).get_xlabel()
     'x1'
     """
     ax = style.make_axes(ax, 6.0, 11)
@@ -73,13 +68,11 @@ def plot_correction(
     else:
         ax.axhline(record.coef, label="coefficient", **style.DASHES)
         ax.plot(record.reference, record.coef, "D", color=style.DARK)
-    ax.set_xlabel(style.plain(record.modifier))
+    style.legend_of_levels(ax, record.feature if several else "")
     is_slope = record.coef_labels[:1] == ("",)
     unit = "per unit" if is_slope else "contrast with the baseline"
-    ax.set_ylabel(f"coefficient of {style.short(record.feature)}, {unit}")
-    style.legend_of_levels(ax, record.feature if several else "")
-    style.strip(ax)
-    return ax
+    what = f"coefficient of {style.short(record.feature)}, {unit}"
+    return style.finish(ax, style.plain(record.modifier), what, legend=False)
 
 
 def _scatter_rows(ax: Axes, record: CorrectionCurve, rows: Explanation) -> None:
@@ -103,12 +96,10 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_pair_surface
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_pair_surface(est.pair_surface("x0", "x1", X=data.X))
+    >>> ax = plots.plot_pair_surface(est.pair_surface("x0", "x1", X=data.X))
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('x0', 'x1')
     """
@@ -167,8 +158,7 @@ def _plot_level_lines(record: PairSurface, ax: Axes | None) -> Axes:
     grid, number, category = (record.grid_k, 1, 0) if by_row else (record.grid_j, 0, 1)
     ax = style.make_axes(ax, 6.0, 11)
     ax.axhline(0, color=style.GREY, lw=0.8)
-    ax.axvline(record.reference[number], color=style.GREY, lw=0.8, ls=style.DASHED)
-    style.note_above(ax, record.reference[number], "reference")
+    style.mark_reference(ax, record.reference[number])
     baseline = int(record.reference[category])
     for code, level in enumerate(levels or ()):
         note = " (baseline)" if code == baseline else ""
@@ -181,11 +171,8 @@ def _plot_level_lines(record: PairSurface, ax: Axes | None) -> Axes:
             marker="o" if len(grid) <= 10 else None,
             label=style.legend_name(level) + note,
         )
-    ax.set_xlabel(style.plain(record.names[number]))
-    ax.set_ylabel(BEYOND)
     style.legend_of_levels(ax, record.names[category])
-    style.strip(ax)
-    return ax
+    return style.finish(ax, style.plain(record.names[number]), BEYOND, legend=False)
 
 
 def plot_interactions(
@@ -207,13 +194,10 @@ def plot_interactions(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_interactions
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_interactions(est.interactions(data.X))
-    >>> len(ax.get_xticks()) > 1
+    >>> len(plots.plot_interactions(est.interactions(data.X)).get_xticks()) > 1
     True
     """
     check_option("kind", kind, ("directed", "strength"))
@@ -223,8 +207,8 @@ def plot_interactions(
     shown = np.sort(style.largest(size, max_features))
     part = table[np.ix_(shown, shown)]
     count = len(shown)
+    side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
     if ax is None:
-        side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
         _, ax = plt.subplots(figsize=(side + 1.2, side), layout="constrained")
     if not part.any():
         return style.say_instead(ax, "no feature bends another")
@@ -242,12 +226,10 @@ def plot_interactions(
         for j, k in zip(*np.nonzero(part > 0), strict=True):
             ink = "white" if part[j, k] > half else "black"
             ax.text(k, j, f"{part[j, k]:.2g}", ha="center", va="center", color=ink)
+    label = "mean |mixed derivative|, per sd of both"
     if kind == "directed":
-        ax.set_ylabel("coefficient of ...")
-        ax.set_xlabel("... is bent by")
+        ax.set(ylabel="coefficient of ...", xlabel="... is bent by")
         label = "change of the coefficient, per sd of both"
-    else:
-        label = "mean |mixed derivative|, per sd of both"
     for spine in ax.spines.values():
         spine.set_visible(False)
     style.colour_bar(ax, mesh, label)
@@ -269,12 +251,10 @@ def plot_modification_graph(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_modification_graph
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_modification_graph(est.interactions(data.X))
+    >>> ax = plots.plot_modification_graph(est.interactions(data.X))
     >>> any(text.get_text() == "x0" for text in ax.texts)
     True
     """
@@ -297,14 +277,10 @@ def plot_modification_graph(
     place = np.c_[np.cos(angle), np.sin(angle)]
     start, end = np.searchsorted(nodes, bends), np.searchsorted(nodes, bent)
     for share, k, j in zip(size[::-1] / size[0], start[::-1], end[::-1], strict=True):
-        arrow = {
-            "lw": 0.6 + 3.4 * share,
-            "alpha": 0.35 + 0.6 * share,
-            "color": style.BLUE,
-        }
-        arrow |= {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.18"}
+        arrow = {"lw": 0.6 + 3.4 * share, "alpha": 0.35 + 0.6 * share}
+        arrow |= {"color": style.BLUE, "connectionstyle": "arc3,rad=0.18"}
         arrow |= {"mutation_scale": 9 + 9 * share, "shrinkA": 11, "shrinkB": 11}
-        ax.add_patch(FancyArrowPatch(place[k], place[j], **arrow))
+        ax.add_patch(FancyArrowPatch(place[k], place[j], arrowstyle="-|>", **arrow))
     fill = [style.AMBER if acts else "white" for acts in record.roles.acts[nodes]]
     ax.scatter(place[:, 0], place[:, 1], s=200, c=fill, edgecolors=style.DARK, zorder=3)
     font = 10 if len(nodes) <= 16 else 8

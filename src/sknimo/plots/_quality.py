@@ -1,7 +1,5 @@
 """Figures of how good predictions are, and of how they move with a feature."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,11 +57,8 @@ def plot_roc(record: Roc | Mapping[str, Roc], ax: Axes | None = None) -> Axes:
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(-0.02, 1.02)
     ax.set_aspect("equal")
-    ax.set_xlabel("1 - specificity (false alarms)\ndots: thresholds 0.1, 0.3, ... 0.9")
-    ax.set_ylabel("sensitivity (hits)")
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
-    style.strip(ax)
-    return ax
+    across = "1 - specificity (false alarms)\ndots: thresholds 0.1, 0.3, ... 0.9"
+    return style.finish(ax, across, "sensitivity (hits)", loc="lower right")
 
 
 def plot_calibration(
@@ -102,13 +97,10 @@ def plot_calibration(
     room = 0.02 * (high - low)
     ax.set_xlim(low - room, high + room)
     ax.set_ylim(low - room, high + room)
-    what = "probability" if probability else "response"
-    ax.set_xlabel(f"predicted {what}")
-    ax.set_ylabel("observed share" if probability else "observed mean")
-    if len(series) > 1:
-        ax.legend(frameon=False, fontsize=9)
-    style.strip(ax)
-    return ax
+    names = ("predicted response", "observed mean")
+    if probability:
+        names = ("predicted probability", "observed share")
+    return style.finish(ax, *names, legend=len(series) > 1)
 
 
 def plot_residuals(record: Residuals, ax: Axes | None = None) -> Axes:
@@ -121,12 +113,10 @@ def plot_residuals(record: Residuals, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_residuals
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-    >>> plot_residuals(est.residuals(data.X, data.y)).get_xlabel()
+    >>> plots.plot_residuals(est.residuals(data.X, data.y)).get_xlabel()
     'prediction'
     """
     ax = style.make_axes(ax, 6.0, 11)
@@ -142,16 +132,9 @@ def plot_residuals(record: Residuals, ax: Axes | None = None) -> Axes:
     mean_y = [record.residual[part].mean() for part in parts]
     ax.plot(mean_x, mean_y, "o-", color=style.BLUE, ms=4, label="running mean")
     beyond = float((np.abs(record.residual) > 2).mean())
-    ax.set_title(
-        f"{beyond:.1%} beyond 2 (about 5 % if the family is right)",
-        fontsize=9,
-        loc="left",
-    )
-    ax.set_xlabel("prediction")
-    ax.set_ylabel("deviance residual, in standard deviations")
-    ax.legend(frameon=False, fontsize=9)
-    style.strip(ax)
-    return ax
+    told = f"{beyond:.1%} beyond 2 (about 5 % if the family is right)"
+    ax.set_title(told, fontsize=9, loc="left")
+    return style.finish(ax, "prediction", "deviance residual, in standard deviations")
 
 
 def plot_dependence(
@@ -168,12 +151,10 @@ def plot_dependence(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_dependence
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-    >>> plot_dependence(est.dependence(data.X, "x0")).get_xlabel()
+    >>> plots.plot_dependence(est.dependence(data.X, "x0")).get_xlabel()
     'x0'
     """
     ax = style.make_axes(ax, 6.0, 11)
@@ -189,11 +170,7 @@ def plot_dependence(
         style.name_levels(ax, record.levels)
     elif few:
         style.mark_values(ax, record.grid)
-    ax.set_xlabel(style.plain(record.feature))
-    ax.set_ylabel(record.response)
-    ax.legend(frameon=False, fontsize=9)
-    style.strip(ax)
-    return ax
+    return style.finish(ax, style.plain(record.feature), record.response)
 
 
 def plot_beside(
@@ -220,7 +197,5 @@ def plot_beside(
     low, high = min(one.min(), two.min()), max(one.max(), two.max())
     ax.plot([low, high], [low, high], zorder=0, **style.DASHES)
     ax.scatter(one[rows], two[rows], s=12, color=style.BLUE, **style.DOTS)
-    ax.set_xlabel(f"prediction of {style.plain(names[0])}")
-    ax.set_ylabel(f"prediction of {style.plain(names[1])}")
-    style.strip(ax)
-    return ax
+    across, up = (f"prediction of {style.plain(name)}" for name in names)
+    return style.finish(ax, across, up, legend=False)

@@ -1,7 +1,5 @@
 """Figures of explained rows: contributions of many rows or of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -37,13 +35,10 @@ def plot_beeswarm(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_beeswarm
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_beeswarm(est.explain(data.X))
-    >>> len(ax.get_yticks()) > 1
+    >>> len(plots.plot_beeswarm(est.explain(data.X)).get_yticks()) > 1
     True
     """
     order = style.largest(record.importance, max_features)
@@ -92,13 +87,10 @@ def plot_waterfall(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_waterfall
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_waterfall(est.explain(data.X), row=3)
-    >>> ax.get_xlabel()
+    >>> plots.plot_waterfall(est.explain(data.X), row=3).get_xlabel()
     'prediction'
     """
     values = record.values[row]
@@ -120,11 +112,10 @@ def plot_waterfall(
     ax.barh(places, steps, left=edges[:-1], color=colours, height=0.62)
     for above, edge in enumerate(edges):
         ax.plot([edge, edge], [above - 0.31, above + 1.31], color=style.GREY, lw=0.8)
-    ends = (0, len(steps) + 1)
-    ax.plot([edges[0], edges[-1]], ends, ls="none", marker="D", color=style.DARK, ms=6)
+    ax.plot(edges[[0, -1]], (0, len(steps) + 1), "D", color=style.DARK, ms=6)
     span = float(np.ptp(edges)) or abs(start) or 1.0
-    texts = [f"{step:+.3g}" for step in steps]
-    texts = [f"{edges[0]:.4g}", *texts, f"{edges[-1]:.4g}"]
+    signed = [f"{step:+.3g}" for step in steps]
+    texts = [f"{edges[0]:.4g}", *signed, f"{edges[-1]:.4g}"]
     ahead = [edges[0], *np.maximum(edges[:-1], edges[1:]), edges[-1]]
     beside: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
     for at, (edge, text) in enumerate(zip(ahead, texts, strict=True)):
@@ -133,14 +124,12 @@ def plot_waterfall(
     style.name_rows(ax, [first, *labels, "prediction"], cut=False)
     ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
     ax.set_xlabel(record.family.eta_name)
-    mean = float(record.mean[row])
-    told = f"prediction {mean:.4g}"
-    if record.family.is_binary:
-        told = f"probability {mean:.1%}"
+    mean, binary = float(record.mean[row]), record.family.is_binary
+    told = f"probability {mean:.1%}" if binary else f"prediction {mean:.4g}"
     ax.set_title(f"row {row}: {told}", loc="left", fontsize=10)
     inverse = INVERSE_LINKS.get(record.family.link)
     if inverse is not None:
-        _show_response(ax, inverse, "{:.0%}" if record.family.is_binary else "{:.3g}")
+        _show_response(ax, inverse, "{:.0%}" if binary else "{:.3g}")
     return ax
 
 
@@ -177,13 +166,10 @@ def plot_effect(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_effect
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_effect(est.explain(data.X), feature="x0", modifier="x1")
-    >>> ax.get_xlabel()
+    >>> plots.plot_effect(est.explain(data.X), feature="x0", modifier="x1").get_xlabel()
     'x0'
     """
     j = int(record.importance.argmax()) if feature is None else record.column(feature)
@@ -194,18 +180,14 @@ def plot_effect(
     ax.axhline(0, color=style.GREY, lw=0.8)
     x = style.place_values(ax, record.data[rows, j], record.levels[j], y)
     if record.levels[j] is None:
-        reference = float(record.reference[j])
-        ax.axvline(reference, color=style.GREY, lw=0.8, ls=style.DASHED)
-        style.note_above(ax, reference, "reference")
+        style.mark_reference(ax, float(record.reference[j]))
     if k is None:
         ax.scatter(x, y, s=16, color=style.BLUE, **style.DOTS)
     else:
         shade = record.data[rows, k]
         style.scatter_shaded(ax, x, y, shade, record.levels[k], record.names[k])
-    ax.set_xlabel(style.plain(record.names[j]))
-    ax.set_ylabel(f"contribution to the {record.family.eta_name}")
-    style.strip(ax)
-    return ax
+    up = f"contribution to the {record.family.eta_name}"
+    return style.finish(ax, style.plain(record.names[j]), up, legend=False)
 
 
 def plot_agreement(
@@ -231,12 +213,10 @@ def plot_agreement(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_agreement
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_agreement(est.explain(data.X), against=data.contributions)
+    >>> ax = plots.plot_agreement(est.explain(data.X), against=data.contributions)
     >>> len(ax.collections) + len(ax.lines) > 0
     True
     """
@@ -258,20 +238,10 @@ def plot_agreement(
         x, y = other[rows, j], record.values[rows, j]
         known = x.std() > 0 and y.std() > 0
         note = f" (r = {np.corrcoef(x, y)[0, 1]:.3f})" if known else ""
-        ax.scatter(
-            x,
-            y,
-            s=14,
-            color=style.CYCLE[at % len(style.CYCLE)],
-            marker=style.MARKERS[at % len(style.MARKERS)],
-            label=style.legend_name(record.names[j]) + note,
-            **style.DOTS,
-        )
+        dots: dict[str, Any] = style.series_of(at) | style.DOTS | {"s": 14}
+        ax.scatter(x, y, label=style.legend_name(record.names[j]) + note, **dots)
     low = min(other.min(initial=0.0), record.values.min(initial=0.0))
     high = max(other.max(initial=0.0), record.values.max(initial=0.0))
     ax.plot([low, high], [low, high], zorder=0, **style.DASHES)
-    ax.set_xlabel(f"contribution, {style.plain(label)}")
-    ax.set_ylabel(f"contribution to the {record.family.eta_name}")
-    ax.legend(frameon=False, fontsize=9)
-    style.strip(ax)
-    return ax
+    up = f"contribution to the {record.family.eta_name}"
+    return style.finish(ax, f"contribution, {style.plain(label)}", up)

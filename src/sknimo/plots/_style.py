@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito and maps that survive colour blindness (civid
 shades of blue, purple to orange).
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence
@@ -123,6 +121,12 @@ def colour_of(index: int) -> str:
     return LEVEL_COLOURS[index] if index < len(LEVEL_COLOURS) else GREY
 
 
+def series_of(index: int) -> dict[str, Any]:
+    """Colour and marker of one of a few series."""
+    marker = MARKERS[index % len(MARKERS)]
+    return {"color": CYCLE[index % len(CYCLE)], "marker": marker}
+
+
 def marker_of(index: int) -> str:
     """Marker that tells two series of one colour apart."""
     return MARKERS[index // len(CYCLE) % len(MARKERS)]
@@ -187,6 +191,22 @@ def strip(ax: Axes) -> None:
     """Only the two axes that carry numbers."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
+
+
+def finish(ax: Axes, across: str, up: str, legend: bool = True, **options: Any) -> Axes:
+    """Name both axes, strip the frame, and add a legend if it is wanted."""
+    ax.set_xlabel(across)
+    ax.set_ylabel(up)
+    if legend:
+        ax.legend(frameon=False, fontsize=9, **options)
+    strip(ax)
+    return ax
+
+
+def mark_reference(ax: Axes, at: float, text: str = "reference") -> None:
+    """An upright line at the reference, with a word above it."""
+    ax.axvline(at, color=GREY, lw=0.8, ls=DASHED)
+    note_above(ax, at, text)
 
 
 def say_what_is_missing(

@@ -1,7 +1,5 @@
 """Figures of the training: penalty path, first layer, history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,14 +34,11 @@ def plot_path(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressorCV
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_path
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressorCV, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
     >>> est = est.fit(data.X, data.y)
-    >>> ax = plot_path(est.path_)
-    >>> ax.get_xlabel() != ""
+    >>> plots.plot_path(est.path_).get_xlabel() != ""
     True
     """
     if hasattr(record, "model_"):
@@ -59,7 +54,6 @@ def plot_path(
             "and curves have several. Pass the estimator itself instead of its path_."
         )
     ax = style.make_axes(ax, 6.5, 11)
-    end = int(np.argmin(alphas))
     labelled = style.largest(np.abs(coef).max(axis=0), max_labels)
     ax.plot(
         alphas, np.delete(coef, labelled, axis=1), color=style.GREY, lw=0.7, alpha=0.6
@@ -74,22 +68,27 @@ def plot_path(
     style.note_above(ax, chosen, f"chosen {chosen:.2g}")
     ax.set_xscale("log")
     ax.set_xlim(alphas.max(), alphas.min())
-    heights = style.spread_labels(coef[end, labelled], ax.get_ylim(), 0.055)
-    for at, (j, height) in enumerate(zip(labelled, heights, strict=True)):
+    ends = coef[int(np.argmin(alphas)), labelled]
+    _label_ends(ax, float(alphas.min()), ends, [names[j] for j in labelled])
+    across, up = "penalty (stronger to the left)", "standardised coefficient"
+    return style.finish(ax, across, up, legend=False)
+
+
+def _label_ends(ax: Axes, x: float, ends: np.ndarray, names: Sequence[str]) -> None:
+    """Names beside the right ends of lines, moved apart."""
+    heights = style.spread_labels(ends, ax.get_ylim(), 0.055)
+    thin = {"arrowstyle": "-", "color": style.GREY, "lw": 0.5}
+    for at, (name, height) in enumerate(zip(names, heights, strict=True)):
         ax.annotate(
-            style.short(names[j]),
-            (alphas[end], coef[end, j]),
+            style.short(name),
+            (x, ends[at]),
             xytext=(1.03, height),
             textcoords=("axes fraction", "data"),
             color=style.CYCLE[at % len(style.CYCLE)],
             fontsize=9,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": style.GREY, "lw": 0.5},
+            arrowprops=thin,
         )
-    ax.set_xlabel("penalty (stronger to the left)")
-    ax.set_ylabel("standardised coefficient")
-    style.strip(ax)
-    return ax
 
 
 def _term_names(features: Any) -> list[str]:
@@ -120,13 +119,10 @@ def plot_first_layer(
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_first_layer
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_first_layer(est.first_layer())
-    >>> len(ax.get_xticks()) > 0
+    >>> len(plots.plot_first_layer(est.first_layer()).get_xticks()) > 0
     True
     """
     size = record.size[member].T  # (p, h)
@@ -158,13 +154,10 @@ def plot_history(record: Any, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> from sknimo.plots import plot_history
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets, plots
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> ax = plot_history(est.history_)
-    >>> ax.get_xlabel() != ""
+    >>> plots.plot_history(est.history_).get_xlabel() != ""
     True
     """
     ax = style.make_axes(ax, 6.5, 11)

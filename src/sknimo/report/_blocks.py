@@ -1,7 +1,5 @@
 """Tables, panels and explained rows of a page, as text and drawings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral

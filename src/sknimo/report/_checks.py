@@ -5,8 +5,6 @@ Every check gives one line, passed or not, so that a reader sees what was looked
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

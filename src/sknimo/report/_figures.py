@@ -1,9 +1,7 @@
 """The figures of a report, drawn from its numbers.
 
-Shapes: n rows, m grid values.
+Shapes: n rows, m grid values, k times.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,10 +11,18 @@ import numpy as np
 from sknimo.explain import CorrectionCurve, EffectCurve, Explanation, spread_rows
 from sknimo.features import Label
 from sknimo.report import _svg as svg
+from sknimo.report._inputs import ModelCard
 from sknimo.report._lines import Line
 from sknimo.report._quality import Quality
 from sknimo.report._story import MAX_POINTS
-from sknimo.report._text import clean_text, cut_text, show_number, show_value
+from sknimo.report._text import (
+    clean_text,
+    cut_text,
+    show_number,
+    show_percent,
+    show_value,
+)
+from sknimo.survival import Baseline, FollowUp, kaplan_meier
 
 # A number with so few values is shown by value.
 FEW_VALUES = 4
@@ -24,6 +30,11 @@ MAX_LEVELS = 8
 # Lines of one figure that can be told apart.
 MAX_LINES = 3
 SHADES = ("low", "middle", "high")
+# Of survival curves: thirds of the rows, dots of one curve that can be told apart,
+# points of a predicted one.
+GROUPS = ("lowest", "middle", "highest")
+MAX_DOTS = 12
+N_TIMES = 60
 
 
 def fit_figure(quality: Quality, target: str, by_row: bool) -> str:
@@ -271,3 +282,56 @@ def _key(labels: list[str], lines: bool) -> str:
     styles = ("full", "dashed", "dotted") if lines else ("blue", "orange", "grey")
     pairs = zip(styles, labels, strict=False)
     return ", ".join(f"{style}: {label or 'per unit'}" for style, label in pairs)
+
+
+def survival_figure(card: ModelCard, quality: Quality) -> tuple[str, str]:
+    """Curves of thirds of the rows by risk, and a caption with the median time."""
+    sample, baseline = quality.sample, card.baseline
+    rows = None if sample is None else sample.follow_up
+    if baseline is None or rows is None or not rows.event.any():
+        return "", ""
+    assert sample is not None
+    risk = quality.eta - sample.row_offset
+    middle = float(np.median(rows.time[rows.ends]))
+    times = np.linspace(0.0, float(rows.time[rows.ends].max()), N_TIMES)
+    across, up = svg.panel_scales(times, [0.0, 1.0])
+    body = svg.axes(across, up, "time", "share without the event")
+    body += svg.rule(across(middle), up.start, across(middle), up.stop, "reference")
+    told = []
+    for k, part in enumerate(np.array_split(np.argsort(risk, kind="stable"), 3)):
+        expected = _predicted(baseline, rows, risk, part, np.append(times, middle))
+        seen = kaplan_meier(rows.take(part))
+        at = seen.times[0][:: len(seen.times[0]) // MAX_DOTS + 1]
+        body += svg.line_path(across(times), up(expected[:-1]), f"curve curve-{k}")
+        body += svg.points_path(across(at), up(_alive(seen, at)), f"level curve-{k}")
+        observed = _alive(seen, np.array([middle]))[0]
+        told.append(
+            f"{show_percent(float(expected[-1]))} and {show_percent(float(observed))} "
+            f"({GROUPS[k]})"
+        )
+    caption = (
+        "Predicted survival (lines) and Kaplan-Meier's (dots) of the third of the rows "
+        "with the lowest, middle (dashed) and highest (dotted) predicted risk. At "
+        f"{show_number(middle)}, the median time of the events: {', '.join(told)}."
+    )
+    return svg.figure(body, "Survival by predicted risk", caption), caption
+
+
+def _predicted(
+    baseline: Baseline,
+    rows: FollowUp,
+    risk: np.ndarray,
+    part: np.ndarray,
+    times: np.ndarray,
+) -> np.ndarray:
+    """Mean predicted survival of some rows, (k,)."""
+    places = [baseline.labels.index(label) for label in rows.labels]
+    stratum = np.array(places)[rows.stratum[part]]
+    weight = rows.weight[part]
+    hazard = baseline.at(times, stratum) * np.exp(risk[part])[:, None]
+    return np.asarray(weight @ np.exp(-hazard) / weight.sum())
+
+
+def _alive(curve: Baseline, times: np.ndarray) -> np.ndarray:
+    """Kaplan-Meier's estimate, (k,)."""
+    return np.asarray(np.exp(-curve.at(times, np.zeros(1, dtype=int)))[0])

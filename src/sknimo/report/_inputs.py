@@ -27,83 +27,44 @@ INTERVAL = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCard:
-    """A fitted model and what is known of how it was fitted.
-
-    Attributes
-    ----------
-    model : FittedModel
-    facts : TrainingFacts or None
-        What was kept of the training rows; without it a report refers to its own rows.
-    kind : str
-        Name of the estimator.
-    settings : tuple of (name, value)
-        Parameters of the estimator as text.
-    changed : tuple of str
-        Names of those that are not at their default.
-    classes : tuple of two str or None
-        Labels of a classifier; the model predicts the second.
-    certificate : CertificateLike or None
-    converged : bool or None
-    status : str
-        Why a fit without a certificate did not converge.
-    scores : HeldOutScores or None
-        What a search knows of rows held out.
-    errors : KnownErrors or None
-        How well the coefficients are known.
-    left_out : ndarray of shape (n,) or None
-        Predictions of the training rows by members that have not seen them.
-    note : str
-        What readers must know first.
-    baseline : Baseline or None
-        The hazard at the reference of a survival model.
-    conformal : Conformal or None
-        How far from predictions rows held out lie.
-    """
+    """A fitted model and what is known of how it was fitted."""
 
     model: FittedModel
+    # What was kept of the training rows; without it a report refers to its own rows.
     facts: TrainingFacts | None = None
-    kind: str = "NIMO"
+    kind: str = "NIMO"  # name of the estimator
+    # (name, value), parameters of the estimator as text.
     settings: tuple[tuple[str, str], ...] = ()
-    changed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()  # names of those that are not at their default
+    # Labels of a classifier; the model predicts the second.
     classes: tuple[str, str] | None = None
     certificate: CertificateLike | None = None
     converged: bool | None = None
-    status: str = ""
-    scores: HeldOutScores | None = None
-    errors: KnownErrors | None = None
+    status: str = ""  # why a fit without a certificate did not converge
+    scores: HeldOutScores | None = None  # what a search knows of rows held out
+    errors: KnownErrors | None = None  # how well the coefficients are known
+    # (n,), predictions of the training rows by members that have not seen them.
     left_out: np.ndarray | None = None
-    note: str = ""
-    baseline: Baseline | None = None
-    conformal: Conformal | None = None
+    note: str = ""  # what readers must know first
+    baseline: Baseline | None = None  # the hazard at the reference of a survival model
+    conformal: Conformal | None = None  # how far from predictions rows held out lie
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Rows with their targets.
+    """Rows with their targets."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n, p)
-        In the units of the features; codes for levels, NaN for missing values.
-    y : ndarray of shape (n,)
-    weight, offset : ndarray of shape (n,) or None
-    labels : tuple of str or None
-        Names of the rows, where they have any.
-    target : str
-        Name of the target.
-    names : tuple of str or None
-        What rows are called; by their position, and label, without.
-    follow_up : FollowUp or None
-        Times of a survival model, whose `y` are events and `offset` exposures.
-    """
-
+    # (n, p), in the units of the features; codes for levels, NaN for missing values.
     table: np.ndarray
-    y: np.ndarray
+    y: np.ndarray  # (n,)
+    # Each (n,).
     weight: np.ndarray | None = None
     offset: np.ndarray | None = None
-    labels: tuple[str, ...] | None = None
-    target: str = "the target"
+    labels: tuple[str, ...] | None = None  # names of the rows, where they have any
+    target: str = "the target"  # name of the target
+    # What rows are called; by their position, and label, without.
     names: tuple[str, ...] | None = None
+    # Times of a survival model, whose `y` are events and `offset` exposures.
     follow_up: FollowUp | None = None
 
     def __len__(self) -> int:

@@ -3,8 +3,6 @@
 Shapes: c coefficients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

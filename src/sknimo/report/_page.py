@@ -3,8 +3,6 @@
 The template arranges and escapes; nothing is computed there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Iterator
@@ -33,8 +31,7 @@ from sknimo.report._blocks import (
     tell_outcome,
 )
 from sknimo.report._checks import POSSIBLE
-from sknimo.report._curves import survival_figure
-from sknimo.report._figures import fit_figure
+from sknimo.report._figures import fit_figure, survival_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
 from sknimo.report._quality import Measure, Quality

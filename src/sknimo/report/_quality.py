@@ -6,8 +6,6 @@ left out of a fit. On the rows of the fit the model stands beside a constant alo
 Shapes: n rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 

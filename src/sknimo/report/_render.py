@@ -5,8 +5,6 @@ everything but its own style and script, which it names by their hashes: markup 
 slipped through could neither run nor reach a network.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -39,9 +37,8 @@ class Report:
 
     Examples
     --------
-    >>> from sknimo import NIMORegressor
-    >>> from sknimo.datasets import make_nimo_regression
-    >>> data = make_nimo_regression(setting=1, n_samples=80, random_state=0)
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> report = est.report(None, data.X, data.y)
     >>> report.html[:15]

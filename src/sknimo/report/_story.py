@@ -3,8 +3,6 @@
 Shapes: p features, q terms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ stretched strip without text that stands in a table beside its number.
 Shapes: n points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

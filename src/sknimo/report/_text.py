@@ -4,8 +4,6 @@ Names come from data and may hold anything: they are cleaned here once and escap
 where they enter HTML or SVG.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ as many: where the record is `single`, the page rounds them to that. The gauge (
 Shapes: p features, q terms.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

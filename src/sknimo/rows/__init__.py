@@ -1,7 +1,6 @@
 """Tables that are read row by row: blocks, their store, and statistics of all rows."""
 
 from sknimo.rows._blocks import Block, RowBlocks, read_parquet, refuse_damage
-from sknimo.rows._columns import StoredColumns
 from sknimo.rows._statistics import (
     SAMPLE_ROWS,
     ColumnCounts,
@@ -16,29 +15,11 @@ from sknimo.rows._statistics import (
     scatter,
     summarise_columns,
 )
-from sknimo.rows._store import Digest, RowFile, Spool, StoredTable, show_bytes
-
-__all__ = [
-    "SAMPLE_ROWS",
-    "Block",
-    "ColumnCounts",
-    "Digest",
-    "Moments",
-    "RowBlocks",
-    "RowFile",
-    "WeightedRows",
-    "Spool",
-    "StoredColumns",
-    "StoredTable",
-    "block_moments",
-    "count_columns",
-    "gather_sample",
-    "merge_counts",
-    "merge_moments",
-    "read_parquet",
-    "refuse_damage",
-    "sample_rows",
-    "scatter",
-    "show_bytes",
-    "summarise_columns",
-]
+from sknimo.rows._store import (
+    Digest,
+    RowFile,
+    Spool,
+    StoredColumns,
+    StoredTable,
+    show_bytes,
+)

@@ -5,10 +5,8 @@ memory of the process, and a table that is passed over again and again would fil
 The temporary file has no name where the system allows that, so that nothing is left of
 it whatever becomes of the process.
 
-Shapes: n rows, p columns.
+Shapes: n rows, p columns, m rows that are asked for, q terms, r inputs.
 """
-
-from __future__ import annotations
 
 import hashlib
 import mmap
@@ -20,6 +18,10 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from sknimo.features import FeatureMap
 
 # Shortest stretch for which two rows are read together with what lies between them.
 GAP_BYTES = 4096
@@ -236,3 +238,32 @@ def show_bytes(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} TB"
+
+
+class StoredColumns:
+    """Terms (m, q) and network inputs (m, r) of rows that are asked for, made anew."""
+
+    def __init__(
+        self, table: StoredTable, features: FeatureMap, device: torch.device
+    ) -> None:
+        self._table = table
+        self.n_rows = table.n_rows
+        self.n_terms = len(features.term_feature)
+        self.device = device
+        self._features = features
+        pairs = zip(features.bases, features.input_bases, strict=True)
+        self._reads_terms = all(basis is read for basis, read in pairs)
+
+    def read(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Terms (m, q) and inputs (m, r) of consecutive rows."""
+        return self._evaluate(self._table.read(rows))
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Terms and inputs of the rows with the given indices, in their order."""
+        return self._evaluate(self._table.take(index.cpu().numpy()))
+
+    def _evaluate(self, table: np.ndarray) -> tuple[Tensor, Tensor]:
+        terms = torch.as_tensor(self._features.terms(table)).to(self.device)
+        if self._reads_terms:
+            return terms, terms
+        return terms, torch.as_tensor(self._features.inputs(table)).to(self.device)

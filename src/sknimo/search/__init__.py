@@ -10,18 +10,3 @@ from sknimo.search._path import GlmPath
 from sknimo.search._runner import MovableReference, movable_reference
 from sknimo.search._settings import RuleName, Settings
 from sknimo.search._verdict import Outcome, Verdict
-
-__all__ = [
-    "Beside",
-    "GlmPath",
-    "MovableReference",
-    "Outcome",
-    "RuleName",
-    "Settings",
-    "Verdict",
-    "is_large",
-    "large_features",
-    "movable_reference",
-    "search",
-    "takes_long",
-]

@@ -16,8 +16,6 @@ that each of them has not seen decide:
 Shapes: K members, n rows, m rows held out, q terms, p features, P weights.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

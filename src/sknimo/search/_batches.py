@@ -20,8 +20,6 @@ rows of its own, losses are those of all rows, and the first rank's clock counts
 Shapes: K models, n rows, p features, F folds.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

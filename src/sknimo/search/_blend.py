@@ -9,8 +9,6 @@ choose the weight.
 Shapes: n rows, q terms, r inputs, p features, K members, P weights of a network.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

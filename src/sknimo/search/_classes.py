@@ -15,8 +15,6 @@ model. The weights are those that predict rows held out best.
 Shapes: K bags, C classes, n rows, m rows held out, q terms, p features, P weights.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -21,8 +21,6 @@ in blocks go another way, see `_batches.py`. All ways end with the same record.
 Shapes: n rows, p features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -97,10 +95,6 @@ def search(
         How the reference may move; without it, it stays where it is.
     beside : Beside, optional
         The same rows with curves, for bags beside the evidence.
-
-    Returns
-    -------
-    Outcome
     """
     store = store or TaskStore()
     if problem.family is SOFTMAX:

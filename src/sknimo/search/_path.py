@@ -6,8 +6,6 @@ costs one pass: its Gram matrix says all there is to know of the rows.
 Shapes: n rows, q terms, T penalties, R relaxations, F folds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Restarts are independent tasks with their own seeds: any number of processes giv
 same answer.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

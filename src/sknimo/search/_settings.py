@@ -21,8 +21,6 @@ the farther of the two. "Same fit": no difference at all. Seconds, also as ratio
 rough: the fits shared their processors with other work.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes: n rows, q terms, p features, a modulated features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -21,8 +21,6 @@ zero: every average is again one model.
 Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ made may be kept, when there is room, so that later passes cost little.
 Shapes: K models, n rows, q columns, m rows of a block; the model axis K always leads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor

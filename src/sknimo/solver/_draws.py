@@ -12,8 +12,6 @@ a permutation.
 Shapes: n rows, q terms, r inputs, h1 units of the first layer, m rows of a batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

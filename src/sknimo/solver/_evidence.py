@@ -19,8 +19,6 @@ Shapes: n rows, q term columns, r inputs, p features, a active features, P weigh
 m = q + P parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

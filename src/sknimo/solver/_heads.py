@@ -16,8 +16,6 @@ features, h2 units of the second layer, P weights of a network with one output, 
 weights of one with C outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ zeros included.
 Shapes: K models, q columns, p features; the model axis K always leads.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

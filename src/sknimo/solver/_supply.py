@@ -3,8 +3,6 @@
 Shapes: K models, n rows, q term columns, r inputs, a active features, m rows of a part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

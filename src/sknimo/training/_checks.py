@@ -3,8 +3,6 @@
 Every refusal names the row (or the parameter) and a remedy.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterable
@@ -44,6 +42,15 @@ def check_number(name: str, value: Any, kind: type, minimum: float) -> None:
     check_scalar(value, name, kind, min_val=minimum)
     if not np.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value!r}.")
+
+
+def check_lengths(n_rows: int, n_targets: int) -> None:
+    """Refuse targets that are not one for each row."""
+    if n_targets != n_rows:
+        raise ValueError(
+            f"X has {n_rows} rows but y has {n_targets}: inconsistent numbers of "
+            "samples."
+        )
 
 
 def check_widths(hidden: Any) -> None:

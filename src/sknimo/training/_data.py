@@ -1,7 +1,5 @@
 """From a validated table to training rows in memory, in canonical order."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Every refusal names the row and a remedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from sknimo.features import is_missing, read_vector
 from sknimo.survival import FollowUp
+from sknimo.training._checks import check_lengths
 
 # What the column of events is called where neither type nor place says so.
 EVENT_NAMES = ("event", "status", "cens", "dead", "death", "died", "observed")
@@ -30,11 +29,7 @@ def read_follow_up(
     `known` are the labels of strata that a fitted model has.
     """
     time, event = read_times(y)
-    if len(time) != len(weight):
-        raise ValueError(
-            f"X has {len(weight)} rows but y has {len(time)}: inconsistent numbers of "
-            "samples."
-        )
+    check_lengths(len(weight), len(time))
     begin = np.full(len(time), -np.inf)
     if entry is not None:
         begin = _read_entry(entry, time)

@@ -5,8 +5,6 @@ Everything here passes over the rows block by block and adds over the ranks.
 Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ scaled. `assemble` undoes that when it makes the fitted model.
 Shapes: n rows, p features, q terms, P weights, K models, M members.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

@@ -7,8 +7,6 @@ found is held from there on, for networks and folds alike.
 Shapes: n rows of this process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ it and named by a digest of the arguments, so that no task is taken for another.
 several ranks that compute together the first one reads and writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar

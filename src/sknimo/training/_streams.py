@@ -7,8 +7,6 @@ dropped. With several ranks every figure here is one of all their rows.
 Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
