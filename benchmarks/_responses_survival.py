@@ -1,13 +1,7 @@
-"""Survival on real tables: sknimo, Cox with ridge, random survival forests, one run.
+"""Survival: sknimo, Cox with ridge, random survival forests.
 
-    python benchmarks/_responses_survival.py [--data DIR] [--tables veteran,pbc,colon]
-                                             [--methods sknimo,ridge,forest]
-                                             [--splits 10] [--jobs 1]
-                                             [--csv responses_survival.csv]
-
-DIR, or the environment variable SKNIMO_DATA, is a folder of tables NAME.csv.gz whose
-last two columns are `event` (1 or 0) and `target`, the time. Text columns are
-categories. Rows are split 70/30 at random, stratified by event, with seeds 0, 1, ...
+A section of `responses.py`. Tables have `event` (1 or 0) and `target`, the time, as
+their last two columns. Rows are split 70/30 at random, stratified by event.
 
 - sknimo: `NIMOSurvivalCV`, defaults; missing values have an indicator, or the median
   where no training row has any; unseen levels stand at the reference;
@@ -19,19 +13,16 @@ categories. Rows are split 70/30 at random, stratified by event, with seeds 0, 1
 
 Judged on the 30 % by Harrell's concordance and by calibration at the median time of the
 training events: the mean gap between predicted survival and Kaplan-Meier's, in thirds
-by prediction, and that of all rows. Fits in the CSV file are not done again.
+by prediction, and that of all rows.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,20 +55,6 @@ class Forecast:
 
     risk: np.ndarray
     survival: np.ndarray
-
-
-@dataclass(frozen=True)
-class Result:
-    """One fit, a line of the CSV file."""
-
-    table: str
-    method: str
-    seed: int
-    concordance: float
-    gap: float  # mean over groups of |predicted - Kaplan-Meier|
-    bias: float  # predicted less Kaplan-Meier, over all rows
-    seconds: float
-    note: str = ""
 
 
 def fit_sknimo(train: Rows, test: Rows, at: float) -> Forecast:
@@ -201,7 +178,12 @@ def judge_calibration(rows: Rows, survival: np.ndarray, at: float) -> list[float
     ]
 
 
-def measure(folder: Path, table: str, method: str, seed: int) -> Result:
+def measure(
+    folder: Path | None, table: str, method: str, seed: int
+) -> list[dict[str, Any]]:
+    """Concordance and calibration of one split."""
+    if folder is None:
+        raise SystemExit("name the folder of the tables with --data or SKNIMO_DATA")
     frame = pd.read_csv(folder / f"{table}.csv.gz")
     rows = Rows(
         frame.drop(columns=["event", "target"]),
@@ -214,27 +196,19 @@ def measure(folder: Path, table: str, method: str, seed: int) -> Result:
     )
     train, test = (rows.take(part) for part in split)
     at = float(np.median(train.time[train.event]))
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = METHODS[method](train, test, at)
-    seconds = time.perf_counter() - began
+    found = METHODS[method](train, test, at)
     gaps = judge_calibration(test, found.survival, at)
-    bias = float(found.survival.mean() - kaplan_meier(test, at))
-    score = concordance(test, found.risk)
-    return Result(table, method, seed, score, np.abs(gaps).mean(), bias, seconds)
-
-
-def tasks(args: argparse.Namespace, done: pd.DataFrame) -> Iterator[tuple]:
-    known = set(zip(done["table"], done["method"], done["seed"], strict=True))
-    for seed in range(args.splits):
-        for table in args.tables.split(","):
-            for method in args.methods.split(","):
-                if (table, method, seed) not in known:
-                    yield args.data, table, method, seed
+    return [
+        {
+            "concordance": concordance(test, found.risk),
+            "gap": np.abs(gaps).mean(),  # predicted less Kaplan-Meier, over groups
+            "bias": found.survival.mean() - kaplan_meier(test, at),  # over all rows
+        }
+    ]
 
 
 def show(found: pd.DataFrame) -> None:
+    """Means over splits."""
     means = found.groupby(["table", "method"]).agg(
         splits=("seed", "size"),
         concordance=("concordance", "mean"),
@@ -243,31 +217,3 @@ def show(found: pd.DataFrame) -> None:
         seconds=("seconds", "median"),
     )
     print(means.round(4).to_string())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("SKNIMO_DATA"))
-    parser.add_argument("--tables", default=TABLES)
-    parser.add_argument("--methods", default="sknimo,ridge")
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--csv", type=Path, default=Path("responses_survival.csv"))
-    args = parser.parse_args()
-    if args.data is None:
-        parser.error("name the folder of the tables with --data or SKNIMO_DATA")
-    columns = [field.name for field in fields(Result)]
-    found = (
-        pd.read_csv(args.csv) if args.csv.exists() else pd.DataFrame(columns=columns)
-    )
-    todo = list(tasks(args, found))
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for future in [pool.submit(measure, *task) for task in todo]:
-            line = pd.DataFrame([future.result()])
-            line.to_csv(args.csv, mode="a", header=not args.csv.exists(), index=False)
-    if args.csv.exists():
-        show(pd.read_csv(args.csv))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,170 +1,121 @@
-"""Held-out likelihoods for responses that are no plain numbers, by sections.
+"""Responses that are no plain numbers, on rows held out and against known truths.
 
-    python benchmarks/responses.py counts --data DIR --tables NAME,NAME [--seeds 0,1,2]
+    python benchmarks/responses.py SECTION [--data DIR] [--tables NAME,NAME]
+        [--methods NAME,NAME] [--splits 10] [--jobs 1] [--time-limit SECONDS]
+        [--csv responses_SECTION.csv]
 
-DIR is a folder of tables NAME.csv.gz with a header line and `target` as the last
-column; text columns are categories. Rows are split 70/30 at random for every seed, and
-every method has its defaults. A section prints one line per table, seed and method, and
-then the mean of each method over seeds.
+    python benchmarks/responses.py classes    log loss, several classes
+    python benchmarks/responses.py survival   concordance and calibration
+    python benchmarks/responses.py counts     likelihood of overdispersed counts
+    python benchmarks/responses.py truth      support and coefficients, simulated
 
-counts: overdispersed counts. Figures are the mean log likelihood of rows held out, more
-is better, and their mean negative binomial deviance, all methods measured with the
-overdispersion that statsmodels finds, less is better.
-
-- sknimo: `NIMORegressorCV(family="negative_binomial")`;
-- statsmodels: `NegativeBinomial`, one-hot columns, no penalty;
-- lightgbm: Poisson loss, rate 0.03, trees by early stopping on a fifth of the training
-  rows, refitted on all; to its means belongs the overdispersion that is likeliest for
-  that fifth, which its trees had not seen.
-
-Another section is a function `(table, seed) -> iterator of Figures` in `SECTIONS`.
+DIR, or the environment variable SKNIMO_DATA, is a folder of tables NAME.csv.gz with a
+header line; text columns are categories. Each section says in `_responses_SECTION.py`
+what it compares. Splits have the seeds 0, 1, ... Every fit is written to the CSV file
+as soon as it is done, and what the file has is not done again; a method whose library
+is missing is left out. Each fit has a process with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import multiprocessing
+import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
-from sklearn.model_selection import train_test_split
 
-from sknimo import NIMORegressorCV
-from sknimo.families import negative_binomial
-from sknimo.shapes import learn_overdispersion, negative_binomial_log_likelihood
+SECTIONS = ("classes", "survival", "counts", "truth")
+# Rivals first: they take little, and a run that is cut has something to compare with.
+OURS = "sknimo"
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What one method reaches on the rows held out of one split."""
+class Task:
+    """One fit."""
 
+    section: str
+    folder: Path | None
+    table: str
     method: str
-    log_likelihood: float
-    deviance: float
-    seconds: float
+    seed: int
+
+    def run(self) -> list[dict[str, Any]]:
+        """Lines of the CSV file; none where a library is missing."""
+        began = time.perf_counter()
+        key = {"table": self.table, "method": self.method, "seed": self.seed}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                measure = load(self.section).measure
+                found = measure(self.folder, self.table, self.method, self.seed)
+        except ModuleNotFoundError as error:
+            print(f"{self.method} is left out: {error}", flush=True)
+            return []
+        seconds = time.perf_counter() - began
+        return [key | line | {"seconds": seconds} for line in found]
 
 
-@dataclass(frozen=True)
-class CountFit:
-    """Means of the rows held out, and the overdispersion learned without them."""
-
-    mean: np.ndarray
-    overdispersion: float
+def load(section: str) -> Any:
+    return importlib.import_module(f"_responses_{section}")
 
 
-def one_hot(X: pd.DataFrame) -> pd.DataFrame:
-    """Numbers alone, categories without their first level."""
-    return pd.get_dummies(X, drop_first=True, dtype=float)
+def list_tasks(args: argparse.Namespace, done: pd.DataFrame) -> Iterator[Task]:
+    known = set()
+    if len(done):
+        known = set(zip(done["table"], done["method"], done["seed"], strict=True))
+    section = load(args.section)
+    methods = (args.methods or ",".join(section.METHODS)).split(",")
+    for seed in range(args.splits):
+        for method in sorted(methods, key=lambda name: name == OURS):
+            for table in (args.tables or section.TABLES).split(","):
+                if (table, method, seed) not in known:
+                    yield Task(args.section, args.data, table, method, seed)
 
 
-def fit_ours(X: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, seed: int) -> CountFit:
-    est = NIMORegressorCV(
-        "negative_binomial", handle_unknown="reference", random_state=seed
-    ).fit(X, y)
-    return CountFit(est.predict(new), est.model_.family.shape.value)
-
-
-def fit_statsmodels(
-    X: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, seed: int
-) -> CountFit:
-    import statsmodels.api as sm
-
-    both = sm.add_constant(one_hot(pd.concat([X, new])), has_constant="add")
-    design, others = both.iloc[: len(X)], both.iloc[len(X) :]
-    glm = sm.GLM(y, design, family=sm.families.Poisson()).fit()
-    start = np.r_[glm.params, 0.5]
-    fit = sm.NegativeBinomial(y, design).fit(start, maxiter=500, disp=0)
-    return CountFit(np.asarray(fit.predict(others)), float(fit.params.iloc[-1]))
-
-
-def fit_lightgbm(
-    X: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, seed: int
-) -> CountFit:
-    import lightgbm
-
-    columns = {name: "category" for name in X.select_dtypes(exclude="number")}
-    both = pd.concat([X, new]).astype(columns)
-    X, new = both.iloc[: len(X)], both.iloc[len(X) :]
-    how = {"objective": "poisson", "learning_rate": 0.03, "random_state": seed}
-    how |= {"verbose": -1, "n_jobs": 1}
-    train, held_out = train_test_split(
-        np.arange(len(y)), test_size=0.2, random_state=seed
-    )
-    trial = lightgbm.LGBMRegressor(n_estimators=3000, **how).fit(
-        X.iloc[train],
-        y[train],
-        eval_set=[(X.iloc[held_out], y[held_out])],
-        callbacks=[lightgbm.early_stopping(100, verbose=False)],
-    )
-    unseen = as_tensors(y[held_out], trial.predict(X.iloc[held_out]))
-    k = learn_overdispersion(*unseen, torch.ones(len(held_out), dtype=torch.float64))
-    n_trees = max(trial.best_iteration_, 1)
-    est = lightgbm.LGBMRegressor(n_estimators=n_trees, **how).fit(X, y)
-    return CountFit(est.predict(new), k)
-
-
-def as_tensors(*arrays: Any) -> list[torch.Tensor]:
-    return [torch.as_tensor(np.asarray(array, dtype=float)) for array in arrays]
-
-
-COUNT_METHODS: dict[str, Callable[..., CountFit]] = {
-    "statsmodels": fit_statsmodels,  # first: it sets the yardstick of the deviance
-    "sknimo": fit_ours,
-    "lightgbm": fit_lightgbm,
-}
-
-
-def compare_counts(table: pd.DataFrame, seed: int) -> Iterator[Figures]:
-    """Fit every method to one split."""
-    train, test = train_test_split(table, test_size=0.3, random_state=seed)
-    X, new = train.drop(columns="target"), test.drop(columns="target")
-    y, truth = train["target"].to_numpy(float), test["target"].to_numpy(float)
-    yardstick = None
-    for method, fit in COUNT_METHODS.items():
-        begin = time.perf_counter()
-        found = fit(X, y, new, seed)
-        seconds = time.perf_counter() - begin
-        yardstick = yardstick or negative_binomial(found.overdispersion)
-        at, mean = as_tensors(truth, found.mean)
-        likelihood = negative_binomial_log_likelihood(at, mean, found.overdispersion)
-        deviance = 2 * yardstick.loss(at, mean.log()).mean()
-        yield Figures(method, float(likelihood.mean()), float(deviance), seconds)
-
-
-SECTIONS: dict[str, Callable[[pd.DataFrame, int], Iterator[Any]]] = {
-    "counts": compare_counts
-}
+def run_all(tasks: list[Task], args: argparse.Namespace, csv: Path) -> None:
+    """Fit on processes of one thread each, until all is done or time is over."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # before a process loads what reads it
+    end = time.monotonic() + args.time_limit
+    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+        waiting = pool.imap_unordered(Task.run, tasks)
+        for _ in tasks:
+            try:
+                found = waiting.next(max(end - time.monotonic(), 0.0))
+            except multiprocessing.TimeoutError:
+                print("time is over", flush=True)
+                return
+            if found:
+                lines = pd.DataFrame(found)
+                lines.to_csv(csv, mode="a", header=not csv.exists(), index=False)
+                print(*found[0].values(), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("section", choices=SECTIONS)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tables", required=True)
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--data", type=Path, default=os.environ.get("SKNIMO_DATA"))
+    parser.add_argument("--tables")
+    parser.add_argument("--methods")
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=1e6, help="seconds")
+    parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for name in args.tables.split(","):
-        table = pd.read_csv(args.data / f"{name}.csv.gz")
-        every: dict[str, list[Any]] = {}
-        for seed in map(int, args.seeds.split(",")):
-            for found in SECTIONS[args.section](table, seed):
-                every.setdefault(found.method, []).append(astuple(found)[1:])
-                print(
-                    name, seed, show(found.method, every[found.method][-1]), flush=True
-                )
-        for method, figures in every.items():
-            print(name, "mean", show(method, np.mean(figures, axis=0)), flush=True)
-
-
-def show(method: str, figures: Any) -> str:
-    return f"{method:12}" + "".join(f"{figure:12.4f}" for figure in figures)
+    args.data = args.data and Path(args.data)
+    csv = args.csv or Path(f"responses_{args.section}.csv")
+    done = pd.read_csv(csv) if csv.exists() else pd.DataFrame()
+    tasks = list(list_tasks(args, done))
+    if tasks:
+        run_all(tasks, args, csv)
+    if csv.exists():
+        load(args.section).show(pd.read_csv(csv))
 
 
 if __name__ == "__main__":

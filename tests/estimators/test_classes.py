@@ -221,3 +221,19 @@ def test_curves_are_chosen_for_each_class():
     kinds = [type(basis).__name__ for basis in est.model_.features.bases]
     assert kinds[0] != "Linear"
     assert kinds[1] == "Linear"
+
+
+@pytest.mark.slow
+def test_effects_at_the_reference_are_not_drawn_to_zero_by_strong_bends():
+    """A steep bend, which rough networks level off about the reference: 0.4 to 0.8."""
+    errors = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, (1000, 4))
+        steep = X[:, 0] * (1 + np.tanh(2 * X[:, 1]))
+        eta = np.outer(steep, [1, 0, -1]) + np.outer(X[:, 2], [0, 1, -1])
+        y = (eta + rng.gumbel(size=eta.shape)).argmax(1)
+        est = NIMOClassifierCV(random_state=0).fit(X, y)
+        slope = 1 + np.tanh(2 * est.reference_[1])
+        errors.append(est.coef_[:, 0] - slope * np.array([1, 0, -1]))
+    assert abs(np.mean(errors, axis=0)).max() < TRUTH_ATOL / 2

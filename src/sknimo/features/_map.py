@@ -52,6 +52,12 @@ class FeatureMap:
         return _owners(self.input_bases)
 
     @property
+    def curved_inputs(self) -> np.ndarray:
+        """Network inputs that are curves, not lines, levels or indicators, (r,)."""
+        parts = [basis.group == 1 for basis in self.input_bases]
+        return np.concatenate(parts or [np.empty(0, dtype=bool)])
+
+    @property
     def term_group(self) -> np.ndarray:
         """Terms that share one prior: the parts of each feature, (q,).
 

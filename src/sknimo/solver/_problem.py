@@ -120,6 +120,8 @@ class Problem:
     ranks: Ranks = ALONE  # the processes over which the rows are spread
     # (p,), bool. Features that no network bends; by default none.
     unbent: Tensor = field(default_factory=lambda: torch.empty(0).bool())
+    # (r,), bool. Inputs that are curves; by default none.
+    curved_inputs: Tensor = field(default_factory=lambda: torch.empty(0).bool())
 
     def __post_init__(self) -> None:
         if self.term_group.numel() == 0:
@@ -127,6 +129,9 @@ class Problem:
         if self.unbent.numel() == 0:
             none = torch.zeros(self.spec.n_features, dtype=torch.bool)
             object.__setattr__(self, "unbent", none.to(self.term_feature.device))
+        if self.curved_inputs.numel() == 0:
+            none = torch.zeros(len(self.spec.input_feature), dtype=torch.bool)
+            object.__setattr__(self, "curved_inputs", none.to(self.unbent.device))
 
     @classmethod
     def in_memory(cls, *, terms: Tensor, inputs: Tensor, **others: Any) -> Problem:

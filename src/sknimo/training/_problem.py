@@ -60,6 +60,7 @@ def state_problem(
         family=family,
         spec=spec,
         ranks=ranks,
+        curved_inputs=torch.as_tensor(features.curved_inputs),
     )
     return to_device(problem, device)
 
