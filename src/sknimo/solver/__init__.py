@@ -11,6 +11,7 @@ from sknimo.solver._cycle import ClassCycle, class_members
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
+    fit_crew,
     fit_evidence,
     linear_predictor,
     reference_step,
@@ -98,6 +99,7 @@ __all__ = [
     "expand",
     "fit_additive",
     "fit_classes",
+    "fit_crew",
     "fit_evidence",
     "level_terms",
     "linear_design",
