@@ -164,10 +164,10 @@ class TestSteps:
     def test_an_intercept_out_of_place_is_no_standstill(self, make_problem, begin):
         problem = make_problem(widths=(1,))
         start = begin(problem, inputs=False)
-        alone = restrict(
+        bare = restrict(
             start, problem, torch.zeros_like(start.support), torch.zeros(1).bool()
         )
-        moved = replace(alone, intercept=alone.intercept + 3)
+        moved = replace(bare, intercept=bare.intercept + 3)
         member = alone(problem, ones(problem), moved, OPTIONS)
         member.newton_step()
         assert member.intercept.item() == pytest.approx(problem.y.mean().item())

@@ -202,7 +202,7 @@ class TestLinearised:
         damped = precision + damping
         downhill = pull / self.DISPERSION - precision * theta
         move = state(jacobian, pull).step(
-            torch.tensor([self.DISPERSION]).double(),
+            torch.tensor([self.DISPERSION], dtype=torch.float64),
             damped[None],
             downhill[None, :, None],
         )[0, :, 0]
@@ -215,7 +215,7 @@ class TestLinearised:
     @BOTH_REGIMES
     def test_the_posterior_is_that_of_dense_algebra(self, n, m, state):
         jacobian, pull, precision, _ = self.draw(n, m)
-        dispersion = torch.tensor([self.DISPERSION]).double()
+        dispersion = torch.tensor([self.DISPERSION], dtype=torch.float64)
         posterior = state(jacobian, pull).posterior(dispersion, precision[None])
         hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(precision)
         torch.testing.assert_close(

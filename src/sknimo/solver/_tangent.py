@@ -8,8 +8,8 @@ forgotten. With more parameters than rows the smaller n x n system is solved ins
 Both hold a dispersion of one; the loss is `|residual - jacobian d|**2 / 2` divided by
 the dispersion, so that precisions and dispersion may move without a new Jacobian.
 
-Shapes: K models, n rows, q term columns, r inputs, p features, a active features, b code
-bits, h1 and h2 hidden units, P weights, m = q + P parameters.
+Shapes: K models, n rows, q term columns, r inputs, p features, a active features,
+b code bits, h1 and h2 hidden units, P weights, m = q + P parameters.
 """
 
 from __future__ import annotations
