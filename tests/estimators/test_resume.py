@@ -35,7 +35,7 @@ from sknimo import (
     RowBlocks,
 )
 from sknimo.checkpoint import Checkpoint
-from sknimo.solver._member import Member
+from sknimo.solver._member import Crew
 from sknimo.training._stores import TaskStore
 
 SHORT = {
@@ -89,7 +89,7 @@ def idle(monkeypatch):
 
     def stop():
         monkeypatch.setattr(TaskStore, "run", fail)
-        monkeypatch.setattr(Member, "newton_step", fail)
+        monkeypatch.setattr(Crew, "newton_step", fail)
 
     return stop
 

@@ -3,9 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
+import torch
 
 import sknimo.search._runner as runner_module
-from sknimo.search._runner import View
+from sknimo.search._runner import Crewed, Start, Try, View, run_crew
+from sknimo.solver import Coefficients, EvidenceOptions
+
+# Sums of a crew are in another order; steps carry that on.
+CREW_RTOL = 1e-6
 
 
 def test_restarts_that_are_missing_in_the_middle_leave_the_others_in_place(
@@ -15,11 +21,14 @@ def test_restarts_that_are_missing_in_the_middle_leave_the_others_in_place(
     problem = make_problem()
     state = make_state(problem)
 
-    def some(problem, weight, start, at, options):
-        if start.seed != 1:
-            return replace(state, log_evidence=10.0 * start.seed)
+    def some(problem, tries, options):
+        seeds = [each.start.seed for each in tries]
+        if 1 not in seeds:
+            found = [replace(state, log_evidence=10.0 * seed) for seed in seeds]
+            return Crewed.join(found)
 
-    monkeypatch.setattr(runner_module, "run_start", some)
+    monkeypatch.setattr(runner_module, "run_crew", some)
+    monkeypatch.setattr(runner_module, "crew_size", lambda problem: 1)
     starts = [make_start(seed) for seed in range(4)]
     view = View(problem)
     done = make_runner(problem).run(view, starts, None)
@@ -29,15 +38,39 @@ def test_restarts_that_are_missing_in_the_middle_leave_the_others_in_place(
 
 
 def test_a_restart_that_is_no_number_is_left_out(make_task, monkeypatch):
-    real, seeds = runner_module.run_start, []
+    real, seeds = runner_module.run_crew, []
 
-    def some(problem, weight, start, *rest):
-        seeds.append(start.seed)
-        state = real(problem, weight, start, *rest)
-        return replace(state, log_evidence=-np.inf) if len(seeds) == 1 else state
+    def some(problem, tries, options):
+        states = real(problem, tries, options).split()
+        if not seeds:
+            states[0] = replace(states[0], log_evidence=-np.inf)
+        seeds.extend(each.start.seed for each in tries)
+        return Crewed.join(states)
 
-    monkeypatch.setattr(runner_module, "run_start", some)
+    monkeypatch.setattr(runner_module, "run_crew", some)
     outcome = make_task().search(n_starts=3)
     assert seeds[0] not in outcome.trials["seed"]
     assert np.isfinite(outcome.trials["log_evidence"]).all()
     assert outcome.n_members > 0
+
+
+def test_a_crew_ends_where_its_members_end_alone(make_problem, make_runner):
+    """Members that keep other features and inputs, on rows that count otherwise."""
+    problem = make_problem(n_rows=90, widths=(1, 2, 1, 1))
+    at = Coefficients(torch.full((1, 5), 0.1).double(), torch.zeros(1).double())
+    shown = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]]) > 0
+    weights = torch.ones(4, 90, dtype=torch.float64)
+    weights[1, :30], weights[2, 60:] = 0.0, 2.0
+    tries = [
+        Try(weight, Start("wide", k, 0.3, 0.5, shown[0], inputs), at)
+        for k, (weight, inputs) in enumerate(zip(weights, shown, strict=True))
+    ]
+    options = EvidenceOptions(max_iter=14)
+    together = run_crew(problem, tries, options).split()
+    for own, each in zip(together, tries, strict=True):
+        (alone,) = run_crew(problem, [each], options).split()
+        assert torch.equal(own.support, alone.support)
+        assert torch.equal(own.input_support, alone.input_support)
+        assert own.n_iter == alone.n_iter
+        assert own.log_evidence == pytest.approx(alone.log_evidence, rel=CREW_RTOL)
+        torch.testing.assert_close(own.coef, alone.coef, rtol=CREW_RTOL, atol=1e-9)

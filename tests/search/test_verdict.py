@@ -9,8 +9,8 @@ from sklearn.model_selection import KFold, LeaveOneOut, ShuffleSplit
 
 import sknimo.search._verdict as verdict_module
 from sknimo.search import Settings, Verdict
+from sknimo.search._runner import View
 from sknimo.search._verdict import eta_losses, merge_folds
-from sknimo.solver import Coefficients, EvidenceOptions, start_state
 from sknimo.training import Fold
 
 SETTINGS = Settings()
@@ -41,30 +41,23 @@ def test_the_simpler_model_wins_when_they_cannot_be_told_apart():
     ],
 )
 def test_a_start_that_fails_on_a_fold_is_followed_by_the_next_best(
-    gains, goal, tried, kept, make_problem, monkeypatch
+    gains, goal, tried, kept, make_problem, make_state, make_runner
 ):
     problem = make_problem()
-    weight = torch.ones(problem.n_rows, dtype=torch.float64)
-    everything = torch.ones(4, dtype=torch.bool)
-    at = Coefficients(torch.ones(1, 4).double(), torch.zeros(1).double())
-    params = torch.zeros(problem.spec.n_params, dtype=torch.float64)
-    state = start_state(problem, weight, params, at, everything, everything)
-    monkeypatch.setattr(
-        verdict_module,
-        "fit_linear_evidence",
-        lambda *args: replace(state, log_evidence=-7.0),
-    )
-    asked = []
+    state, asked = make_state(problem), []
 
-    def run(problem, weight, start, at, options):
-        asked.append(start)
-        return replace(state, log_evidence=gains[start] - 7.0)
+    def crews(view, stage, tries, options):
+        asked.append(tries[0].start)
+        return [replace(state, log_evidence=gains[each.start] - 7.0) for each in tries]
 
-    monkeypatch.setattr(verdict_module, "run_start", run)
+    runner = make_runner(problem)
+    runner.crews = crews
+    n_rows = problem.n_rows
+    folds = [Fold(np.ones(n_rows), np.zeros(n_rows))]
+    linear = [verdict_module.LinearFold(None, -7.0)]
+    judged = verdict_module._Folds(runner, View(problem), folds, linear, None)
     starts = list(range(len(gains)))
-    found = verdict_module._first_success(
-        problem, weight, starts, goal / problem.n_rows, at, EvidenceOptions()
-    )
+    (found,) = judged.first_success(starts, goal / n_rows)
     assert asked == starts[:tried]
     assert found.log_evidence == gains[kept] - 7.0
 

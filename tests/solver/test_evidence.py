@@ -27,7 +27,7 @@ from sknimo.solver import (
     start_state,
 )
 from sknimo.solver._evidence import input_norms
-from sknimo.solver._member import Member, estimate_dispersion
+from sknimo.solver._member import Crew, estimate_dispersion
 
 CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
 REPEAT_ATOL = 1e-8  # promised; the order of sums differs and many steps amplify it
@@ -57,6 +57,11 @@ def flags(problem, *features):
     chosen = torch.zeros(problem.spec.n_features, dtype=torch.bool)
     chosen[list(features) if features else slice(None)] = True
     return chosen
+
+
+def alone(problem, weight, start, options):
+    """A crew of one."""
+    return Crew(problem, weight.unsqueeze(0), [start], options)
 
 
 def eta_of(problem, state):
@@ -97,13 +102,11 @@ class TestSteps:
     ):
         problem = make_problem(family, widths=(1, 2, 1, 1), offset=True, seed=seed)
         weight = torch.linspace(0.2, 2, problem.n_rows, dtype=torch.float64)
-        member = Member(
-            problem, weight, begin(problem, weight, seed, size=1.0), OPTIONS
-        )
-        values = [objective(problem, weight, member.expanded())]
+        member = alone(problem, weight, begin(problem, weight, seed, size=1.0), OPTIONS)
+        values = [objective(problem, weight, member.expanded()[0])]
         for _ in range(25):
             member.newton_step()
-            values.append(objective(problem, weight, member.expanded()))
+            values.append(objective(problem, weight, member.expanded()[0]))
         slack = 1e-12 * np.abs(values[:-1])
         assert (np.diff(values) <= slack).all()
         assert values[-1] < 0.9 * values[0]
@@ -112,10 +115,10 @@ class TestSteps:
     def test_steps_end_where_the_gradient_vanishes(self, family, make_problem, begin):
         problem = make_problem(family, hidden=(2, 2))
         weight = ones(problem)
-        member = Member(problem, weight, begin(problem, size=0.5), OPTIONS)
+        member = alone(problem, weight, begin(problem, size=0.5), OPTIONS)
         for _ in range(80):
             member.newton_step()
-        state = member.expanded()
+        state = member.expanded()[0]
         leaves = [
             part.clone().requires_grad_()
             for part in (state.params, state.coef, state.intercept)
@@ -125,7 +128,7 @@ class TestSteps:
         eta = eta_of(problem, moved)
         loss = (weight * problem.family.loss(problem.y, eta)).sum() / state.dispersion
         gradient = torch.autograd.grad(loss, leaves)
-        precision = member._precision()
+        precision = member._precision()[0]
         pull = precision * torch.cat([state.coef, state.params])
         total = torch.cat([gradient[1], gradient[0]]) + pull
         # Relative to the forces that are in balance there.
@@ -139,20 +142,20 @@ class TestSteps:
         problem = make_problem(widths=(1, 2, 1, 1))
         start = begin(problem, size=0.5)
         start = restrict(start, problem, flags(problem, 1, 3), flags(problem, 0, 1, 2))
-        member = Member(problem, ones(problem), start, OPTIONS)
+        member = alone(problem, ones(problem), start, OPTIONS)
         assert member.tangent.inputs.shape[1] == 3
-        assert member.coef.shape == (4,)
-        again = member.expanded()
+        assert member.coef.shape == (1, 4)
+        again = member.expanded()[0]
         assert torch.equal(again.params, start.params)
         assert torch.equal(again.coef, start.coef)
 
     def test_a_member_that_stands_still_tries_nothing(self, make_problem, begin):
         """At the minimum no amount of damping helps."""
         problem = make_problem(hidden=(2, 2))
-        member = Member(problem, ones(problem), begin(problem, size=0.5), OPTIONS)
+        member = alone(problem, ones(problem), begin(problem, size=0.5), OPTIONS)
         for _ in range(300):
             member.newton_step()
-        damping, trials = member.damping, []
+        damping, trials = member.damping.clone(), []
         member.tangent.design = lambda *args: trials.append(args)
         member.newton_step()
         assert not trials
@@ -161,11 +164,11 @@ class TestSteps:
     def test_an_intercept_out_of_place_is_no_standstill(self, make_problem, begin):
         problem = make_problem(widths=(1,))
         start = begin(problem, inputs=False)
-        alone = restrict(
+        bare = restrict(
             start, problem, torch.zeros_like(start.support), torch.zeros(1).bool()
         )
-        moved = replace(alone, intercept=alone.intercept + 3)
-        member = Member(problem, ones(problem), moved, OPTIONS)
+        moved = replace(bare, intercept=bare.intercept + 3)
+        member = alone(problem, ones(problem), moved, OPTIONS)
         member.newton_step()
         assert member.intercept.item() == pytest.approx(problem.y.mean().item())
 
@@ -179,7 +182,7 @@ class TestMemory:
         problem = make_problem(family, n_rows=n_rows, widths=(1, 2, 1), hidden=(3, 3))
         weight = torch.linspace(0.5, 1.5, n_rows, dtype=torch.float64)
         members = [
-            Member(problem, weight, begin(problem, weight, size=0.5), options)
+            alone(problem, weight, begin(problem, weight, size=0.5), options)
             for options in (OPTIONS, replace(OPTIONS, memory_budget=0))
         ]
         whole, blocks = members
@@ -190,7 +193,7 @@ class TestMemory:
             member.update_precisions()
             member.newton_step()
             member.update_precisions()
-        first, second = whole.expanded(), blocks.expanded()
+        first, second = whole.expanded()[0], blocks.expanded()[0]
         for name in ("params", "coef", "params_precision", "coef_precision"):
             torch.testing.assert_close(
                 getattr(first, name),
@@ -341,10 +344,10 @@ class TestFit:
         weight = ones(problem)
         options = EvidenceOptions(max_iter=max_iter)
         state = fit_evidence(problem, weight, begin(problem, optimism=0.02), options)
-        member = Member(problem, weight, state, OPTIONS)
+        member = alone(problem, weight, state, OPTIONS)
         member.update_precisions()
         # Precisions that still move change it by units, optimism by hundreds.
-        assert member.state.log_evidence == pytest.approx(state.log_evidence, abs=30)
+        assert member.log_evidence[0] == pytest.approx(state.log_evidence, abs=30)
 
     def test_a_fit_after_its_deadline_takes_one_step_and_is_judged(
         self, make_problem, fit, is_finite
@@ -358,9 +361,9 @@ class TestFit:
         problem = make_problem()
         start = begin(problem)
         broken = replace(start, intercept=torch.tensor(torch.nan).double())
-        member = Member(problem, ones(problem), broken, OPTIONS)
+        member = alone(problem, ones(problem), broken, OPTIONS)
         member.update_precisions()
-        assert member.state.log_evidence == -np.inf
+        assert member.log_evidence[0] == -np.inf
 
     def test_a_known_dispersion_stays_one(self, make_problem, fit):
         problem = make_problem("binomial")

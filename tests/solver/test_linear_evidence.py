@@ -19,7 +19,7 @@ from sknimo.machine import to_device
 from sknimo.network import make_spec
 from sknimo.solver import EvidenceOptions, Problem, fit_evidence, simplify
 from sknimo.solver._evidence import feature_strength
-from sknimo.solver._member import Member
+from sknimo.solver._member import Crew
 
 RIDGE_RTOL = 1e-8  # the tie break of the coefficient solve is at 1e-11
 EVIDENCE_ATOL = 1e-7  # log densities of some dozens of rows
@@ -86,10 +86,10 @@ class TestLinearModel:
                 coef_precision=self.PRECISION,
                 dispersion=self.DISPERSION,
             )
-            member = Member(problem, weight, start, EvidenceOptions())
+            member = Crew(problem, weight.unsqueeze(0), [start], EvidenceOptions())
             member.newton_step()
             member.update_precisions()
-            return member.expanded()
+            return member.expanded()[0]
 
         return fixed
 

@@ -188,9 +188,10 @@ class TestLinearised:
         """The linearised loss in one form or the other."""
 
         def state(jacobian, pull):
+            gain, pull = pull.new_zeros(1), pull.unsqueeze(0)
             if request.param is Dual:
-                return Dual(jacobian, pull)
-            return Primal(jacobian.T @ jacobian, pull)
+                return Dual(jacobian.unsqueeze(0), pull, gain)
+            return Primal((jacobian.T @ jacobian).unsqueeze(0), pull, gain)
 
         return state
 
@@ -200,7 +201,11 @@ class TestLinearised:
         jacobian, pull, precision, theta = self.draw(n, m)
         damped = precision + damping
         downhill = pull / self.DISPERSION - precision * theta
-        move = state(jacobian, pull).step(self.DISPERSION, damped, downhill)
+        move = state(jacobian, pull).step(
+            torch.tensor([self.DISPERSION], dtype=torch.float64),
+            damped[None],
+            downhill[None, :, None],
+        )[0, :, 0]
         # Half of |r - J d|^2 / dispersion + sum precision (theta + d)^2 + damping d^2.
         hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(damped)
         torch.testing.assert_close(
@@ -210,16 +215,17 @@ class TestLinearised:
     @BOTH_REGIMES
     def test_the_posterior_is_that_of_dense_algebra(self, n, m, state):
         jacobian, pull, precision, _ = self.draw(n, m)
-        posterior = state(jacobian, pull).posterior(self.DISPERSION, precision)
+        dispersion = torch.tensor([self.DISPERSION], dtype=torch.float64)
+        posterior = state(jacobian, pull).posterior(dispersion, precision[None])
         hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(precision)
         torch.testing.assert_close(
-            posterior.variance,
+            posterior.variance[0],
             torch.linalg.inv(hessian).diagonal(),
             rtol=ALGEBRA_RTOL,
             atol=0,
         )
         expected = torch.linalg.slogdet(hessian)[1] - precision.log().sum()
-        assert posterior.half_log_det == pytest.approx(
+        assert posterior.half_log_det.item() == pytest.approx(
             expected.item() / 2, rel=ALGEBRA_RTOL
         )
 
@@ -240,8 +246,10 @@ class TestLinearised:
         rows = Rows(problem.y, problem.offset, weight.unsqueeze(0), problem.family)
         eta = problem.offset + 0.1 + tangent.design(params) @ coef
         chunks = [slice(k, k + chunk) for k in range(0, n_rows, chunk)]
-        working = working_rows(rows, eta)
-        linear = linearise(tangent, params, coef, working, chunks)
+        working = working_rows(rows, eta.unsqueeze(0))
+        linear = linearise(
+            tangent, params.unsqueeze(0), coef.unsqueeze(0), working, chunks
+        ).take(0)
         curvature = weight * problem.family.curvature(problem.y, eta)
         score = weight * problem.family.score(problem.y, eta)
         jacobian = tangent.jacobian(params, coef)
@@ -258,6 +266,6 @@ class TestLinearised:
         torch.testing.assert_close(
             linear.pull / scale, score @ centred / scale, rtol=0, atol=CHUNK_RTOL * 100
         )
-        assert linear.level_gain == pytest.approx(
+        assert linear.level_gain.item() == pytest.approx(
             score.sum().item() ** 2 / curvature.sum().item(), rel=1e-9, abs=1e-20
         )

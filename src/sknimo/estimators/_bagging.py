@@ -21,7 +21,7 @@ from sknimo.search import (
 )
 from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
 
-HIDDEN = (16, 16)
+HIDDEN = (8, 8)
 
 
 def _lines(basis: Any) -> Any:
@@ -87,7 +87,7 @@ class Bagging(BaseNIMO):
         columns = [1 if own is None else len(own) - 1 for own in levels]
         if isinstance(self.batch_size, str):
             owner = np.repeat(np.arange(p), columns).tolist()
-            spec = make_spec(owner, p, HIDDEN, self.position_code, True)
+            spec = make_spec(owner, p, settings.work_hidden, self.position_code, True)
             large = takes_long(n_rows, sum(columns) + spec.n_params, settings)
             beside = self.rule == "min" and n_rows >= settings.least_rows
         else:

@@ -53,10 +53,11 @@ def blend_outcomes(
         return replace(other, out_of_time=True) if late else found
     rows = np.flatnonzero(np.isfinite(one) & np.isfinite(two))
     share = weight.cpu().numpy()[rows]
-    # Members around another point, of other widths, or of other curves cannot stand
-    # beside each other.
+    # Members around another point or of other curves cannot stand beside each other,
+    # nor do wide networks fit into narrow ones.
     same = found.features is None and beside.columns is not None
-    same &= found.problem.spec.hidden == other.problem.spec.hidden
+    widths = zip(found.problem.spec.hidden, other.problem.spec.hidden, strict=True)
+    same &= all(own <= there for own, there in widths)
     steps = np.linspace(0, 1, settings.blend_steps + 1) if same else np.arange(2.0)
     losses = [
         eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
@@ -179,15 +180,15 @@ def _recode(
     """
     out = params.new_zeros(len(params), new.n_params)
     before, after = unpack(old, params), unpack(new, out)
-    if inputs is None:
-        after.first[:] = before.first
-    else:
-        after.first[:, :, inputs] = before.first
+    # Units that are new do nothing.
+    h1, h2 = old.hidden
+    after.first[:, :h1, slice(None) if inputs is None else inputs] = before.first
     shift = before.code_weight @ old.codes().to(params).T  # (K, h1, p)
     codes = new.codes().to(params)
-    after.code_weight[:] = shift @ codes if codes.shape[1] else before.code_weight
-    for name in ("bias", "second", "second_bias", "out"):
-        getattr(after, name)[:] = getattr(before, name)
+    coded = shift @ codes if codes.shape[1] else before.code_weight
+    after.code_weight[:, :h1] = coded
+    after.bias[:, :h1], after.second[:, :h2, :h1] = before.bias, before.second
+    after.second_bias[:, :h2], after.out[:, :h2] = before.second_bias, before.out
     return out
 
 

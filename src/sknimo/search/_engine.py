@@ -38,8 +38,11 @@ from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
     Selection,
     choose_members,
+    first_starts,
+    fit_linear_evidence,
     linear_model,
     loose_members,
+    scout,
     select,
 )
 from sknimo.search._runner import MovableReference, Runner, View
@@ -110,19 +113,35 @@ def search(
     path = _path(problem, weight, folds, settings, store)
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
+    runner, view = Runner(weight, settings, options, store), View(problem, reference)
     other = None
-    if beside is not None:
+    if beside is not None and not is_decisive(runner, view, path, _twin(random)):
         # A copy: restarts have the seeds of a search without bags.
-        twin = np.random.RandomState()
-        twin.set_state(random.get_state())
+        twin = _twin(random)
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
         if bend_gain(other) < settings.least_gain:
-            settings = replace(settings, cautious=True)
-    runner = Runner(weight, settings, options, store)
-    found = _by_evidence(runner, View(problem, reference), path, own, random)
+            runner.settings = replace(settings, cautious=True)
+    found = _by_evidence(runner, view, path, own, random)
     if beside is None or other is None:
         return found
     return blend_outcomes(found, other, beside, weight, settings)
+
+
+def _twin(random: np.random.RandomState) -> np.random.RandomState:
+    twin = np.random.RandomState()
+    twin.set_state(random.get_state())
+    return twin
+
+
+def is_decisive(
+    runner: Runner, view: View, path: GlmPath, random: np.random.RandomState
+) -> bool:
+    """Whether the first restarts leave so little noise that bags cannot help."""
+    at, settings = path.chosen, runner.settings
+    linear = runner.call(view, "linear", fit_linear_evidence, at, runner.options)
+    starts = first_starts(view.problem, at, linear.support, random, settings)
+    gain = scout(runner, view, starts, at, linear.log_evidence)
+    return gain > settings.decisive_gain * float(runner.weight.sum())
 
 
 def bend_gain(outcome: Outcome) -> float:
@@ -138,7 +157,8 @@ def is_large(problem: Problem, settings: Settings) -> bool:
     """Whether members are trained on batches of rows."""
     if settings.batch_size is not None:
         return settings.batch_size > 0
-    n_parameters = problem.n_terms + problem.spec.n_params
+    spec = replace(problem.spec, hidden=settings.work_hidden)
+    n_parameters = problem.n_terms + spec.n_params
     return takes_long(problem.n_rows, n_parameters, settings)
 
 

@@ -106,10 +106,12 @@ def select(
     stable = settings.rule == "stability"
     linear = runner.call(view, "linear", fit_linear_evidence, at, options)
     starts = first_starts(view.problem, at, linear.support, random, settings)
-    if settings.cautious:
-        done = _scout(runner, view, starts, at, linear.log_evidence)
-    else:
-        done = runner.run(view, starts, at)
+    floor = linear.log_evidence
+    if settings.cautious and scout(runner, view, starts, at, floor) < (
+        settings.evidence_margin
+    ):
+        return Selection([], linear, view)
+    done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
     if not done:
         return Selection([], linear, view)
     leader = max(done, key=by_evidence)
@@ -120,30 +122,48 @@ def select(
     n_barred = len(done) if stable else 0
     selected = replace(leader, state=tidied)
     if settings.relax and bool(tidied.input_support.any()):
-        relaxed = _Relaxed(runner, at, random)
+        relaxed = _Relaxed(runner, at, random, floor)
         selected = relaxed.run(leader, selected)
         done = done + relaxed.done
     selected = replace(selected, start=replace(selected.start, stage="simplified"))
     return Selection([*done, selected], linear, selected.view, n_barred)
 
 
-def _scout(
+def scout(
+    runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
+) -> float:
+    """Log evidence that the best of the first restarts of each stage has gained."""
+    first = _scouts_first(starts, runner.settings)
+    n_scouts = runner.settings.n_scouts * len({start.stage for start in starts})
+    found = runner.run(view, first[:n_scouts], at)
+    return max((each.log_evidence for each in found), default=-math.inf) - floor
+
+
+def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
+    """The first restarts of each stage, then the others."""
+    of_stage: dict[str, int] = {}
+    scouts, others = [], []
+    for start in starts:
+        of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
+        early = of_stage[start.stage] <= settings.n_scouts
+        (scouts if early else others).append(start)
+    return scouts + others
+
+
+def _until_agreed(
     runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
 ) -> list[Restart]:
-    """All restarts if one of the first is better than the GLM, else none."""
-    of_stage: dict[str, int] = {}
-    scouts = []
-    for k, start in enumerate(starts):
-        of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
-        if of_stage[start.stage] <= runner.settings.n_scouts:
-            scouts.append(k)
-    found = runner.run(view, [starts[k] for k in scouts], at)
-    best = max((each.log_evidence for each in found), default=-math.inf)
-    if best < floor + runner.settings.evidence_margin:
-        return []
-    found += runner.run(view, [s for k, s in enumerate(starts) if k not in scouts], at)
-    by_seed = {each.start.seed: each for each in found}
-    return [by_seed[start.seed] for start in starts if start.seed in by_seed]
+    """Restarts, half of them at a time, until the two best gain about the same."""
+    settings = runner.settings
+    size = max(settings.n_starts // 2, 1)
+    done: list[Restart] = []
+    for begin in range(0, len(starts), size):
+        done += runner.run(view, starts[begin : begin + size], at)
+        gains = sorted((each.log_evidence - floor for each in done), reverse=True)
+        enough = settings.agreed_share * gains[0] if gains else 0.0
+        if len(gains) > 1 and gains[0] > settings.clear_gain and gains[1] >= enough:
+            break
+    return done
 
 
 def first_starts(
@@ -177,9 +197,14 @@ class _Relaxed:
     """Restarts within supports that were selected, until those are confirmed."""
 
     def __init__(
-        self, runner: Runner, at: Coefficients, random: np.random.RandomState
+        self,
+        runner: Runner,
+        at: Coefficients,
+        random: np.random.RandomState,
+        floor: float,
     ) -> None:
         self.runner, self.at, self.random = runner, at, random
+        self.floor = floor
         self.done: list[Restart] = []
 
     def run(self, before: Restart, tidied: Restart) -> Restart:
@@ -218,7 +243,7 @@ class _Relaxed:
             state.input_support,
             count,
         )
-        found = runner.run(known.view, starts, self.at)
+        found = _until_agreed(runner, known.view, starts, self.at, self.floor)
         self.done += found
         return max([known, *found], key=by_evidence)
 
@@ -367,15 +392,47 @@ def refit_within(
     support: Tensor,
     inputs: Tensor,
     options: EvidenceOptions,
-    always: bool = False,
 ) -> EvidenceState:
     """Restrict a state to supports, and refit it if that takes anything away."""
     support, inputs = state.support & support, state.input_support & inputs
     same = torch.equal(support, state.support)
-    if same and torch.equal(inputs, state.input_support) and not always:
+    if same and torch.equal(inputs, state.input_support):
         return state
     fewer = restrict(state, view.problem, inputs, support)
     return runner.call(view, "within", fit_evidence, fewer, options)
+
+
+def refit_all(
+    runner: Runner,
+    view: View,
+    states: list[EvidenceState],
+    within: list[EvidenceState],
+    always: list[bool],
+) -> list[EvidenceState]:
+    """Restrict states to the supports of others; refit, briefly, those that change."""
+    kept = [
+        restrict(
+            state,
+            view.problem,
+            state.input_support & other.input_support,
+            state.support & other.support,
+        )
+        for state, other in zip(states, within, strict=True)
+    ]
+    changed = [
+        k
+        for k, (new, old) in enumerate(zip(kept, states, strict=True))
+        if always[k]
+        or not torch.equal(new.support, old.support)
+        or not torch.equal(new.input_support, old.input_support)
+    ]
+    done = list(states)
+    found = runner.refit(
+        view, "within", [kept[k] for k in changed], brief_options(runner)
+    )
+    for k, state in zip(changed, found, strict=True):
+        done[k] = state
+    return done
 
 
 def strongest_features(problem: Problem, at: Coefficients, count: int) -> Tensor:
@@ -404,20 +461,14 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
         return []
     pool = successful([found.restarts[k] for k in found.eligible], floor, settings)
     pool = sorted(pool, key=lambda r: -r.log_evidence)[: settings.n_members]
-    brief = brief_options(runner)
-    agreed = [
-        refit_within(
-            runner,
-            view,
-            restart.state,
-            selected.support,
-            selected.input_support,
-            brief,
-            # Others were fitted around another point, or before the last step.
-            always=view.has_moved and restart.state is not selected,
-        )
-        for restart in pool
-    ]
+    # Others were fitted around another point, or before the last step.
+    agreed = refit_all(
+        runner,
+        view,
+        [restart.state for restart in pool],
+        [selected] * len(pool),
+        [view.has_moved and restart.state is not selected for restart in pool],
+    )
     least = settings.member_share * gain
     return [state for state in agreed if state.log_evidence - floor >= least]
 
@@ -431,11 +482,8 @@ def loose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     pool = successful(found.leaders(), floor, settings)[: settings.n_members]
     if not view.has_moved:
         return [restart.state for restart in pool]
-    brief = brief_options(runner)
-    return [
-        refit_within(runner, view, s, s.support, s.input_support, brief, always=True)
-        for s in (restart.state for restart in pool)
-    ]
+    states = [restart.state for restart in pool]
+    return refit_all(runner, view, states, states, [True] * len(states))
 
 
 def linear_model(

@@ -1,7 +1,8 @@
 """Tasks of a search: restarts, side by side, until time is up.
 
-Restarts are independent tasks with their own seeds: any number of processes gives the
-same answer. Each is fitted in a `View`, the problem around one reference.
+Restarts have their own seeds. On small tables a few of them are one program, a crew; on
+larger ones each is a task. Any number of processes gives the same answer. Restarts are
+fitted in a `View`, the problem around one reference.
 
 A modulated feature enters as `(x_j - ref_j) (1 + g_j)`: what the model can fit depends
 on where the reference is. The mean of the population is known only up to its standard
@@ -34,13 +35,18 @@ from sknimo.solver import (
     EvidenceOptions,
     EvidenceState,
     Problem,
-    fit_evidence,
+    fit_crew,
     restrict,
     start_state,
 )
 from sknimo.training import TaskStore, state_columns
 
 Result = TypeVar("Result")
+
+# Numbers in the Jacobians of a crew, which should not leave the cache of a processor by
+# far, and members at most: two crews of a stage may run side by side.
+CREW_NUMBERS = 1e6
+LARGEST_CREW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +156,58 @@ class Runner:
         self.weight, self.settings, self.options = weight, settings, options
         self.store: TaskStore = store
         self.out_of_time = False
+        # Restarts that went ahead, by view and seed.
+        self._known: dict[tuple[object, ...], EvidenceState | None] = {}
 
     def run(
         self, view: View, starts: Sequence[Start], at: Coefficients
     ) -> list[Restart]:
-        """Fit every restart; those that cannot start in time or fail are left out."""
-        done = self.map(
-            EvidenceState,
-            view,
-            starts[0].stage if starts else "",
-            run_start,
-            [(view.problem, self.weight, start, at, self.options) for start in starts],
-        )
+        """Fit every restart; those that cannot start in time or fail are left out.
+
+        What has been fitted before is not fitted again.
+        """
+        names = [(view.name, start.stage, start.seed) for start in starts]
+        known = self._known
+        fresh = [k for k, name in enumerate(names) if name not in known]
+        tries = [Try(self.weight, starts[k], at) for k in fresh]
+        stage = starts[0].stage if starts else ""
+        done = self.crews(view, stage, tries, self.options)
+        known |= {names[k]: state for k, state in zip(fresh, done, strict=True)}
+        found = [(start, known[n]) for start, n in zip(starts, names, strict=True)]
         return [
             Restart(start, state, view)
-            for start, state in zip(starts, done, strict=True)
+            for start, state in found
             if state is not None and state.log_evidence > -math.inf
         ]
+
+    def crews(
+        self, view: View, stage: str, tries: Sequence[Try], options: EvidenceOptions
+    ) -> list[EvidenceState | None]:
+        """Where each of these ends; those of a crew are one task, None without time."""
+        size = crew_size(view.problem)
+        crews = [list(tries[k : k + size]) for k in range(0, len(tries), size)]
+        calls = [(view.problem, crew, options) for crew in crews]
+        done = self.map(Crewed, view, stage, run_crew, calls)
+        states: list[EvidenceState | None] = []
+        for crew, found in zip(crews, done, strict=True):
+            states += [None] * len(crew) if found is None else found.split()
+        return states
+
+    def refit(
+        self,
+        view: View,
+        stage: str,
+        states: Sequence[EvidenceState],
+        options: EvidenceOptions,
+    ) -> list[EvidenceState]:
+        """States that go on from where they are, as crews of this process."""
+        size, done = crew_size(view.problem), []
+        for begin in range(0, len(states), size):
+            crew = Crewed.join(states[begin : begin + size])
+            args = view.problem, self.weight, crew, options
+            found = self._store(view).call(Crewed, stage, refit_crew, *args)
+            done += found.split()
+        return done
 
     def call(
         self,
@@ -223,28 +264,96 @@ def _parallel(n_jobs: int | None) -> Parallel:
         return Parallel(n_jobs=n_jobs)
 
 
-def run_start(
-    problem: Problem,
-    weight: Tensor,
-    start: Start,
-    at: Coefficients,
-    options: EvidenceOptions,
-) -> EvidenceState | None:
-    """One restart, on one thread unless the table is large; None without time."""
-    if options.out_of_time:
-        return None
-    with torch_threads(problem.n_rows):
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A start on weighted rows, from the coefficients of a GLM."""
+
+    weight: Tensor  # (n,)
+    start: Start
+    at: Coefficients
+
+    def begin(self, problem: Problem) -> EvidenceState:
+        """The state that it begins in."""
+        start = self.start
         state = start_state(
             problem,
-            weight,
+            self.weight,
             random_network(problem, start),
-            at,
+            self.at,
             start.support,
             start.input_support,
             start.optimism,
         )
-        state = restrict(state, problem, start.input_support, start.support)
-        return fit_evidence(problem, weight, state, options)
+        return restrict(state, problem, start.input_support, start.support)
+
+
+@dataclass(frozen=True, slots=True)
+class Crewed:
+    """States of K members that were fitted as one program; see `EvidenceState`."""
+
+    params: Tensor
+    coef: Tensor
+    intercept: Tensor
+    params_precision: Tensor
+    coef_precision: Tensor
+    dispersion: Tensor
+    support: Tensor
+    input_support: Tensor
+    log_evidence: Tensor
+    n_effective: Tensor
+    n_iter: Tensor
+
+    @classmethod
+    def join(cls, states: Sequence[EvidenceState]) -> Crewed:
+        """States of single members in one record."""
+        device = states[0].coef.device
+        values: dict[str, Tensor] = {}
+        for name in cls.__slots__:
+            each = [getattr(state, name) for state in states]
+            if isinstance(each[0], Tensor):
+                values[name] = torch.stack(each)
+            else:
+                kind = torch.long if isinstance(each[0], int) else torch.float64
+                values[name] = torch.tensor(each, dtype=kind, device=device)
+        return cls(**values)
+
+    def split(self) -> list[EvidenceState]:
+        """Undo `join`."""
+        plain = ("dispersion", "log_evidence", "n_effective", "n_iter")
+        each = {
+            name: getattr(self, name).tolist() if name in plain else getattr(self, name)
+            for name in self.__slots__
+        }
+        return [
+            EvidenceState(**{name: values[k] for name, values in each.items()})
+            for k in range(len(self.coef))
+        ]
+
+
+def crew_size(problem: Problem) -> int:
+    """Members that are fitted as one program: several where tables are small."""
+    numbers = problem.n_rows * (problem.n_terms + problem.spec.n_params)
+    return max(1, min(LARGEST_CREW, int(CREW_NUMBERS // numbers)))
+
+
+def run_crew(
+    problem: Problem, tries: Sequence[Try], options: EvidenceOptions
+) -> Crewed | None:
+    """Some restarts, on one thread unless the table is large; None without time."""
+    if options.out_of_time:
+        return None
+    states = Crewed.join([each.begin(problem) for each in tries])
+    weight = torch.stack([each.weight for each in tries])
+    return refit_crew(problem, weight, states, options)
+
+
+def refit_crew(
+    problem: Problem, weight: Tensor, states: Crewed, options: EvidenceOptions
+) -> Crewed:
+    """Go on from some states with one vector of weights, or with one each."""
+    each = weight.expand(len(states.coef), -1)
+    with torch_threads(problem.n_rows):
+        return Crewed.join(fit_crew(problem, each, states.split(), options))
 
 
 def random_network(problem: Problem, start: Start) -> Tensor:

@@ -90,6 +90,8 @@ class Settings:
     # 1.01 (ofp), in 0.4 of the seconds or less; 0.87 (phoneme, one split). But 12.5 on
     # rows2000, which is smooth and almost free of noise.
     max_work: float = 7e8
+    # That was measured with networks of this width, which still say where to change.
+    work_hidden: tuple[int, int] = (16, 16)
     # Bags stand beside evidence where it is affordable, on this many rows or more. A
     # mean of both, in steps of the weight, must beat evidence alone by this many
     # standard errors, more of them where evidence has a network, and by this share of
@@ -105,6 +107,14 @@ class Settings:
     # others are not tried.
     least_gain: float = 0.1
     cautious: bool = False
+    # Nats per row that the first restarts gain over the linear model beyond which
+    # nothing stands beside them: errors of a tenth of its variance. In the paper's
+    # settings with numbers, where that holds, no blend was ever chosen.
+    decisive_gain: float = 1.15
+    # Restarts beyond half of a stage are left out where the two best of it gain about
+    # the same over the linear model, and more than this.
+    agreed_share: float = 0.98
+    clear_gain: float = 50.0
     # Rows of a batch that nobody chose. Halved and doubled: 0.42 and 4.73 (rows4000),
     # in 0.6 and 0.5 of the seconds.
     batch_rows: int = 1024

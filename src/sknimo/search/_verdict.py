@@ -22,6 +22,7 @@ Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from torch import Tensor
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
 from sknimo.search._restarts import Selection, fit_linear_evidence
-from sknimo.search._runner import Runner, Start, View, run_start
+from sknimo.search._runner import Runner, Start, Try, View
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
@@ -145,27 +146,108 @@ def hold_out(
     settings = runner.settings
     n_steps = min(settings.verdict_steps, runner.options.max_iter)
     options = replace(runner.options, max_iter=n_steps)
-    gain = found.best.log_evidence - found.linear.log_evidence
-    goal = settings.success_share * gain / float(runner.weight.sum())
     # Where there is no network, the GLM that is returned is held to account.
     gentle = None
     if path.relaxation > 0 and not (agreed or loose):
         gentle = replace(runner.options, feature_margin=settings.linear_margin)
-    parts = runner.map(
-        HeldOut,
+    merged = merge_folds(folds, settings.max_folds)
+    linear = runner.map(
+        LinearFold,
         view,
         "held-out rows",
-        _hold_out_fold,
-        [
-            (view.problem, fold, k, agreed, loose, goal, path, options, gentle)
-            for k, fold in enumerate(merge_folds(folds, settings.max_folds))
-        ],
+        fit_linear_fold,
+        [(view.problem, fold, path, options, gentle) for fold in merged],
     )
-    done = [part for part in parts if part is not None]
-    if len(done) < len(parts):
+    if runner.out_of_time:
         return None
+    known = [each for each in linear if each is not None]
+    gain = found.best.log_evidence - found.linear.log_evidence
+    goal = settings.success_share * gain / float(runner.weight.sum())
+    judged = _Folds(runner, view, merged, known, options)
+    best = judged.first_success(agreed, goal) if agreed else []
+    others = [judged.run([start] * len(merged)) for start in loose]
+    if runner.out_of_time:
+        return None
+    parts = []
+    for k, fold in enumerate(merged):
+        outside = np.flatnonzero(fold.held_out)
+        rows = torch.as_tensor(outside, device=view.problem.device)
+        held_out = view.problem.take(rows)
+        glm = _glm_eta(held_out, known[k].glm)
+
+        def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
+            each = [linear_predictor(problem, state, options) for state in states]
+            return torch.stack(each).mean(0)
+
+        eta = {
+            "glm": glm,
+            "agreed": mean_eta([best[k]], held_out) if agreed else glm,
+            "loose": mean_eta([o[k] for o in others], held_out) if loose else glm,
+        }
+        numbers = {name: value.cpu().numpy() for name, value in eta.items()}
+        weight = fold.held_out[outside]
+        parts.append(HeldOut(outside, np.full_like(outside, k), weight, **numbers))
     names = HeldOut.__slots__
-    return HeldOut(*(np.concatenate([getattr(x, n) for x in done]) for n in names))
+    return HeldOut(*(np.concatenate([getattr(x, n) for x in parts]) for n in names))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearFold:
+    """The chosen GLM on the training rows of a fold."""
+
+    glm: Coefficients
+    log_evidence: float  # of the linear fit, to which restarts are compared
+
+
+class _Folds:
+    """Restarts on the training rows of every fold, all folds side by side."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        view: View,
+        folds: list[Fold],
+        linear: list[LinearFold],
+        options: EvidenceOptions,
+    ) -> None:
+        self.runner, self.view, self.options = runner, view, options
+        self.linear = linear
+        self.weight = [
+            torch.as_tensor(fold.train, device=view.problem.device) for fold in folds
+        ]
+
+    def run(
+        self, starts: Sequence[Start], folds: Sequence[int] | None = None
+    ) -> list[EvidenceState]:
+        """A start on each of the folds; fewer states where time is up."""
+        folds = range(len(self.weight)) if folds is None else folds
+        tries = [
+            Try(self.weight[k], start, self.linear[k].glm)
+            for k, start in zip(folds, starts, strict=True)
+        ]
+        found = self.runner.crews(self.view, "held-out rows", tries, self.options)
+        return [state for state in found if state is not None]
+
+    def first_success(self, starts: list[Start], goal: float) -> list[EvidenceState]:
+        """The first that gains `goal` log evidence per row, or the best of all."""
+        best: dict[int, EvidenceState] = {}
+        left = list(range(len(self.weight)))
+        for start in starts:
+            found = self.run([start] * len(left), left)
+            if len(found) < len(left):
+                return []
+            for k, state in zip(left, found, strict=True):
+                if k not in best or state.log_evidence > best[k].log_evidence:
+                    best[k] = state
+            left = [
+                k
+                for k in left
+                if not best[k].log_evidence
+                >= self.linear[k].log_evidence + goal * float(self.weight[k].sum())
+            ]
+            if not left:
+                break
+        return [best[k] for k in sorted(best)]
 
 
 def judge(
@@ -230,50 +312,26 @@ def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
     return merged[:: math.ceil(len(merged) / n_folds)]
 
 
-def _hold_out_fold(
+def fit_linear_fold(
     problem: Problem,
     fold: Fold,
-    number: int,
-    agreed: list[Start],
-    loose: list[Start],
-    goal: float,
     path: GlmPath,
     options: EvidenceOptions,
     gentle: EvidenceOptions | None,
-) -> HeldOut | None:
-    device = problem.device
-    inside, outside = (
-        torch.as_tensor(np.flatnonzero(part), device=device)
-        for part in (fold.train, fold.held_out)
-    )
-    train = torch.as_tensor(fold.train, device=device)[inside]
-    alpha = path.alphas[path.index : path.index + 1]
-    trained, held_out = problem.take(inside), problem.take(outside)
+) -> LinearFold | None:
+    """The GLM without the rows of a fold; `gentle` asks for the unshrunken one."""
+    if options.out_of_time:
+        return None
+    inside = torch.as_tensor(np.flatnonzero(fold.train), device=problem.device)
+    train = torch.as_tensor(fold.train, device=problem.device)[inside]
+    trained = problem.take(inside)
     share = (train / train.sum()).unsqueeze(0)
+    alpha = path.alphas[path.index : path.index + 1]
     glm = fit_path(trained, share, alpha).blend(path.relaxation)
     if gentle is not None:
         glm = unshrunken(trained, train, glm, gentle)
-    eta = {"glm": _glm_eta(held_out, glm)}
-    eta["agreed"] = eta["loose"] = eta["glm"]
-    if agreed:
-        best = _first_success(trained, train, agreed, goal, glm, options)
-        if best is None:
-            return None
-        eta["agreed"] = linear_predictor(held_out, best, options)
-    if loose:
-        states = [run_start(trained, train, start, glm, options) for start in loose]
-        found = [
-            linear_predictor(held_out, state, options)
-            for state in states
-            if state is not None
-        ]
-        if len(found) < len(states):
-            return None
-        eta["loose"] = torch.stack(found).mean(0)
-    rows = outside.cpu().numpy()
-    weight = fold.held_out[fold.held_out > 0]
-    numbers = {name: value.cpu().numpy() for name, value in eta.items()}
-    return HeldOut(rows, np.full_like(rows, number), weight, **numbers)
+    linear = fit_linear_evidence(trained, train, glm, options)
+    return LinearFold(glm, linear.log_evidence)
 
 
 def unshrunken(
@@ -283,29 +341,6 @@ def unshrunken(
     linear = fit_linear_evidence(problem, weight, at, gentle)
     state = simplify(problem, weight, linear, gentle)
     return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
-
-
-def _first_success(
-    problem: Problem,
-    weight: Tensor,
-    starts: list[Start],
-    goal: float,
-    at: Coefficients,
-    options: EvidenceOptions,
-) -> EvidenceState | None:
-    """The first restart that gains `goal` log evidence per row, or the best of all."""
-    linear = fit_linear_evidence(problem, weight, at, options)
-    enough = linear.log_evidence + goal * float(weight.sum())
-    best: EvidenceState | None = None
-    for start in starts:
-        state = run_start(problem, weight, start, at, options)
-        if state is None:
-            break
-        if best is None or state.log_evidence > best.log_evidence:
-            best = state
-        if best.log_evidence >= enough:
-            break
-    return best
 
 
 def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:

@@ -11,6 +11,7 @@ from sknimo.solver._cycle import ClassCycle, class_members
 from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
+    fit_crew,
     fit_evidence,
     linear_predictor,
     reference_step,

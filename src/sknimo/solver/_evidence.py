@@ -13,12 +13,15 @@ automatic relevance determination). Groups that the data do not need are switche
 exactly. The log evidence (Laplace) then ranks restarts, judges whether an input may be
 removed and whether the network is worth having at all, without held-out rows.
 
-Everything is float64 and about one member; restarts run side by side in processes.
+Everything is float64. On small tables several members are one program: an operation on
+all of them costs little more than on one. Restarts of larger ones are side by side in
+processes.
 
 Shapes: n rows, q term columns, r inputs, p features, a active features, P weights,
 m = q + P parameters.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -26,9 +29,9 @@ from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
 from sknimo.solver._member import (
+    Crew,
     EvidenceOptions,
     EvidenceState,
-    Member,
     group_sum,
     restrict,
 )
@@ -42,28 +45,61 @@ def fit_evidence(
 
     `weight` (n,) counts rows: it sums to the number of observations.
     """
-    member = Member(problem, weight, start, options)
-    trace: list[float] = []
-    pruned_at = n_steps = 0
+    return fit_crew(problem, weight.unsqueeze(0), [start], options)[0]
+
+
+@torch.no_grad()
+def fit_crew(
+    problem: Problem,
+    weight: Tensor,
+    starts: Sequence[EvidenceState],
+    options: EvidenceOptions,
+) -> list[EvidenceState]:
+    """The same of K members at once, each with its own weights, (K, n)."""
+    crew = Crew(problem, weight, starts, options)
+    done = list(starts)
+    numbers = list(range(len(starts)))  # who is still in training
+    traces: list[list[float]] = [[] for _ in starts]
+    pruned_at, n_steps = [0] * len(starts), 0
+
+    def finish(places: Sequence[int]) -> None:
+        gone = [numbers[place] for place in places]
+        for number, state in zip(gone, crew.leave(places), strict=True):
+            n_iter = starts[number].n_iter + n_steps
+            done[number] = replace(state, n_iter=n_iter)
+            numbers.remove(number)
+
     # The first step is always taken: every answer has seen the data.
-    while n_steps < options.max_iter and not (n_steps and options.out_of_time):
-        member.newton_step()
+    while numbers and n_steps < options.max_iter:
+        if n_steps and options.out_of_time:
+            break
+        crew.newton_step()
         n_steps += 1
         if n_steps <= options.burn_in:
             continue
-        member.update_precisions()
-        trace.append(member.state.log_evidence)
-        if len(trace) - pruned_at > options.window:
-            rise = trace[-1] - trace[-1 - options.window]
-            if rise < options.tol * options.window:
-                if not member.drop_useless():
-                    break
-                pruned_at = len(trace)
-    # An update judges the precisions and the dispersion before it. Two of them at
-    # least: a start's optimism about the dispersion must not enter the verdict.
-    for _ in range(2 - len(trace)):
-        member.update_precisions()
-    return replace(member.expanded(), n_iter=start.n_iter + n_steps)
+        crew.update_precisions()
+        settled = []
+        for place, number in enumerate(numbers):
+            trace = traces[number]
+            trace.append(crew.log_evidence[place])
+            if len(trace) - pruned_at[number] > options.window:
+                rise = trace[-1] - trace[-1 - options.window]
+                if rise < options.tol * options.window:
+                    settled.append(place)
+        if settled:
+            useful = crew.drop_useless(settled)
+            for place in useful:
+                pruned_at[numbers[place]] = len(traces[numbers[place]])
+            over = [place for place in settled if place not in useful]
+            if over:
+                finish(over)
+    if numbers:
+        # An update judges the precisions and the dispersion before it. Two of them at
+        # least: a start's optimism about the dispersion must not enter the verdict.
+        for _ in range(2 - len(traces[numbers[0]])):
+            crew.update_precisions()
+        finish(range(len(numbers)))
+    return done
 
 
 def simplify(
@@ -145,9 +181,9 @@ def feature_strength(
     problem: Problem, weight: Tensor, state: EvidenceState, options: EvidenceOptions
 ) -> Tensor:
     """Squared Wald statistic of each feature's coefficients, (p,)."""
-    member = Member(problem, weight, state, options)
-    member.update_precisions()
-    return member.wald()
+    crew = Crew(problem, weight.unsqueeze(0), [state], options)
+    crew.update_precisions()
+    return crew.wald()[0]
 
 
 def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
@@ -174,14 +210,13 @@ def reference_step(
     mean so far; all other parameters are free to follow the step. Only `movable` (p,)
     features that are one line move.
     """
-    member = Member(problem, weight, state, options)
-    return member.reference_step(movable, moved)
+    crew = Crew(problem, weight.unsqueeze(0), [state], options)
+    return crew.reference_step(movable, moved)
 
 
 def linear_predictor(
     problem: Problem, state: EvidenceState, options: EvidenceOptions
 ) -> Tensor:
     """`eta` of a state on the rows of a problem, (n,)."""
-    weight = torch.ones_like(problem.y)
-    member = Member(problem, weight, state, options)
-    return problem.offset + member.intercept + member.design @ member.coef
+    weight = torch.ones_like(problem.y).unsqueeze(0)
+    return Crew(problem, weight, [state], options).eta()[0]

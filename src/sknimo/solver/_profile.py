@@ -58,7 +58,7 @@ class Rows:
     family: Family
     ranks: Ranks = ALONE  # the processes over which the rows are spread
 
-    def take(self, members: Tensor) -> Rows:
+    def take(self, members: Tensor | slice) -> Rows:
         """Keep the models with the given indices."""
         return replace(self, weight=self.weight[members])
 

@@ -8,13 +8,15 @@ forgotten. With more parameters than rows the smaller n x n system is solved ins
 Both hold a dispersion of one; the loss is `|residual - jacobian d|**2 / 2` divided by
 the dispersion, so that precisions and dispersion may move without a new Jacobian.
 
-Shapes: n rows, q term columns, r inputs, p features, a active features, b code bits,
-h1 and h2 hidden units, P weights, m = q + P parameters.
+Shapes: K models, n rows, q term columns, r inputs, p features, a active features,
+b code bits, h1 and h2 hidden units, P weights, m = q + P parameters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
 from sknimo.solver._design import cut_rows
-from sknimo.solver._profile import WEIGHT_FLOOR, Rows
+from sknimo.solver._profile import WEIGHT_FLOOR, PerMember, Rows
 
 # Blocks of this size keep products efficient; larger ones are no faster on a CPU.
 BLOCK_BYTES = 64 * 2**20
@@ -37,9 +39,10 @@ EVERY_ROW = slice(None)
 
 
 class Tangent:
-    """Design and Jacobian of `eta`, by hand.
+    """Design and Jacobian of `eta`, by hand, of one network or of K at once.
 
-    Only features with a coefficient are evaluated, only inputs that are read.
+    Only features with a coefficient are evaluated, only inputs that are read. Weights
+    are (P,) of one network, or (K, P): then everything else has the model axis, too.
     """
 
     def __init__(
@@ -49,8 +52,11 @@ class Tangent:
         terms: Tensor,
         term_feature: Tensor,
         active: Tensor,
+        reads: Tensor | None = None,
     ) -> None:
-        self.spec, self.inputs, self.terms, self.active = spec, inputs, terms, active
+        self.spec, self.inputs, self.active = spec, inputs, active
+        self.terms = terms  # (n, q), or (K, n, q) where models have other terms
+        self.reads = reads  # (K, r), None where all models read all inputs
         device = terms.device
         slots = torch.arange(len(active), device=device)
         position = torch.full((spec.n_features,), len(active), device=device)
@@ -58,6 +64,7 @@ class Tangent:
         # The active feature that a term belongs to, `a` for one that is not bent.
         self.term_slot = position[term_feature]  # (q,)
         self.n_spare = int((self.term_slot == len(active)).any())
+        self.one_each = torch.equal(self.term_slot, slots)
         owner = torch.tensor(spec.input_feature, dtype=torch.long, device=device)
         # The active feature that an input belongs to, `a` for none.
         self.input_slot = (
@@ -66,204 +73,270 @@ class Tangent:
         self.code = spec.codes().to(device)[active]  # (a, b)
         self.visible = (self.input_slot != slots.unsqueeze(-1)).double()  # (a, r)
 
+    def take(self, members: Tensor) -> Tangent:
+        """The same of some of the models."""
+        if self.terms.dim() == 2 and self.reads is None:
+            return self
+        some = copy(self)
+        if self.terms.dim() == 3:
+            some.terms = self.terms[members]
+        if self.reads is not None:
+            some.reads = self.reads[members]
+        return some
+
     @property
     def is_linear(self) -> bool:
         """Whether there is nothing to bend or nothing to bend it."""
         return len(self.active) == 0 or self.inputs.shape[1] == 0
 
-    def chunks(self, n_bytes: float) -> list[slice]:
+    def chunks(self, n_bytes: float, n_models: int = 1) -> list[slice]:
         """Blocks of rows whose Jacobian and activations take that many bytes."""
         n, r = self.inputs.shape
         h1, h2 = self.spec.hidden
-        n_parameters = self.terms.shape[1] + self.spec.n_params
+        n_parameters = self.terms.shape[-1] + self.spec.n_params
         per_row = 8 * (
             2 * n_parameters + len(self.active) * (4 * h1 + 4 * h2) + 2 * r * h1
         )
-        return cut_rows(n, per_row, n_bytes)
+        return cut_rows(n, n_models * per_row, n_bytes)
 
     def design(self, params: Tensor, rows: slice = EVERY_ROW) -> Tensor:
-        """`phi * (1 + g)` of some rows, (n, q)."""
-        terms = self.terms[rows]
+        """`phi * (1 + g)` of some rows, (n, q) or (K, n, q)."""
+        terms = self.terms[..., rows, :]
         if self.is_linear:
-            return terms
-        layers = self._layers(params, rows)
-        bend = layers.angle().sin_() @ layers.out
-        bend -= layers.angle_ref().sin() @ layers.out
-        return terms * (1 + self._of_terms(bend))
+            return terms if params.dim() == 1 else terms.expand(len(params), -1, -1)
+        layers = self._layers(torch.atleast_2d(params), rows)
+        bend = layers.bend(layers.angle().sin_(), layers.angle_ref().sin_())
+        bent = (self._of_terms(bend) + 1).mul_(terms.mT)
+        return bent.mT.view(*params.shape[:-1], *terms.shape[-2:])
 
     def _of_terms(self, bend: Tensor) -> Tensor:
-        """Bends (n, a) of the features that own the terms, zero for others, (n, q)."""
-        return torch.nn.functional.pad(bend, (0, self.n_spare))[:, self.term_slot]
+        """Bends (K, a, n) of the features that own the terms, zero for others."""
+        if self.one_each:
+            return bend
+        padded = torch.nn.functional.pad(bend, (0, 0, 0, self.n_spare))
+        return padded.index_select(1, self.term_slot)
 
     def jacobian(self, params: Tensor, coef: Tensor, rows: slice = EVERY_ROW) -> Tensor:
-        """`d eta / d (coef, params)` of some rows, (n, m); the design comes first."""
-        terms, inputs = self.terms[rows], self.inputs[rows]
-        n, q = terms.shape
+        """`d eta / d (coef, params)` of some rows; the design comes first.
+
+        (n, m), or (K, n, m), a view of memory in which rows come last.
+        """
+        weights, terms = torch.atleast_2d(params), self.terms[..., rows, :].mT
+        q, n = terms.shape[-2:]
+        out = terms.new_empty(len(weights), q + weights.shape[1], n)
         if self.is_linear:
-            return torch.cat([terms, terms.new_zeros(n, len(params))], dim=1)
-        out = terms.new_empty(n, q + len(params))
-        slope = unpack(self.spec, out[:, q:])  # views: the blocks are written in place
-        layers = self._layers(params, rows)
+            out.zero_()[:, :q] = terms
+        else:
+            parts = torch.atleast_2d(coef).unsqueeze(-1) * terms
+            self._differentiate(out, weights, terms, parts, rows)
+        return out.mT.view(*params.shape[:-1], n, out.shape[1])
+
+    def _pull(self, parts: Tensor) -> Tensor:
+        """Contributions (K, q, n) of terms summed by active feature, (K, a, n)."""
+        if self.one_each:
+            return parts
+        n_slots = len(self.active) + self.n_spare
+        pull = parts.new_zeros(len(parts), n_slots, parts.shape[2])
+        pull.index_add_(1, self.term_slot, parts)
+        return pull[:, : len(self.active)]
+
+    def _differentiate(
+        self, out: Tensor, params: Tensor, terms: Tensor, parts: Tensor, rows: slice
+    ) -> None:
+        """Write the Jacobian (K, m, n), given contributions (K, q, n) without bends."""
+        layers, pull = self._layers(params, rows), self._pull(parts)
         angle, angle_ref = layers.angle(), layers.angle_ref()
-        pull = terms.new_zeros(n, len(self.active) + self.n_spare)
-        pull.index_add_(1, self.term_slot, terms * coef)
-        pull = pull[:, : len(self.active)]  # (n, a)
-        wave = angle.cos().mul_(layers.out).mul_(pull.unsqueeze(-1))  # (n, a, h2)
-        wave_ref = layers.out * angle_ref.cos()  # (a, h2)
+        weight = layers.out.unsqueeze(1)  # (K, 1, h2)
+        wave = angle.cos().mul_(weight.unsqueeze(-1)).mul_(pull.unsqueeze(2))
+        wave_ref = weight * angle_ref.cos()  # (K, a, h2)
         sine, sine_ref = angle.sin_(), angle_ref.sin()
-        bend = sine @ layers.out - sine_ref @ layers.out
-        torch.mul(terms, 1 + self._of_terms(bend), out=out[:, :q])
-        slope.out[:] = (pull.unsqueeze(1) @ sine).squeeze(1) - pull @ sine_ref
-        slope.second_bias[:] = wave.sum(1) - pull @ wave_ref
-        outer_ref = wave_ref.unsqueeze(-1) * layers.hidden_ref.unsqueeze(-2)
-        slope.second[:] = wave.mT @ layers.hidden
-        slope.second.sub_((pull @ outer_ref.flatten(1)).view(n, *outer_ref.shape[1:]))
-        first = wave @ layers.second  # (n, a, h1)
-        first.addcmul_(first, layers.hidden.square_(), value=-1)
-        first_ref = (wave_ref @ layers.second) * (1 - layers.hidden_ref.square())
-        total = first.sum(1)  # (n, h1)
-        slope.bias[:] = total - pull @ first_ref
-        # What an input moves: every feature but its own.
-        padded = torch.nn.functional.pad(first, (0, 0, 0, 1))  # (n, a + 1, h1)
-        seen = padded.index_select(1, self.input_slot)  # (n, r, h1)
-        torch.sub(total.unsqueeze(1), seen, out=seen)
-        torch.mul(seen, inputs.unsqueeze(-1), out=slope.first.mT)
+        bend = self._of_terms(layers.bend(sine, sine_ref))
+        q, n = parts.shape[1:]
+        torch.mul(terms, bend + 1, out=out[:, :q])
+        blocks = out[:, q:].split(
+            [math.prod(shape) for shape in self.spec.shapes.values()], dim=1
+        )
+        first_block, code, bias, second, second_bias, last = blocks
+
+        def settle(block: Tensor, reference: Tensor) -> None:
+            """Less what the reference takes away; it is (K, a, size)."""
+            block.baddbmm_(reference.flatten(2).mT, pull, alpha=-1)
+
+        torch.sum(sine.mul_(pull.unsqueeze(2)), 1, out=last)
+        settle(last, sine_ref)
+        torch.sum(wave, 1, out=second_bias)
+        settle(second_bias, wave_ref)
+        hidden, hidden_ref = layers.hidden, layers.hidden_ref
+        square = second.view(len(params), *self.spec.hidden[::-1], n)
+        torch.mul(wave[:, 0].unsqueeze(2), hidden[:, 0].unsqueeze(1), out=square)
+        for k in range(1, wave.shape[1]):
+            square.addcmul_(wave[:, k].unsqueeze(2), hidden[:, k].unsqueeze(1))
+        settle(second, wave_ref.unsqueeze(-1) * hidden_ref.unsqueeze(-2))
+        first = layers.second.mT.unsqueeze(1) @ wave  # (K, a, h1, n)
+        first.addcmul_(first, hidden.square_(), value=-1)
+        first_ref = (wave_ref @ layers.second) * (1 - hidden_ref.square())
+        total = first.sum(1)  # (K, h1, n)
+        bias.copy_(total)
+        settle(bias, first_ref)
+        self._differentiate_inputs(first_block, total, first, rows)
         if self.code.shape[1]:
-            code_ref = first_ref.unsqueeze(-1) * self.code.unsqueeze(1)  # (a, h1, b)
-            slope.code_weight[:] = first.mT @ self.code
-            slope.code_weight.sub_(
-                (pull @ code_ref.flatten(1)).view(n, *code_ref.shape[1:])
-            )
-        return out
+            own = self.code.T @ first.transpose(1, 2)  # (K, h1, b, n)
+            code.copy_(own.flatten(1, 2))
+            settle(code, first_ref.unsqueeze(-1) * self.code.unsqueeze(1))
+
+    def _differentiate_inputs(
+        self, block: Tensor, total: Tensor, first: Tensor, rows: slice
+    ) -> None:
+        """What an input moves: every feature but its own."""
+        inputs = self.inputs[rows].mT  # (r, n)
+        moved = block.view(*total.shape[:2], *inputs.shape)  # (K, h1, r, n)
+        torch.mul(total.unsqueeze(2), inputs, out=moved)
+        owned = self.input_slot < len(self.active)
+        slots = self.input_slot[owned]
+        own = first.index_select(1, slots).transpose(1, 2)  # (K, h1, r', n)
+        if len(slots) == len(inputs):
+            moved.addcmul_(own, inputs, value=-1)
+        else:
+            moved[:, :, owned] -= own * inputs[owned]
+        if self.reads is not None:
+            moved *= self.reads[:, None, :, None]
 
     def _layers(self, params: Tensor, rows: slice) -> _Layers:
-        weights = unpack(self.spec, params.unsqueeze(0))
-        first, inputs = weights.first[0], self.inputs[rows]
-        shift = self.code @ weights.code_weight[0].T + weights.bias[0]  # (a, h1)
-        if inputs.shape[1] < FEW_INPUTS:
-            masked = first * self.visible.unsqueeze(1)  # (a, h1, r)
-            hidden = (inputs @ masked.flatten(0, 1).T).view(len(inputs), *shift.shape)
-            hidden += shift
+        weights, inputs = unpack(self.spec, params), self.inputs[rows].mT
+        shift = self.code @ weights.code_weight.mT + weights.bias.unsqueeze(1)
+        n_active = shift.shape[1]
+        if len(inputs) < FEW_INPUTS:
+            # (K, a, h1, r)
+            masked = weights.first.unsqueeze(1) * self.visible.unsqueeze(1)
+            hidden = torch.matmul(masked.flatten(1, 2), inputs)
+            hidden = hidden.view(*shift.shape, -1)
+            hidden += shift.unsqueeze(-1)
         else:
-            hidden = (inputs @ first.T).unsqueeze(1) + shift
-            own = (self.input_slot < len(self.active)).nonzero().squeeze(-1)
-            hidden.index_add_(
-                1,
-                self.input_slot[own],
-                inputs[:, own].unsqueeze(-1) * first.T[own],
-                alpha=-1,
-            )
+            hidden = (weights.first @ inputs).unsqueeze(1) + shift.unsqueeze(-1)
+            own = (self.input_slot < n_active).nonzero().squeeze(-1)
+            part = weights.first.mT[:, own].unsqueeze(-1) * inputs[own].unsqueeze(1)
+            hidden.index_add_(1, self.input_slot[own], part, alpha=-1)
         return _Layers(
             hidden=hidden.tanh_(),
             hidden_ref=shift.tanh(),
-            second=weights.second[0],
-            second_bias=weights.second_bias[0],
-            out=weights.out[0],
+            second=weights.second,
+            second_bias=weights.second_bias,
+            out=weights.out,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """Activations of the network on rows and at the reference."""
+    """Activations of the networks on rows and at the reference."""
 
-    hidden: Tensor  # (n, a, h1)
-    hidden_ref: Tensor  # (a, h1)
-    second: Tensor  # (h2, h1)
-    second_bias: Tensor  # (h2,)
-    out: Tensor  # (h2,)
+    hidden: Tensor  # (K, a, h1, n): rows come last, operations on them are long
+    hidden_ref: Tensor  # (K, a, h1)
+    second: Tensor  # (K, h2, h1)
+    second_bias: Tensor  # (K, h2)
+    out: Tensor  # (K, h2)
 
     def angle(self) -> Tensor:
-        return torch.nn.functional.linear(self.hidden, self.second, self.second_bias)
+        angle = self.second.unsqueeze(1) @ self.hidden
+        return angle.add_(self.second_bias[:, None, :, None])
 
     def angle_ref(self) -> Tensor:
-        return self.hidden_ref @ self.second.T + self.second_bias
+        bias = self.second_bias.unsqueeze(1)
+        return torch.baddbmm(bias, self.hidden_ref, self.second.mT)
+
+    def bend(self, sine: Tensor, sine_ref: Tensor) -> Tensor:
+        """Modulations, (K, a, n)."""
+        out = self.out.unsqueeze(1)
+        bend = (out.unsqueeze(1) @ sine).squeeze(2)
+        return bend.sub_((sine_ref * out).sum(-1, keepdim=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
     """Marginal variances and half the log determinant of `I + J A^-1 J'`."""
 
-    variance: Tensor  # (m,)
-    half_log_det: float
+    variance: Tensor  # (K, m)
+    half_log_det: Tensor  # (K,)
 
 
 @dataclass(frozen=True, slots=True)
-class Primal:
+class Primal(PerMember):
     """Normal equations of the linearised loss, for m <= n.
 
     `level_gain` is twice what the intercept, which is projected out, could gain alone.
     """
 
-    gram: Tensor  # (m, m)
-    pull: Tensor  # (m,), minus the gradient of the loss
-    level_gain: float = 0.0
+    gram: Tensor  # (K, m, m)
+    pull: Tensor  # (K, m), minus the gradient of the loss
+    level_gain: Tensor  # (K,)
 
-    def step(self, dispersion: float, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(gram / dispersion + damped) move = downhill`, (m,) or (m, k)."""
-        matrix = self.gram / dispersion
-        matrix.diagonal().add_(damped)
-        factor = _cholesky(matrix)
-        return torch.cholesky_solve(_wide(downhill), factor).view_as(downhill)
+    def step(self, dispersion: Tensor, damped: Tensor, downhill: Tensor) -> Tensor:
+        """Solve `(gram / dispersion + damped) move = downhill`, (K, m, k)."""
+        matrix = self.gram / dispersion[:, None, None]
+        _diagonal(matrix).add_(damped)
+        return torch.cholesky_solve(downhill, _cholesky(matrix))
 
-    def posterior(self, dispersion: float, precision: Tensor) -> Posterior:
+    def posterior(self, dispersion: Tensor, precision: Tensor) -> Posterior:
         """Laplace approximation around the current parameters."""
-        root = (precision * dispersion).rsqrt()
-        matrix = self.gram * root
+        root = (precision * dispersion.unsqueeze(-1)).rsqrt()
+        matrix = self.gram * root.unsqueeze(-2)
         matrix *= root.unsqueeze(-1)
-        matrix.diagonal().add_(1.0)
+        _diagonal(matrix).add_(1.0)
         factor = _cholesky(matrix)
         inverse = torch.cholesky_inverse(factor)
-        return _posterior(inverse.diagonal() / precision, factor)
+        return _posterior(_diagonal(inverse) / precision, factor)
 
 
 @dataclass(frozen=True, slots=True)
-class Dual:
+class Dual(PerMember):
     """Whitened Jacobian, for m > n: every solve is n x n."""
 
-    jacobian: Tensor  # (n, m)
-    pull: Tensor  # (m,)
-    level_gain: float = 0.0
+    jacobian: Tensor  # (K, n, m)
+    pull: Tensor  # (K, m)
+    level_gain: Tensor  # (K,)
 
-    def step(self, dispersion: float, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(J'J / dispersion + damped) move = downhill`, (m,) or (m, k)."""
-        scaled = self.jacobian / damped
+    def step(self, dispersion: Tensor, damped: Tensor, downhill: Tensor) -> Tensor:
+        """Solve `(J'J / dispersion + damped) move = downhill`, (K, m, k)."""
+        scaled = self.jacobian / damped.unsqueeze(-2)
         factor = self._factor(scaled, dispersion)
-        free = _wide(downhill) / damped.unsqueeze(-1)
+        free = downhill / damped.unsqueeze(-1)
         dual = torch.cholesky_solve(self.jacobian @ free, factor)  # by Woodbury
-        return (free - scaled.mT @ dual / dispersion).view_as(downhill)
+        return free - scaled.mT @ dual / dispersion[:, None, None]
 
-    def posterior(self, dispersion: float, precision: Tensor) -> Posterior:
+    def posterior(self, dispersion: Tensor, precision: Tensor) -> Posterior:
         """Laplace approximation around the current parameters."""
-        scaled = self.jacobian / precision
+        scaled = self.jacobian / precision.unsqueeze(-2)
         factor = self._factor(scaled, dispersion)
         whitened = torch.linalg.solve_triangular(factor, scaled, upper=False)
-        explained = whitened.square_().sum(0) / dispersion
+        explained = whitened.square_().sum(-2) / dispersion.unsqueeze(-1)
         return _posterior(1 / precision - explained, factor)
 
-    def _factor(self, scaled: Tensor, dispersion: float) -> Tensor:
+    def _factor(self, scaled: Tensor, dispersion: Tensor) -> Tensor:
         matrix = scaled @ self.jacobian.mT
-        matrix /= dispersion
-        matrix.diagonal().add_(1.0)
+        matrix /= dispersion[:, None, None]
+        _diagonal(matrix).add_(1.0)
         return _cholesky(matrix)
 
 
-def _wide(vectors: Tensor) -> Tensor:
-    return vectors if vectors.dim() == 2 else vectors.unsqueeze(-1)
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """Lower factor; a matrix that rounding made indefinite is lifted first."""
+    """Lower factors; matrices that rounding made indefinite are lifted first."""
     factor, info = torch.linalg.cholesky_ex(matrix)
     lift = LIFT
-    while bool(info > 0) and lift < 1:
-        matrix.diagonal().add_(lift * matrix.diagonal().abs().mean())
-        factor, info = torch.linalg.cholesky_ex(matrix)
+    while lift < 1 and bool((info > 0).any()):
+        bad = info > 0
+        size = _diagonal(matrix).abs().mean(-1, keepdim=True)
+        _diagonal(matrix).add_(lift * size * bad.unsqueeze(-1))
+        again, info = torch.linalg.cholesky_ex(matrix)
+        factor = torch.where(bad[:, None, None], again, factor)
         lift *= 100
     return factor
 
 
 def _posterior(variance: Tensor, factor: Tensor) -> Posterior:
-    return Posterior(variance.clamp(min=1e-300), float(factor.diagonal().log().sum()))
+    return Posterior(variance.clamp(min=1e-300), _diagonal(factor).log().sum(-1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,25 +347,26 @@ class Working:
     their squares.
     """
 
-    root: Tensor  # (n,)
-    score: Tensor  # (n,)
-    level_gain: float
+    root: Tensor  # (K, n)
+    score: Tensor  # (K, n)
+    level_gain: Tensor  # (K,)
 
 
 def working_rows(rows: Rows, eta: Tensor) -> Working:
-    """Weights and scores of the rows at `eta`, (n,)."""
-    weight, family = rows.weight[0], rows.family
+    """Weights and scores of the rows at `eta`, (K, n)."""
+    weight, family = rows.weight, rows.family
     counts = weight > 0  # rows of no weight may hold anything, even an overflow
     nothing = torch.zeros_like(weight)
     curvature = torch.where(counts, family.curvature(rows.y, eta), nothing)
-    floor = WEIGHT_FLOOR * (weight * curvature).sum() / weight.sum()
+    total = (weight * curvature).sum(-1, keepdim=True)
+    floor = WEIGHT_FLOOR * total / weight.sum(-1, keepdim=True)
     curvature = torch.maximum(curvature, floor).clamp(min=1e-300)
     root = (weight * curvature).sqrt()
     score = torch.where(counts, family.score(rows.y, eta), nothing)
     score = (weight / curvature).sqrt() * score
-    unit = root / root.norm().clamp(min=1e-300)
-    level = unit @ score
-    return Working(root, score - unit * level, float(level.square()))
+    unit = root / root.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    level = (unit * score).sum(-1, keepdim=True)
+    return Working(root, score - unit * level, level.square().squeeze(-1))
 
 
 def linearise(
@@ -302,41 +376,52 @@ def linearise(
     working: Working,
     chunks: Sequence[slice],
 ) -> Primal | Dual:
-    """Whiten the Jacobian by the working weights and project the intercept out."""
-    n, q = tangent.terms.shape
-    m = q + len(params)
-    root = working.root
-    square = (root @ root).clamp(min=1e-300)
+    """Whiten the Jacobian by the working weights and project the intercept out.
+
+    Weights (K, P) and coefficients (K, q) of K models.
+    """
+    n_models, n = working.root.shape
+    m = coef.shape[1] + params.shape[1]
+    root = working.root.unsqueeze(1)  # (K, 1, n)
+    square = root.square().sum(-1, keepdim=True).clamp(min=1e-300)
+    score = working.score.unsqueeze(-1)  # (K, n, 1)
     if m > n:
-        whitened = root.new_empty(n, m)
-        for rows in chunks:
-            whitened[rows] = tangent.jacobian(params, coef, rows)
-        whitened *= root.unsqueeze(-1)
-        whitened.addr_(root, (root @ whitened) / square, alpha=-1)
-        return Dual(whitened, working.score @ whitened, working.level_gain)
-    gram, pull, tilt = root.new_zeros(m, m), root.new_zeros(m), root.new_zeros(m)
+        if len(chunks) == 1:
+            whitened = tangent.jacobian(params, coef).mT
+        else:
+            whitened = root.new_empty(n_models, m, n)
+            for rows in chunks:
+                whitened[..., rows] = tangent.jacobian(params, coef, rows).mT
+        whitened *= root
+        whitened.addcmul_((whitened @ root.mT) / square, root, value=-1)
+        pull = (whitened @ score).squeeze(-1)
+        return Dual(whitened.mT, pull, working.level_gain)
+    gram = root.new_zeros(n_models, m, m)
+    pull, tilt = root.new_zeros(n_models, m, 1), root.new_zeros(n_models, m, 1)
     centre: Tensor | None = None
     for rows in chunks:
-        block, share = tangent.jacobian(params, coef, rows), root[rows]
-        block *= share.unsqueeze(-1)
+        block, share = tangent.jacobian(params, coef, rows).mT, root[..., rows]
+        block *= share
         if centre is None:
             # Any constant may be taken off the columns. One near their mean leaves
             # little for the correction below: no difference of large moments.
-            centre = (share @ block) / (share @ share).clamp(min=1e-300)
-        block.addr_(share, centre, alpha=-1)
-        tilt += share @ block
-        pull += working.score[rows] @ block
+            size = share.square().sum(-1, keepdim=True).clamp(min=1e-300)
+            centre = (block @ share.mT) / size
+        block.addcmul_(centre, share, value=-1)
+        tilt += block @ share.mT
+        pull += block @ score[:, rows]
         _add_gram(gram, block)
-    gram.addr_(tilt, tilt, alpha=-float(1 / square))
-    gram = gram.triu_() + gram.triu(1).mT
-    return Primal(gram, pull, working.level_gain)
+    gram.baddbmm_(tilt, tilt.mT / square, alpha=-1)
+    if m > PANEL:
+        gram = gram.triu_() + gram.triu(1).mT
+    return Primal(gram, pull.squeeze(-1), working.level_gain)
 
 
 def _add_gram(gram: Tensor, block: Tensor) -> None:
-    """Add `block' block` to the part on and above the diagonal (and some below)."""
-    for begin in range(0, len(gram), PANEL):
+    """Add `block block'` to the part on and above the diagonal (and some below)."""
+    for begin in range(0, gram.shape[1], PANEL):
         end = begin + PANEL
-        gram[begin:end, begin:].addmm_(block[:, begin:end].mT, block[:, begin:])
+        gram[:, begin:end, begin:].baddbmm_(block[:, begin:end], block[:, begin:].mT)
 
 
 def needed_bytes(n_rows: int, n_parameters: int) -> int:
