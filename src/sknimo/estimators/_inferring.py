@@ -18,6 +18,7 @@ from sknimo.inference import (
     CovType,
     Intervals,
     Uncertainty,
+    Watched,
     choose_covariance,
     coefficient_covariance,
     coefficient_intervals,
@@ -224,9 +225,8 @@ class Inferring:
     ) -> None:
         """Work out how well the coefficients are known while the rows are there."""
         model: FittedModel | ClassModels = self.model_
-        several = isinstance(model, ClassModels)
-        if several or problem.family.is_hazard:
-            self._uncertainty = Uncertainty("classes" if several else "survival")
+        if isinstance(model, ClassModels):
+            self._uncertainty = Uncertainty("classes")
             return
         if not isinstance(members, Ensemble):
             parts = members.coef, members.intercept, members.params, members.modulated
@@ -245,8 +245,14 @@ class Inferring:
                 y_mean=data.y_mean,
                 y_scale=data.y_scale,
                 clusters=_clusters(data, labels, weight),
+                watched=self._watched_rows(data),
                 **others,
             )
+
+
+    def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
+        """The follow-up behind the rows of a fit, for hazards."""
+        return None
 
 
 def _clusters(

@@ -38,6 +38,7 @@ from sknimo.inference._covariance import (
     Uncertainty,
     coefficient_covariance,
 )
+from sknimo.inference._hazard import Watched
 from sknimo.inference._influence import Influence, influence
 from sknimo.inference._means import mean_intervals
 from sknimo.inference._robust import Clusters
@@ -62,6 +63,7 @@ __all__ = [
     "PredictionSets",
     "Scores",
     "Uncertainty",
+    "Watched",
     "Width",
     "average_effects",
     "bend_tests",

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap
+from sknimo.inference._hazard import Risks, Watched
 from sknimo.inference._lines import line_equations, open_bends
 from sknimo.inference._posterior import (
     Given,
@@ -76,7 +77,6 @@ REASONS = {
     "several ranks": "Errors were not computed over several processes.",
     "overflow": "Numbers of this size have no squares.",
     "classes": "Errors of several classes are not computed yet.",
-    "survival": "Errors under an estimated baseline hazard are not computed yet.",
     "not kept": "The model was saved before intervals were kept with it.",
 }
 
@@ -205,6 +205,7 @@ def coefficient_covariance(
     penalty: CoefPenalty | None = None,
     scaled_penalty: bool = False,
     clusters: Clusters | None = None,
+    watched: Watched | None = None,
     separated: bool = False,
 ) -> Uncertainty:
     """Covariance of a fitted model on the rows that it was fitted to.
@@ -224,6 +225,8 @@ def coefficient_covariance(
     scaled_penalty : bool
         Whether it prices contributions.
     clusters : Clusters, optional
+    watched : Watched, optional
+        The follow-up behind the rows, for hazards.
     separated : bool
         Whether the classes are separated.
     """
@@ -231,17 +234,20 @@ def coefficient_covariance(
     if reason := _refuse(problem, averaged, weight, separated):
         return Uncertainty(reason)
     whole = problem.n_rows
-    problem, weight, clusters = _fewer_rows(problem, averaged, weight, clusters)
+    rows, problem, weight = _fewer_rows(problem, averaged, weight)
+    if rows is not None:
+        clusters = None if clusters is None else clusters.take(rows, whole)
+        watched = None if watched is None else watched.take(rows.cpu().numpy(), whole)
     with_bends = averaged if penalty is not None else averaged.of_evidence()
     estimates = []
     if with_bends is not None:
-        given = state_given(problem, with_bends, weight)
+        given = state_given(problem, with_bends, weight, watched)
         if penalty is not None:
             ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
             given = replace(given, ridge=ridge)
         estimates.append(member_estimate(given, with_bends, features, clusters))
     if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
-        given = state_given(problem, averaged, weight)
+        given = state_given(problem, averaged, weight, watched)
         estimates.append(line_estimate(given, averaged.coef, features, clusters))
     for found in estimates:
         if isinstance(found, str):
@@ -285,9 +291,12 @@ def _refuse(
 
 
 def _fewer_rows(
-    problem: Problem, averaged: Averaged, weight: Tensor, clusters: Clusters | None
-) -> tuple[Problem, Tensor, Clusters | None]:
-    """All rows in memory, or so many at even distances that the sums stay small."""
+    problem: Problem, averaged: Averaged, weight: Tensor
+) -> tuple[Tensor | None, Problem, Tensor]:
+    """All rows in memory, or so many at even distances that the sums stay small.
+
+    First those that were taken, None for all.
+    """
     used = averaged.of_evidence() or averaged
     widths = []
     for m, _ in used.examples():
@@ -297,22 +306,33 @@ def _fewer_rows(
     room = max(WORK / square, ROWS_PER_PARAMETER * max(widths))
     step = max(1, math.ceil(problem.n_rows / room))
     if step == 1 and problem.in_one_place:
-        return problem, weight, clusters
+        return None, problem, weight
     rows = torch.arange(0, problem.n_rows, step, device=problem.device)
     taken = weight[rows]
     taken = taken * (weight.sum() / taken.sum())
-    some = None if clusters is None else clusters.take(rows, problem.n_rows)
-    return problem.take(rows), taken, some
+    return rows, problem.take(rows), taken
 
 
-def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
+def state_given(
+    problem: Problem,
+    averaged: Averaged,
+    weight: Tensor,
+    watched: Watched | None = None,
+) -> Given:
     """Information and scores of the rows, as the average predicts them."""
-    eta, family = averaged.eta(problem), problem.family
+    eta, family, risks = averaged.eta(problem), problem.family, None
+    if watched is not None:
+        alone = (eta - problem.offset).cpu().numpy()
+        risks = Risks.of(watched, alone, weight)
+        offset = torch.as_tensor(watched.offset(alone)).to(eta)
+        eta = eta - problem.offset + offset
+        problem = replace(problem, offset=offset)
     # Expected, not observed: every curvature here is linear in the target.
     information = family.curvature(family.mean(eta), eta)
     floor = 1e-10 * float((information * weight).sum() / weight.sum())
     information = information.clamp(min=max(floor, 1e-300))
-    return Given(problem, weight, eta, information, family.score(problem.y, eta))
+    score = family.score(problem.y, eta)
+    return Given(problem, weight, eta, information, score, risks=risks)
 
 
 def known_ridge(
@@ -355,7 +375,7 @@ def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
 
 def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
-    if float(given.weight.sum()) - used < LEAST_FREE:
+    if given.n_rows - used < LEAST_FREE:
         return "few rows"
     if not settled[0].dispersion > LEAST_DISPERSION:
         return "perfect fit"
@@ -508,7 +528,9 @@ def join_parts(
     total = sum((part.share * part.covariance for part in parts), spread)
     prior = sum((part.share * part.prior for part in parts), spread)
     hc3 = cluster = None
-    if given.problem.n_rows * len(centre) <= MAX_REPLIES:
+    few = given.problem.n_rows * len(centre) <= MAX_REPLIES
+    # Replies under a hazard go by way of all who are at risk with a row.
+    if few and given.risks is None:
         reply, leverage = mean_reply(parts)
         hc3 = robust(given, reply, leverage, "HC3", used) + prior
         if clusters is not None:

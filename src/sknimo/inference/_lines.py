@@ -122,6 +122,22 @@ class Lines:
         return torch.cat(seen, dim=1)
 
 
+class Beside:
+    """Columns, and one more (n,) as the last."""
+
+    def __init__(self, columns: Columns, last: Tensor) -> None:
+        self.columns, self.last = columns, last
+
+    def chunks(self) -> list[slice]:
+        """Blocks of rows that stay small."""
+        return self.columns.chunks()
+
+    def rows(self, rows: slice) -> Tensor:
+        """Columns of some rows, (n, 1 + m + 1)."""
+        last = self.last[rows].unsqueeze(-1)
+        return torch.cat([self.columns.rows(rows), last], dim=1)
+
+
 class Opened:
     """Derivatives of a member, and products that it does not have."""
 
@@ -186,12 +202,10 @@ def line_equations(given: Given, coef: Tensor) -> Normal:
     """
     problem = given.problem
     lines = Lines(problem, coef)
-    gram = gram_of(given, lines)
-    working = given.eta - problem.offset + given.score / given.information
-    share = given.weight * given.information * working
-    target = gram.new_zeros(len(gram))
+    wide = gram_of(given, Beside(lines, given.eta - problem.offset))
+    gram, target = wide[:-1, :-1], wide[:-1, -1]
     for rows in lines.chunks():
-        target += share[rows] @ lines.rows(rows)
+        target += (given.weight[rows] * given.score[rows]) @ lines.rows(rows)
     n_groups = problem.n_groups
     group = torch.cat(
         [

@@ -29,6 +29,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sknimo.inference._hazard import Risks
 from sknimo.network import keep_inputs, unpack
 from sknimo.solver import Problem, Tangent, param_groups
 
@@ -65,6 +66,15 @@ class Given:
     score: Tensor  # (n,), of a row of weight one
     # Known ridge of the sum of weighted losses, None to learn precisions.
     ridge: Tensor | None = None  # (q,)
+    # Under a baseline hazard, whose steps were estimated as well.
+    risks: Risks | None = None
+
+    @property
+    def n_rows(self) -> float:
+        """How many observations tell something: rows, or events under a hazard."""
+        if self.risks is None:
+            return float(self.weight.sum())
+        return float(self.weight @ self.problem.y)
 
     @property
     def is_finite(self) -> bool:
@@ -237,6 +247,11 @@ def gram_of(given: Given, columns: Columns) -> Tensor:
             total = block.new_zeros(block.shape[1], block.shape[1])
         total.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
     assert total is not None  # a fit has rows
+    if given.risks is not None:
+        total -= given.risks.explained(columns, len(total))
+        # The intercept is the hazard's.
+        total[0] = total[:, 0] = 0.0
+        total[0, 0] = 1.0
     return total
 
 
