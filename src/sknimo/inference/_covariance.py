@@ -33,13 +33,12 @@ from torch import Tensor
 
 from sknimo.features import FeatureMap
 from sknimo.inference._hazard import Risks, Watched
-from sknimo.inference._lines import line_equations, open_bends
+from sknimo.inference._lines import average_sizes, line_equations, open_bends
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
     Settled,
     Tangents,
-    invert,
     normal_equations,
     settle,
 )
@@ -421,14 +420,12 @@ def member_estimate(
         for each, share in zip(settled, shares, strict=True)
     ]
     centre = torch.cat([level.reshape(1), coef]) + moved
-    read = _read(features, centre)
-    step = _read(features, moved)
     return join_parts(
         parts,
-        read,
+        _read(features, centre),
         centre[1:],
-        spread.to(coef) + torch.outer(step, step),
-        of_terms.to(coef) + torch.outer(moved[1:], moved[1:]),
+        spread.to(coef),
+        of_terms.to(coef),
         clusters,
         used,
         method,
@@ -485,30 +482,20 @@ def line_estimate(
     assert found is not None
     if reason := _refuse_fit(given, [found], used):
         return reason
+    found, theta = average_sizes(given, found, 1 + len(normal.columns))
     part = Part(replace(given, score=score), found, features, 1.0)
-    q = len(normal.columns)
-    straight = invert(
-        normal.gram[: 1 + q, : 1 + q] / dispersion, found.precision[: 1 + q]
-    )
-    without = straight @ (normal.target[: 1 + q] / dispersion)
-
-    def spread(values: Tensor) -> Tensor:
-        wide = coef.new_zeros(1 + len(coef))
-        wide[0], wide[1 + normal.columns] = values[0], values[1 : 1 + q]
-        return wide
-
-    # How far bends move the coefficients is known no better than by as much.
-    centre = spread(theta)
-    moved = centre - spread(without)
-    step = _read(features, moved)
+    centre = coef.new_zeros(1 + len(coef))
+    centre[0] = theta[0]
+    centre[1 + normal.columns] = theta[1 : 1 + len(normal.columns)]
+    none = coef.new_zeros(())
     return join_parts(
         [part],
         _read(features, centre),
         centre[1:],
-        torch.outer(step, step),
-        torch.outer(moved[1:], moved[1:]),
+        none,
+        none,
         clusters,
-        used,
+        found.n_effective,
         "lines",
     )
 

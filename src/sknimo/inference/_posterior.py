@@ -266,6 +266,10 @@ class Settled:
     dispersion: float
     n_effective: float  # directions that the data determine, the intercept included
     condition: float  # of the curvature without priors, among the coefficients
+    # Of an average over several precisions: what priors keep back, and how far the
+    # parameters lie apart, (1 + m, 1 + m).
+    prior: Tensor | None = None
+    spread: Tensor | None = None
 
 
 def settle(
@@ -327,7 +331,12 @@ def _pool(gamma: Tensor, size: Tensor, kind: Tensor) -> Tensor:
 
 
 def invert(gram: Tensor, precision: Tensor) -> Tensor:
-    """`(gram + diag(precision))^-1`, scaled first."""
+    """`(gram + diag(precision))^-1`."""
+    return invert_sized(gram, precision)[0]
+
+
+def invert_sized(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, scaled first, and the log determinant of the sum."""
     matrix = gram + torch.diag(precision)
     root = matrix.diagonal().clamp(min=1e-300).rsqrt()
     scaled = matrix * root * root.unsqueeze(-1)
@@ -340,7 +349,8 @@ def invert(gram: Tensor, precision: Tensor) -> Tensor:
             break
         lift = max(100 * lift, 1e-14)
     inverse = torch.cholesky_inverse(factor)
-    return inverse * root * root.unsqueeze(-1)
+    log_size = 2 * (factor.diagonal().log().sum() - root.log().sum())
+    return inverse * root * root.unsqueeze(-1), log_size
 
 
 def _condition(gram: Tensor) -> float:
