@@ -43,6 +43,7 @@ from sknimo.inference._posterior import (
     settle,
 )
 from sknimo.inference._robust import Clusters, Part, mean_reply, robust
+from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import Ensemble
@@ -53,8 +54,6 @@ MEMBERS = 2
 WORK = 3e10
 # Rows of such a part, for every parameter.
 ROWS_PER_PARAMETER = 8
-# Terms beyond which there is no covariance.
-MAX_TERMS = 4_000
 # Numbers of the replies of all rows beyond which there is no robust version.
 MAX_REPLIES = 5e7
 # Residual degrees of freedom, and condition of the design, for an honest number.
@@ -63,68 +62,6 @@ MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
 # Turns of precisions and dispersion.
 ROUNDS = 2
-
-REASONS = {
-    "p > n": "There are more coefficients than the rows can tell apart.",
-    "separated": "The classes are separated: the size of coefficients is arbitrary.",
-    "few rows": (
-        "Fewer than ten residual degrees of freedom are left to estimate the noise."
-    ),
-    "collinear": "Some columns are combinations of others.",
-    "perfect fit": "The fit leaves no noise to estimate errors from.",
-    "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
-    "several ranks": "Errors were not computed over several processes.",
-    "overflow": "Numbers of this size have no squares.",
-    "classes": "Errors of several classes are not computed yet.",
-    "not kept": "The model was saved before intervals were kept with it.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Uncertainty:
-    """How well the coefficients of a fitted model are known.
-
-    Attributes
-    ----------
-    reason : str
-        Why there are no numbers, a key of `REASONS`; empty where there are.
-    centre : ndarray of shape (1 + c,) or None
-        Intercept and coefficients that the covariances are about.
-    nonrobust, hc3, cluster : ndarray of shape (1 + c, 1 + c) or None
-        Covariances of these, by assumption.
-    terms : tuple of ndarray
-        Covariance of the terms of each feature, (q_j, q_j).
-    term_centre : ndarray of shape (q,) or None
-        What they are about.
-    dispersion : float
-    n_effective : float
-        Directions that the data determine.
-    n_rows : float
-    estimated : bool
-        Whether the rows told the dispersion; it is known otherwise.
-    method : str
-        "exact" without a network, "joint" with all its weights, "sketched" with random
-        combinations of them, "lines" where no network tells; "... of a part of the
-        rows".
-    """
-
-    reason: str = ""
-    centre: np.ndarray | None = None
-    nonrobust: np.ndarray | None = None
-    hc3: np.ndarray | None = None
-    cluster: np.ndarray | None = None
-    terms: tuple[np.ndarray, ...] = ()
-    term_centre: np.ndarray | None = None
-    dispersion: float = math.nan
-    n_effective: float = math.nan
-    n_rows: float = math.nan
-    estimated: bool = True
-    method: str = ""
-
-    @property
-    def free(self) -> float:
-        """Degrees of freedom that are left to estimate the dispersion; inf if known."""
-        return self.n_rows - self.n_effective if self.estimated else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +309,7 @@ def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     return max(total / free, family.least_dispersion, 1e-300)
 
 
-def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
+def refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
     if given.n_rows - used < LEAST_FREE:
         return "few rows"
@@ -402,7 +339,7 @@ def member_estimate(
         ]
         before = list(settled)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
-    if reason := _refuse_fit(given, settled, used):
+    if reason := refuse_fit(given, settled, used):
         return reason
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
@@ -480,7 +417,7 @@ def line_estimate(
         score = given.score - given.information * step
         used = found.n_effective
     assert found is not None
-    if reason := _refuse_fit(given, [found], used):
+    if reason := refuse_fit(given, [found], used):
         return reason
     found, theta = average_sizes(given, found, 1 + len(normal.columns))
     part = Part(replace(given, score=score), found, features, 1.0)

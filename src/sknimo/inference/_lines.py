@@ -43,7 +43,7 @@ from sknimo.inference._posterior import (
 )
 from sknimo.solver import Problem
 
-# Products beyond this are seen through as many random combinations.
+# Products beyond so many are seen through as many random combinations.
 MAX_PRODUCTS = 256
 # Lines whose products are made, the strongest first.
 MAX_LINES = 64
@@ -59,8 +59,10 @@ MAX_CONDITION = 1e6
 class Lines:
     """Intercept, terms, and products of lines with others."""
 
-    def __init__(self, problem: Problem, coef: Tensor) -> None:
-        self.problem = problem
+    def __init__(
+        self, problem: Problem, coef: Tensor, most: int = MAX_PRODUCTS
+    ) -> None:
+        self.problem, self.most = problem, most
         self.columns = (coef != 0).nonzero().squeeze(-1)
         owner, group = problem.term_feature, problem.term_group
         straight = group < problem.spec.n_features
@@ -91,11 +93,11 @@ class Lines:
         mixes: list[Tensor | None] = []
         for count in (len(self.first), int(self.curved.sum())):
             mix = None
-            if count > MAX_PRODUCTS:
+            if count > self.most:
                 mix = torch.randn(
-                    count, MAX_PRODUCTS, generator=generator, dtype=torch.float64
+                    count, self.most, generator=generator, dtype=torch.float64
                 )
-                mix = mix.to(self.problem.device) / MAX_PRODUCTS**0.5
+                mix = mix.to(self.problem.device) / max(self.most, 1) ** 0.5
             mixes.append(mix)
         return mixes
 
@@ -103,7 +105,7 @@ class Lines:
     def widths(self) -> list[int]:
         """Columns of products with lines, and with squares."""
         counts = len(self.first), int(self.curved.sum())
-        return [min(count, MAX_PRODUCTS) for count in counts]
+        return [min(count, self.most) for count in counts]
 
     def chunks(self) -> list[slice]:
         """Blocks of rows that stay small."""
