@@ -2,17 +2,19 @@
 
     python benchmarks/intervals.py [--designs linear,setting1,...] [--rows 200,500]
                                   [--replications R] [--jobs N] [--time-limit S]
-                                  [--out coverage.csv] [--table]
+                                  [--out coverage.csv] [--table] [--markdown]
 
 One replication is one simulated table and one fit with the defaults of the searching
 estimators; everything that is measured is measured on that fit. Rows are appended to
 the file, one per interval, and what the file has is not run again. `--table` prints
-the file and runs nothing.
+the file and runs nothing, `--markdown` as the page has it. All designs advance
+together: a run that is cut short has some of each.
 
 The truth of a coefficient is the derivative of the true linear predictor at the
 reference of the fitted model, for a column of two values the change between them. The
 oracle knows the support and the form of the truth and estimates its constants: its
-standard errors are those of maximum likelihood at the true constants.
+standard errors are those of maximum likelihood at the true constants, and for average
+effects of the rows as a sample besides.
 
 A feature that acts and was removed counts as not covered. A null feature is one whose
 true effect at the population's reference is zero, whatever it bends; a false claim is
@@ -33,6 +35,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,9 @@ AVERAGE_TINY = 0.01
 # New rows of every fit, and the level of their intervals.
 NEW_ROWS = 50
 NEXT_LEVEL = 0.9
+# Goals: shares that are covered, false claims, and width beside the oracle's.
+GOALS = {"coefficient": (0.90, 0.985), "average": (0.92, 0.98), "next": (0.87, 0.94)}
+MOST_CLAIMS, MOST_WIDTH = 0.07, 2.0
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
@@ -191,21 +197,40 @@ class Design:
         change = self.signal(up, constants) - self.signal(down, constants)
         return change / size
 
-    def oracle(self, x: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Standard errors of the effects where the form is known, (p,)."""
-        constants = np.array(self.constants)
-        slopes, moves = [], []
+    def row_effects(self, x: np.ndarray, constants: np.ndarray) -> np.ndarray:
+        """True effect of every feature on the mean response of rows, (n, p)."""
+        means = {"binomial": sigmoid, "poisson": np.exp}
+        mean = means.get(self.family, np.asarray)
+        found = []
+        for j in range(self.n_features):
+            up, down, size = x.copy(), x.copy(), 2 * STEP
+            if j in self.binary:
+                up[:, j], down[:, j], size = 1.0, 0.0, 1.0
+            else:
+                up[:, j] += STEP
+                down[:, j] -= STEP
+            ends = (mean(self.signal(at, constants)) for at in (up, down))
+            found.append((next(ends) - next(ends)) / size)
+        return np.array(found).T
+
+    def slopes(
+        self, function: Callable[[np.ndarray], np.ndarray], constants: np.ndarray
+    ) -> np.ndarray:
+        """Derivatives of a function of the constants in each of them, (..., k)."""
+        moves = []
         for k in range(len(constants)):
             up, down = constants.copy(), constants.copy()
             up[k] += STEP
             down[k] -= STEP
-            slopes.append((self.signal(x, up) - self.signal(x, down)) / (2 * STEP))
-            move = self.effects(at, up) - self.effects(at, down)
-            moves.append(move / (2 * STEP))
-        jacobian = np.array(slopes).T
+            moves.append((function(up) - function(down)) / (2 * STEP))
+        return np.stack(moves, axis=-1)
+
+    def covariance(self, x: np.ndarray) -> np.ndarray:
+        """Covariance of the constants where the form is known, (k, k)."""
+        constants = np.array(self.constants)
+        jacobian = self.slopes(lambda c: self.signal(x, c), constants)
         if not self.has_level:
             jacobian = np.column_stack([jacobian, np.ones(len(x))])
-            moves.append(np.zeros(self.n_features))
         eta = self.eta(x)
         weight = np.ones(len(x)) / self.noise**2
         if self.family == "binomial":
@@ -213,12 +238,23 @@ class Design:
         elif self.family == "poisson":
             weight = np.exp(eta)
         bread = np.linalg.pinv((jacobian * weight[:, None]).T @ jacobian)
-        meat = bread
         if self.kind == "uneven":
             score = jacobian * (weight * self.spread(x))[:, None]
-            meat = bread @ (score.T @ score) @ bread
-        gradient = np.array(moves).T
-        return np.sqrt(np.maximum((gradient @ meat * gradient).sum(1), 0.0))
+            bread = bread @ (score.T @ score) @ bread
+        return bread[: len(constants), : len(constants)]
+
+    def oracle(self, x: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Standard errors of the effects at a point where the form is known, (p,)."""
+        slope = self.slopes(lambda c: self.effects(at, c), np.array(self.constants))
+        return np.sqrt(np.maximum((slope @ self.covariance(x) * slope).sum(1), 0.0))
+
+    def average_oracle(self, x: np.ndarray) -> np.ndarray:
+        """Standard errors of average effects: of the constants, and of the rows."""
+        constants = np.array(self.constants)
+        slope = self.slopes(lambda c: self.row_effects(x, c).mean(0), constants)
+        known = (slope @ self.covariance(x) * slope).sum(1)
+        drawn = self.row_effects(x, constants).var(0, ddof=1) / len(x)
+        return np.sqrt(np.maximum(known, 0.0) + drawn)
 
 
 BENDS = (2.0, 0.5, 0.6, -1.5, 0.5)
@@ -253,6 +289,7 @@ DESIGNS = {
 class Case:
     """A fit and the truth behind it."""
 
+    name: str
     design: Design
     estimator: Any
     x: np.ndarray
@@ -291,27 +328,17 @@ def measure_coefficients(case: Case) -> Iterator[Record]:
             }
 
 
-def average_truth(design: Design) -> np.ndarray:
+@lru_cache
+def average_truth(name: str) -> np.ndarray:
     """Average effect of every feature on the response in the population, (p,)."""
+    design = DESIGNS[name]
     x = design.rows(np.random.default_rng(0), POPULATION)
-    means = {"binomial": sigmoid, "poisson": np.exp}
-    mean = means.get(design.family, np.asarray)
-    truth = []
-    for j in range(design.n_features):
-        up, down, size = x.copy(), x.copy(), 2 * STEP
-        if j in design.binary:
-            up[:, j], down[:, j], size = 1.0, 0.0, 1.0
-        else:
-            up[:, j] += STEP
-            down[:, j] -= STEP
-        change = mean(design.eta(up)) - mean(design.eta(down))
-        truth.append(change.mean() / size)
-    return np.array(truth)
+    return design.row_effects(x, np.array(design.constants)).mean(0)
 
 
 def measure_averages(case: Case) -> Iterator[Record]:
     """Intervals of average effects on the response, corrected for shrinkage."""
-    truth = average_truth(case.design)
+    truth, oracle = average_truth(case.name), case.design.average_oracle(case.x)
     found = case.estimator.average_effects(case.x, case.y, level=LEVEL)
     for j in range(case.design.n_features):
         yield {
@@ -323,6 +350,7 @@ def measure_averages(case: Case) -> Iterator[Record]:
             "std_err": found.response_std_err[0, j],
             "lower": found.response_lower[0, j],
             "upper": found.response_upper[0, j],
+            "oracle_err": oracle[j],
         }
 
 
@@ -354,6 +382,15 @@ MEASURES: dict[str, Callable[[Case], Iterator[Record]]] = {
 }
 
 
+def attempt(job: tuple[str, int, int]) -> list[Record]:
+    """One replication; a failure is told and does not end the others."""
+    try:
+        return replicate(job)
+    except Exception as error:
+        print(f"{job} failed: {error!r}", flush=True)
+        return []
+
+
 def replicate(job: tuple[str, int, int]) -> list[Record]:
     """Simulate, fit and measure."""
     import torch
@@ -364,20 +401,22 @@ def replicate(job: tuple[str, int, int]) -> list[Record]:
     warnings.simplefilter("ignore")
     name, n_rows, seed = job
     design = DESIGNS[name]
+    # Many small fits side by side are no work for one GPU.
+    options = {"random_state": seed, "verbose": False, "device": "cpu"}
     rng = np.random.default_rng([seed, n_rows, zlib.crc32(name.encode())])
     x = design.rows(rng, n_rows)
     y = design.target(rng, x)
     if design.family == "binomial":
-        est: Any = NIMOClassifierCV(random_state=seed, verbose=False)
+        est: Any = NIMOClassifierCV(**options)
     else:
-        est = NIMORegressorCV(design.family, random_state=seed, verbose=False)
+        est = NIMORegressorCV(design.family, **options)
     begin = time.perf_counter()
     est.fit(x, y)
     fitted = time.perf_counter()
     records = []
     for measure, function in MEASURES.items():
         start = time.perf_counter()
-        found = list(function(Case(design, est, x, y, rng)))
+        found = list(function(Case(name, design, est, x, y, rng)))
         seconds = time.perf_counter() - start
         for record in found:
             head = {"design": name, "rows": n_rows, "seed": seed, "measure": measure}
@@ -406,7 +445,7 @@ def run(
         writer = csv.DictWriter(file, COLUMNS, restval="")
         if new:
             writer.writeheader()
-        for done, records in enumerate(pool.imap_unordered(replicate, jobs), 1):
+        for done, records in enumerate(pool.imap_unordered(attempt, jobs), 1):
             writer.writerows(records)
             file.flush()
             used = time.monotonic() - begin
@@ -417,39 +456,90 @@ def run(
                 break
 
 
-def table(records: list[Record]) -> str:
-    """Coverage, false claims, widths and seconds by design."""
+def summarise(records: list[Record]) -> Any:
+    """Coverage, false claims, widths and seconds by design, a data frame."""
     import pandas as pd
 
     frame = pd.DataFrame(records)
     numbers = ("truth", "estimate", "lower", "upper", "oracle_err")
-    for name in (*numbers, "rows", "seed", "fit_seconds"):
+    for name in (*numbers, "rows", "seed", "seconds", "fit_seconds"):
         frame[name] = pd.to_numeric(frame[name], errors="coerce")
     frame["active"] = pd.to_numeric(frame["active"]) > 0
     frame["there"] = frame["lower"].notna()
     inside = (frame["lower"] <= frame["truth"]) & (frame["truth"] <= frame["upper"])
     frame["inside"] = inside & frame["there"]
-    frame["claimed"] = frame["there"] & ~frame["inside"]
     frame["width"] = frame["upper"] - frame["lower"]
     frame["oracle"] = 2 * WIDTH_95 * frame["oracle_err"]
-    head = ("design", "rows", "measure", "errors", "fits", "covered", "given")
-    lines = [
-        f"{head[0]:<11}{head[1]:>6} {head[2]:<12}{head[3]:<10}{head[4]:>5}"
-        f"{head[5]:>8}{head[6]:>7}{'claims':>8}{'width':>7}{'seconds':>8}"
-    ]
-    keys = ["measure", "cov_type", "design", "rows"]
-    for (measure, kind, design, rows), own in frame.groupby(keys, dropna=False):
-        act = own[own["active"]]
-        off = own[~own["active"]]
-        with_both = act[act["there"] & (act["oracle"] > 0)]
-        ratio = with_both["width"].mean() / with_both["oracle"].mean()
-        claims = off["claimed"].mean() if len(off) else np.nan
-        seconds = own.groupby("seed")["fit_seconds"].first().mean()
+    lines = []
+    keys = ["measure", "cov_type", "rows", "design"]
+    for place, own in frame.groupby(keys, dropna=False, sort=False):
+        act, off = own[own["active"]], own[~own["active"]]
+        both = act[act["there"] & (act["oracle"] > 0)]
+        each = own.groupby("seed")[["seconds", "fit_seconds"]].first().mean()
         lines.append(
-            f"{design:<11}{rows:>6} {measure:<12}{kind or '':<10}"
-            f"{own['seed'].nunique():>5}{act['inside'].mean():>8.3f}"
-            f"{act['there'].mean():>7.2f}{claims:>8.3f}{ratio:>7.2f}{seconds:>8.1f}"
+            dict(zip(keys, place, strict=True))
+            | {
+                "fits": own["seed"].nunique(),
+                "covered": act["inside"].mean(),
+                "given": act["there"].mean(),
+                "claims": (off["there"] & ~off["inside"]).mean(),
+                "width": both["width"].mean() / both["oracle"].mean(),
+                "seconds": each["seconds"],
+                "fit_seconds": each["fit_seconds"],
+            }
         )
+    order = {name: k for k, name in enumerate(DESIGNS)}
+    found = pd.DataFrame(lines)
+    found["order"] = found["design"].map(order)
+    return found.sort_values(["measure", "cov_type", "rows", "order"])
+
+
+def table(records: list[Record]) -> str:
+    """All of it as text."""
+    found = summarise(records).drop(columns="order")
+    return str(found.to_string(index=False, float_format="%.3f", na_rep="-"))
+
+
+def markdown(records: list[Record]) -> str:
+    """Tables for the page; what misses its goal is bold."""
+    found = summarise(records)
+
+    def show(value: float, low: float = 0.0, high: float = np.inf) -> str:
+        if np.isnan(value):
+            return "-"
+        text = f"{value:.3f}" if high < 2 else f"{value:.2f}"
+        return text if low <= value <= high else f"**{text}**"
+
+    def pick(measure: str, kind: str, line: Any) -> Any:
+        at = (found["measure"] == measure) & (found["cov_type"] == kind)
+        at &= (found["rows"] == line["rows"]) & (found["design"] == line["design"])
+        return found[at].iloc[0] if at.any() else None
+
+    lines = [
+        "| design | rows | fits | coefficients | HC3 | false claims | width "
+        "| averages | false claims | width | next | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    kept = found[(found["measure"] == "coefficient")]
+    for _, line in kept[kept["cov_type"] == "nonrobust"].iterrows():
+        robust = pick("coefficient", "HC3", line)
+        mean = pick("average", "held out", line)
+        following = pick("next", "adapted", line)
+        cells = [
+            line["design"],
+            f"{line['rows']:.0f}",
+            f"{line['fits']:.0f}",
+            show(line["covered"], *GOALS["coefficient"]),
+            "-" if robust is None else show(robust["covered"], *GOALS["coefficient"]),
+            show(line["claims"], 0, MOST_CLAIMS),
+            show(line["width"], 0, MOST_WIDTH),
+            "-" if mean is None else show(mean["covered"], *GOALS["average"]),
+            "-" if mean is None else show(mean["claims"], 0, MOST_CLAIMS),
+            "-" if mean is None else show(mean["width"], 0, MOST_WIDTH),
+            "-" if following is None else show(following["covered"], *GOALS["next"]),
+            f"{line['fit_seconds']:.0f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -462,11 +552,13 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=np.inf)
     parser.add_argument("--out", type=Path, default=Path("coverage.csv"))
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
-    if not args.table:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not (args.table or args.markdown):
+        # Processes run side by side: one thread for each.
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = "1"
         known = {(r["design"], int(r["rows"]), int(r["seed"])) for r in read(args.out)}
-        # All designs advance together: a run that is cut short has some of each.
         jobs = [
             (design, int(rows), seed)
             for seed in range(args.replications)
@@ -475,7 +567,7 @@ def main() -> None:
         ]
         todo = [job for job in jobs if job not in known]
         run(todo, args.out, args.jobs, args.time_limit)
-    print(table(read(args.out)))
+    print((markdown if args.markdown else table)(read(args.out)))
 
 
 if __name__ == "__main__":

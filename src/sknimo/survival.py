@@ -17,7 +17,7 @@ Shapes: n rows, m times with an event, S strata.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -270,6 +270,56 @@ def expose(rows: FollowUp, eta: np.ndarray, ties: Ties) -> Exposures:
     least = LEAST_EXPOSURE * np.average(exposure, weights=rows.weight)
     offset = np.log(np.maximum(exposure, least)) - shift
     return Exposures(offset, Baseline(rows.labels, tuple(times), tuple(hazard)))
+
+
+@dataclass(frozen=True, slots=True)
+class RiskSums:
+    """Sums over those at risk at every event, added up block by block of rows.
+
+    Times with an event of all strata stand one after the other, N in all. A row is at
+    risk at those from `first` to before `last`, and has its event at `tied` or never.
+    """
+
+    risk: np.ndarray  # (n,), weight * exp(eta), but for a common factor
+    first: np.ndarray  # (n,)
+    last: np.ndarray  # (n,)
+    tied: np.ndarray  # (n,), -1 for none
+    n_times: int  # N
+    partings: tuple[_Parting, ...]
+
+    @classmethod
+    def of(cls, rows: FollowUp, eta: np.ndarray, ties: Ties) -> RiskSums:
+        """Risk sets at `eta` (n,)."""
+        shift, n = _largest(rows, eta), len(rows)
+        risk = rows.weight * np.exp(np.minimum(eta - shift, 0.0))
+        first, last = np.zeros(n, dtype=int), np.zeros(n, dtype=int)
+        tied, total = np.full(n, -1), 0
+        partings = []
+        for own, part in _parts(rows):
+            sets = _risk_sets(part, eta[own] - shift)
+            for event in sets.partings(ties):
+                partings.append(replace(event, at=event.at + total))
+            last[own] = total + np.searchsorted(sets.times, part.time, side="right")
+            first[own] = total + np.searchsorted(sets.times, part.entry, side="right")
+            tied[own] = np.where(part.ends, last[own] - 1, -1)
+            total += len(sets.times)
+        return cls(risk, first, last, tied, total, tuple(partings))
+
+    def add(self, sums: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+        """Add the values (k, m) of some rows (k,) to `sums` (2, N + 1, m)."""
+        values = values * self.risk[rows, None]
+        np.add.at(sums[0], self.last[rows], values)
+        np.subtract.at(sums[0], self.first[rows], values)
+        leaves = self.tied[rows] >= 0
+        np.add.at(sums[1], self.tied[rows][leaves], values[leaves])
+
+    def means(self, sums: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Means over those at risk at events (e, m), and weights of the events (e,)."""
+        # A row counts at all times before its last: sums from the end.
+        at_risk = np.cumsum(sums[0][::-1], axis=0)[::-1][1:]
+        for event in self.partings:
+            gone = (1 - event.stays)[:, None] * sums[1][event.at]
+            yield (at_risk[event.at] - gone) / event.size[:, None], event.weight
 
 
 def log_likelihood(rows: FollowUp, eta: np.ndarray, ties: Ties) -> float:

@@ -29,6 +29,7 @@ from sknimo.explain import (
     restore_reach,
 )
 from sknimo.families import BINOMIAL
+from sknimo.inference import Uncertainty
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
@@ -43,6 +44,7 @@ class SeveralClasses(BaseNIMO):
     # rows reach.
     _whole: ClassModels | None = None
     _class_reach: Reach | None = None
+    _class_errors: Uncertainty | None = None  # of all classes
     # The class that explanations are of, and what it is compared with if not the mean.
     _class: int = 1
     _baseline: int | None = None
@@ -104,6 +106,8 @@ class SeveralClasses(BaseNIMO):
         view = copy.copy(self)
         view._show_model(whole.contrast(number, base))
         view._class, view._baseline, view._facts = number, base, None
+        errors = view._class_errors = self._class_errors or self._uncertainty
+        view._uncertainty = errors.of_class(whole.n_classes, number, base)
         if X is not None:
             view._facts = self._describe_class(view, X, y, sample_weight)
         return view
@@ -175,7 +179,7 @@ class SeveralClasses(BaseNIMO):
         problem: Problem,
         room: float,
     ) -> bool:
-        self._whole = self._class_reach = None
+        self._whole = self._class_reach = self._class_errors = None
         if not isinstance(model, ClassModels):
             return super()._keep_model(model, data, problem, room)
         data = in_memory(data)

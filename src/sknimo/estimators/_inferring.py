@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import Explainable
-from sknimo.explain import KnownErrors
+from sknimo.explain import KnownErrors, find_roles
 from sknimo.inference import (
     Band,
     Clusters,
@@ -17,7 +17,9 @@ from sknimo.inference import (
     CovType,
     Intervals,
     Uncertainty,
+    Watched,
     choose_covariance,
+    class_covariance,
     coefficient_covariance,
     coefficient_intervals,
     contrasts,
@@ -27,6 +29,7 @@ from sknimo.inference import (
 )
 from sknimo.machine import to_device
 from sknimo.model import ClassModels, FittedModel
+from sknimo.penalties import CoefPenalty
 from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
 
 # Values of a curve, between these quantiles of a normal column.
@@ -49,8 +52,11 @@ class Inferring(Explainable):
         check_is_fitted(self)
         if self._uncertainty.reason:
             return np.full((self.coef_.size,) * 2, np.nan)
-        cov = choose_covariance(self._uncertainty, "nonrobust")[1:, 1:].copy()
-        gone = self.coef_ == 0
+        cov = choose_covariance(self._uncertainty, "nonrobust")
+        # Intercepts stand before the coefficients, of every class.
+        kept = np.arange(len(cov)) % (1 + self.coef_.shape[-1]) > 0
+        cov = cov[np.ix_(kept, kept)]
+        gone = self.coef_.ravel() == 0
         cov[gone] = np.nan
         cov[:, gone] = np.nan
         return cov
@@ -215,17 +221,16 @@ class Inferring(Explainable):
     ) -> None:
         """Work out how well the coefficients are known while the rows are there."""
         model: FittedModel | ClassModels = self.model_
-        several = isinstance(model, ClassModels)
-        if several or problem.family.is_hazard:
-            self._uncertainty = Uncertainty("classes" if several else "survival")
-            return
-        if not isinstance(members, Ensemble):
-            parts = members.coef, members.intercept, members.params, members.modulated
-            members = Ensemble(*parts)
         if isinstance(data, TrainingSet):
             columns = state_columns(self.model_.features, data.table)
             problem = replace(problem, columns=to_device(columns, problem.device))
         weight = torch.as_tensor(counts).to(problem.y)
+        if isinstance(model, ClassModels):
+            self._uncertainty = _of_classes(model, problem, data, weight, **others)
+            return
+        if not isinstance(members, Ensemble):
+            parts = members.coef, members.intercept, members.params, members.modulated
+            members = Ensemble(*parts)
         # In units beyond 1e150 squares overflow: no errors there, but no failed fit.
         with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"):
             self._uncertainty = coefficient_covariance(
@@ -236,8 +241,39 @@ class Inferring(Explainable):
                 y_mean=data.y_mean,
                 y_scale=data.y_scale,
                 clusters=_clusters(data, labels, weight),
+                watched=self._watched_rows(data),
                 **others,
             )
+
+    def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
+        """The follow-up behind the rows of a fit, for hazards."""
+        return None
+
+
+def _of_classes(
+    model: ClassModels,
+    problem: Any,
+    data: TrainingSet | StreamedSet,
+    weight: torch.Tensor,
+    *,
+    separated: bool,
+    penalty: CoefPenalty | None = None,
+    **_: Any,
+) -> Uncertainty:
+    """How well coefficients of several classes are known."""
+    assert isinstance(data, TrainingSet)  # `LabelReader` has seen to it
+    each = [model.of_class(c) for c in range(model.n_classes)]
+    free = penalty is not None and not bool((penalty.strength > 0).any())
+    with torch.no_grad():
+        return class_covariance(
+            problem,
+            model.eta(data.table),
+            np.stack([one.term_coef for one in each]),
+            weight,
+            model.features,
+            exact=free and not find_roles(model.stacked).modifies.any(),
+            separated=separated,
+        )
 
 
 def _clusters(

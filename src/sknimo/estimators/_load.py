@@ -131,7 +131,10 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est._conformal = read_intervals(archive.tensors, model)
     known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
     known |= {*write_intervals(est._conformal)}
-    est._uncertainty = read_errors(found["errors"], archive.tensors, model.features)
+    count = len(est.classes_) if several else 1
+    est._uncertainty = read_errors(
+        found["errors"], archive.tensors, model.features, count
+    )
     known |= {*write_errors(est._uncertainty, model.features)[1]}
     if isinstance(est, SurvivalTask):
         est._show_baseline(read_baseline(found["baseline"], archive.tensors))

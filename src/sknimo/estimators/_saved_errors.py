@@ -17,6 +17,8 @@ COVARIANCES = ("nonrobust", "hc3", "cluster")
 ERROR_TENSORS = tuple(
     f"errors.{name}" for name in (*COVARIANCES, "centre", "terms", "term_centre")
 )
+# Reasons of earlier versions for what there is now.
+RETIRED = ("classes", "survival")
 # Coefficients beyond which a file would be little else.
 MAX_KEPT = 1_000
 
@@ -56,17 +58,23 @@ def write_errors(
 
 def _acting(features: FeatureMap, used: list[int]) -> set[int]:
     """Features of the coefficients that are used; the intercept comes first."""
-    return set(features.coef_feature[[at - 1 for at in used if at > 0]].tolist())
+    each = [at % (1 + len(features.coef_feature)) - 1 for at in used]
+    return set(features.coef_feature[[at for at in each if at >= 0]].tolist())
 
 
 def read_errors(
-    node: Node, tensors: dict[str, np.ndarray], features: FeatureMap
+    node: Node,
+    tensors: dict[str, np.ndarray],
+    features: FeatureMap,
+    n_classes: int = 1,
 ) -> Uncertainty:
-    """Undo `write_errors`."""
+    """Undo `write_errors`; several classes stand side by side."""
     if node.value is None:
         return Uncertainty("not kept")
     found = node.mapping("reason", "estimated", "method", "used", *NUMBERS)
-    reason = found["reason"].text(("", *REASONS))
+    reason = found["reason"].text(("", *REASONS, *RETIRED))
+    if reason in RETIRED:
+        return Uncertainty("not kept")
     known = Uncertainty(
         reason,
         dispersion=found["dispersion"].real(),
@@ -77,8 +85,8 @@ def read_errors(
     )
     if reason:
         return known
-    c, q = len(features.coef_names), len(features.term_feature)
-    used = [place.integer(0, c) for place in found["used"].items()]
+    size = n_classes * (1 + len(features.coef_names))
+    used = [place.integer(0, size - 1) for place in found["used"].items()]
     if used != sorted(set(used)):
         raise found["used"].refuse("increasing positions")
 
@@ -89,27 +97,30 @@ def read_errors(
     def square(name: str) -> np.ndarray | None:
         if name != "nonrobust" and f"errors.{name}" not in tensors:
             return None
-        out = np.zeros((1 + c, 1 + c))
+        out = np.zeros((size, size))
         out[np.ix_(used, used)] = array(name, len(used), len(used))
         return out
 
-    term_centre = array("term_centre", q)
+    term_centre = array("term_centre", n_classes * len(features.term_feature))
     return replace(
         known,
-        centre=array("centre", 1 + c),
+        centre=array("centre", size),
         nonrobust=square("nonrobust"),
         hc3=square("hc3"),
         cluster=square("cluster"),
-        terms=_read_blocks(tensors, features, used),
+        terms=_read_blocks(tensors, features, used, n_classes),
         term_centre=term_centre,
     )
 
 
 def _read_blocks(
-    tensors: dict[str, np.ndarray], features: FeatureMap, used: list[int]
+    tensors: dict[str, np.ndarray],
+    features: FeatureMap,
+    used: list[int],
+    n_classes: int,
 ) -> tuple[np.ndarray, ...]:
     """Covariance of the terms of each feature, those of features that have any."""
-    widths = [basis.n_terms for basis in features.bases]
+    widths = [n_classes * basis.n_terms for basis in features.bases]
     acting = _acting(features, used)
     sizes = [width**2 if j in acting else 0 for j, width in enumerate(widths)]
     place = "errors.terms"

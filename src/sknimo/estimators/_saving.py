@@ -294,7 +294,8 @@ def describe_estimator(est: Any) -> Archive:
     model = pack_model(est.model_ if several is None else several.stacked)
     params, omitted = _write_params(est)
     facts, tensors = write_facts(est._facts if several is None else None)
-    errors, more = write_errors(est._uncertainty, est.model_.features)
+    of_all = getattr(est, "_class_errors", None) or est._uncertainty
+    errors, more = write_errors(of_all, est.model_.features)
     certificate = getattr(est, "certificate_", None)
     classes = getattr(est, "classes_", None)
     baseline, steps = write_baseline(getattr(est, "baseline_", None))

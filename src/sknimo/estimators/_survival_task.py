@@ -16,6 +16,7 @@ from sknimo.estimators._survival_curves import ForeseesTimes
 from sknimo.exceptions import check_option
 from sknimo.families import COX, Family
 from sknimo.features import column_names, take_column, take_columns
+from sknimo.inference import Watched
 from sknimo.model import FittedModel
 from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
@@ -96,6 +97,11 @@ class SurvivalTask(ForeseesTimes):
         place, weight = data.place[used], rows.weight[used]
         total = np.bincount(place, weight * exposure[used], minlength=len(eta))
         return np.log(total / np.bincount(place, weight, minlength=len(eta)))
+
+    def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
+        assert isinstance(data, TrainingSet)  # `_begin` has seen to it
+        used = np.flatnonzero(data.place >= 0)
+        return Watched(self._follow_up.take(used), data.place[used], self.ties)
 
     def _keep_model(
         self,

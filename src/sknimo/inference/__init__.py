@@ -14,6 +14,7 @@ from sknimo.inference._bands import (
     coefficient_intervals,
     curve_band,
 )
+from sknimo.inference._classes import class_covariance
 from sknimo.inference._conformal import (
     Conformal,
     Kind,
@@ -33,12 +34,10 @@ from sknimo.inference._contrasts import (
     level_weights,
     named_weights,
 )
-from sknimo.inference._covariance import (
-    REASONS,
-    Uncertainty,
-    coefficient_covariance,
-)
+from sknimo.inference._covariance import coefficient_covariance
+from sknimo.inference._hazard import Watched
 from sknimo.inference._influence import Influence, influence
 from sknimo.inference._means import mean_intervals
 from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests
+from sknimo.inference._uncertainty import REASONS, Uncertainty

@@ -12,7 +12,7 @@ import numpy as np
 
 from sknimo.exceptions import check_option
 from sknimo.features import FeatureMap
-from sknimo.inference._covariance import REASONS, Uncertainty
+from sknimo.inference._uncertainty import REASONS, Uncertainty
 
 CovType = Literal["nonrobust", "HC3", "cluster"]
 COV_TYPES: tuple[CovType, ...] = ("nonrobust", "HC3", "cluster")

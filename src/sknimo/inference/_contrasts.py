@@ -11,7 +11,7 @@ import numpy as np
 
 from sknimo.features import FeatureMap
 from sknimo.inference._bands import check_level, choose_covariance, quantile
-from sknimo.inference._covariance import Uncertainty
+from sknimo.inference._uncertainty import Uncertainty
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,17 +32,18 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureMap
-from sknimo.inference._lines import line_equations, open_bends
+from sknimo.inference._hazard import Risks, Watched
+from sknimo.inference._lines import average_sizes, line_equations, open_bends
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
     Settled,
     Tangents,
-    invert,
     normal_equations,
     settle,
 )
 from sknimo.inference._robust import Clusters, Part, mean_reply, robust
+from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import Ensemble
@@ -53,8 +54,6 @@ MEMBERS = 2
 WORK = 3e10
 # Rows of such a part, for every parameter.
 ROWS_PER_PARAMETER = 8
-# Terms beyond which there is no covariance.
-MAX_TERMS = 4_000
 # Numbers of the replies of all rows beyond which there is no robust version.
 MAX_REPLIES = 5e7
 # Residual degrees of freedom, and condition of the design, for an honest number.
@@ -63,69 +62,6 @@ MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
 # Turns of precisions and dispersion.
 ROUNDS = 2
-
-REASONS = {
-    "p > n": "There are more coefficients than the rows can tell apart.",
-    "separated": "The classes are separated: the size of coefficients is arbitrary.",
-    "few rows": (
-        "Fewer than ten residual degrees of freedom are left to estimate the noise."
-    ),
-    "collinear": "Some columns are combinations of others.",
-    "perfect fit": "The fit leaves no noise to estimate errors from.",
-    "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
-    "several ranks": "Errors were not computed over several processes.",
-    "overflow": "Numbers of this size have no squares.",
-    "classes": "Errors of several classes are not computed yet.",
-    "survival": "Errors under an estimated baseline hazard are not computed yet.",
-    "not kept": "The model was saved before intervals were kept with it.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Uncertainty:
-    """How well the coefficients of a fitted model are known.
-
-    Attributes
-    ----------
-    reason : str
-        Why there are no numbers, a key of `REASONS`; empty where there are.
-    centre : ndarray of shape (1 + c,) or None
-        Intercept and coefficients that the covariances are about.
-    nonrobust, hc3, cluster : ndarray of shape (1 + c, 1 + c) or None
-        Covariances of these, by assumption.
-    terms : tuple of ndarray
-        Covariance of the terms of each feature, (q_j, q_j).
-    term_centre : ndarray of shape (q,) or None
-        What they are about.
-    dispersion : float
-    n_effective : float
-        Directions that the data determine.
-    n_rows : float
-    estimated : bool
-        Whether the rows told the dispersion; it is known otherwise.
-    method : str
-        "exact" without a network, "joint" with all its weights, "sketched" with random
-        combinations of them, "lines" where no network tells; "... of a part of the
-        rows".
-    """
-
-    reason: str = ""
-    centre: np.ndarray | None = None
-    nonrobust: np.ndarray | None = None
-    hc3: np.ndarray | None = None
-    cluster: np.ndarray | None = None
-    terms: tuple[np.ndarray, ...] = ()
-    term_centre: np.ndarray | None = None
-    dispersion: float = math.nan
-    n_effective: float = math.nan
-    n_rows: float = math.nan
-    estimated: bool = True
-    method: str = ""
-
-    @property
-    def free(self) -> float:
-        """Degrees of freedom that are left to estimate the dispersion; inf if known."""
-        return self.n_rows - self.n_effective if self.estimated else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +141,7 @@ def coefficient_covariance(
     penalty: CoefPenalty | None = None,
     scaled_penalty: bool = False,
     clusters: Clusters | None = None,
+    watched: Watched | None = None,
     separated: bool = False,
 ) -> Uncertainty:
     """Covariance of a fitted model on the rows that it was fitted to.
@@ -224,6 +161,8 @@ def coefficient_covariance(
     scaled_penalty : bool
         Whether it prices contributions.
     clusters : Clusters, optional
+    watched : Watched, optional
+        The follow-up behind the rows, for hazards.
     separated : bool
         Whether the classes are separated.
     """
@@ -231,17 +170,20 @@ def coefficient_covariance(
     if reason := _refuse(problem, averaged, weight, separated):
         return Uncertainty(reason)
     whole = problem.n_rows
-    problem, weight, clusters = _fewer_rows(problem, averaged, weight, clusters)
+    rows, problem, weight = _fewer_rows(problem, averaged, weight)
+    if rows is not None:
+        clusters = None if clusters is None else clusters.take(rows, whole)
+        watched = None if watched is None else watched.take(rows.cpu().numpy(), whole)
     with_bends = averaged if penalty is not None else averaged.of_evidence()
     estimates = []
     if with_bends is not None:
-        given = state_given(problem, with_bends, weight)
+        given = state_given(problem, with_bends, weight, watched)
         if penalty is not None:
             ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
             given = replace(given, ridge=ridge)
         estimates.append(member_estimate(given, with_bends, features, clusters))
     if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
-        given = state_given(problem, averaged, weight)
+        given = state_given(problem, averaged, weight, watched)
         estimates.append(line_estimate(given, averaged.coef, features, clusters))
     for found in estimates:
         if isinstance(found, str):
@@ -285,9 +227,12 @@ def _refuse(
 
 
 def _fewer_rows(
-    problem: Problem, averaged: Averaged, weight: Tensor, clusters: Clusters | None
-) -> tuple[Problem, Tensor, Clusters | None]:
-    """All rows in memory, or so many at even distances that the sums stay small."""
+    problem: Problem, averaged: Averaged, weight: Tensor
+) -> tuple[Tensor | None, Problem, Tensor]:
+    """All rows in memory, or so many at even distances that the sums stay small.
+
+    First those that were taken, None for all.
+    """
     used = averaged.of_evidence() or averaged
     widths = []
     for m, _ in used.examples():
@@ -297,22 +242,33 @@ def _fewer_rows(
     room = max(WORK / square, ROWS_PER_PARAMETER * max(widths))
     step = max(1, math.ceil(problem.n_rows / room))
     if step == 1 and problem.in_one_place:
-        return problem, weight, clusters
+        return None, problem, weight
     rows = torch.arange(0, problem.n_rows, step, device=problem.device)
     taken = weight[rows]
     taken = taken * (weight.sum() / taken.sum())
-    some = None if clusters is None else clusters.take(rows, problem.n_rows)
-    return problem.take(rows), taken, some
+    return rows, problem.take(rows), taken
 
 
-def state_given(problem: Problem, averaged: Averaged, weight: Tensor) -> Given:
+def state_given(
+    problem: Problem,
+    averaged: Averaged,
+    weight: Tensor,
+    watched: Watched | None = None,
+) -> Given:
     """Information and scores of the rows, as the average predicts them."""
-    eta, family = averaged.eta(problem), problem.family
+    eta, family, risks = averaged.eta(problem), problem.family, None
+    if watched is not None:
+        alone = (eta - problem.offset).cpu().numpy()
+        risks = Risks.of(watched, alone, weight)
+        offset = torch.as_tensor(watched.offset(alone)).to(eta)
+        eta = eta - problem.offset + offset
+        problem = replace(problem, offset=offset)
     # Expected, not observed: every curvature here is linear in the target.
     information = family.curvature(family.mean(eta), eta)
     floor = 1e-10 * float((information * weight).sum() / weight.sum())
     information = information.clamp(min=max(floor, 1e-300))
-    return Given(problem, weight, eta, information, family.score(problem.y, eta))
+    score = family.score(problem.y, eta)
+    return Given(problem, weight, eta, information, score, risks=risks)
 
 
 def known_ridge(
@@ -353,9 +309,9 @@ def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
     return max(total / free, family.least_dispersion, 1e-300)
 
 
-def _refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
+def refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
-    if float(given.weight.sum()) - used < LEAST_FREE:
+    if given.n_rows - used < LEAST_FREE:
         return "few rows"
     if not settled[0].dispersion > LEAST_DISPERSION:
         return "perfect fit"
@@ -383,7 +339,7 @@ def member_estimate(
         ]
         before = list(settled)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
-    if reason := _refuse_fit(given, settled, used):
+    if reason := refuse_fit(given, settled, used):
         return reason
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
@@ -401,14 +357,12 @@ def member_estimate(
         for each, share in zip(settled, shares, strict=True)
     ]
     centre = torch.cat([level.reshape(1), coef]) + moved
-    read = _read(features, centre)
-    step = _read(features, moved)
     return join_parts(
         parts,
-        read,
+        _read(features, centre),
         centre[1:],
-        spread.to(coef) + torch.outer(step, step),
-        of_terms.to(coef) + torch.outer(moved[1:], moved[1:]),
+        spread.to(coef),
+        of_terms.to(coef),
         clusters,
         used,
         method,
@@ -463,32 +417,22 @@ def line_estimate(
         score = given.score - given.information * step
         used = found.n_effective
     assert found is not None
-    if reason := _refuse_fit(given, [found], used):
+    if reason := refuse_fit(given, [found], used):
         return reason
+    found, theta = average_sizes(given, found, 1 + len(normal.columns))
     part = Part(replace(given, score=score), found, features, 1.0)
-    q = len(normal.columns)
-    straight = invert(
-        normal.gram[: 1 + q, : 1 + q] / dispersion, found.precision[: 1 + q]
-    )
-    without = straight @ (normal.target[: 1 + q] / dispersion)
-
-    def spread(values: Tensor) -> Tensor:
-        wide = coef.new_zeros(1 + len(coef))
-        wide[0], wide[1 + normal.columns] = values[0], values[1 : 1 + q]
-        return wide
-
-    # How far bends move the coefficients is known no better than by as much.
-    centre = spread(theta)
-    moved = centre - spread(without)
-    step = _read(features, moved)
+    centre = coef.new_zeros(1 + len(coef))
+    centre[0] = theta[0]
+    centre[1 + normal.columns] = theta[1 : 1 + len(normal.columns)]
+    none = coef.new_zeros(())
     return join_parts(
         [part],
         _read(features, centre),
         centre[1:],
-        torch.outer(step, step),
-        torch.outer(moved[1:], moved[1:]),
+        none,
+        none,
         clusters,
-        used,
+        found.n_effective,
         "lines",
     )
 
@@ -508,7 +452,9 @@ def join_parts(
     total = sum((part.share * part.covariance for part in parts), spread)
     prior = sum((part.share * part.prior for part in parts), spread)
     hc3 = cluster = None
-    if given.problem.n_rows * len(centre) <= MAX_REPLIES:
+    few = given.problem.n_rows * len(centre) <= MAX_REPLIES
+    # Replies under a hazard go by way of all who are at risk with a row.
+    if few and given.risks is None:
         reply, leverage = mean_reply(parts)
         hc3 = robust(given, reply, leverage, "HC3", used) + prior
         if clusters is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from sknimo.explain import Origin, find_roles, local_term_coef, mean_of, split_members
 from sknimo.features import FeatureMap
 from sknimo.inference._conformal import PredictionIntervals
-from sknimo.inference._covariance import Uncertainty
+from sknimo.inference._uncertainty import Uncertainty
 from sknimo.model import FittedModel
 
 # A coefficient counts as multiplied by this at most.

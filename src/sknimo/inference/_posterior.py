@@ -29,6 +29,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sknimo.inference._hazard import Risks
 from sknimo.network import keep_inputs, unpack
 from sknimo.solver import Problem, Tangent, param_groups
 
@@ -65,6 +66,15 @@ class Given:
     score: Tensor  # (n,), of a row of weight one
     # Known ridge of the sum of weighted losses, None to learn precisions.
     ridge: Tensor | None = None  # (q,)
+    # Under a baseline hazard, whose steps were estimated as well.
+    risks: Risks | None = None
+
+    @property
+    def n_rows(self) -> float:
+        """How many observations tell something: rows, or events under a hazard."""
+        if self.risks is None:
+            return float(self.weight.sum())
+        return float(self.weight @ self.problem.y)
 
     @property
     def is_finite(self) -> bool:
@@ -237,6 +247,11 @@ def gram_of(given: Given, columns: Columns) -> Tensor:
             total = block.new_zeros(block.shape[1], block.shape[1])
         total.addmm_((block * share[rows].unsqueeze(-1)).mT, block)
     assert total is not None  # a fit has rows
+    if given.risks is not None:
+        total -= given.risks.explained(columns, len(total))
+        # The intercept is the hazard's.
+        total[0] = total[:, 0] = 0.0
+        total[0, 0] = 1.0
     return total
 
 
@@ -251,6 +266,10 @@ class Settled:
     dispersion: float
     n_effective: float  # directions that the data determine, the intercept included
     condition: float  # of the curvature without priors, among the coefficients
+    # Of an average over several precisions: what priors keep back, and how far the
+    # parameters lie apart, (1 + m, 1 + m).
+    prior: Tensor | None = None
+    spread: Tensor | None = None
 
 
 def settle(
@@ -312,7 +331,12 @@ def _pool(gamma: Tensor, size: Tensor, kind: Tensor) -> Tensor:
 
 
 def invert(gram: Tensor, precision: Tensor) -> Tensor:
-    """`(gram + diag(precision))^-1`, scaled first."""
+    """`(gram + diag(precision))^-1`."""
+    return invert_sized(gram, precision)[0]
+
+
+def invert_sized(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, scaled first, and the log determinant of the sum."""
     matrix = gram + torch.diag(precision)
     root = matrix.diagonal().clamp(min=1e-300).rsqrt()
     scaled = matrix * root * root.unsqueeze(-1)
@@ -325,7 +349,8 @@ def invert(gram: Tensor, precision: Tensor) -> Tensor:
             break
         lift = max(100 * lift, 1e-14)
     inverse = torch.cholesky_inverse(factor)
-    return inverse * root * root.unsqueeze(-1)
+    log_size = 2 * (factor.diagonal().log().sum() - root.log().sum())
+    return inverse * root * root.unsqueeze(-1), log_size
 
 
 def _condition(gram: Tensor) -> float:

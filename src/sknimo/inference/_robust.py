@@ -48,11 +48,18 @@ class Part:
         wide[0, 0] = 1.0
         wide[1 : 1 + q, 1:] = read
         self.reading = settled.inverse @ wide  # (1 + m, 1 + c)
-        self.covariance = wide.mT @ self.reading
-        self.prior = self.reading.mT @ (settled.precision.unsqueeze(-1) * self.reading)
+        known = settled.inverse
+        if settled.spread is not None:
+            known = known + settled.spread
+        self.covariance = wide.mT @ known @ wide
+        if settled.prior is None:
+            held = settled.precision.unsqueeze(-1) * self.reading
+            self.prior = self.reading.mT @ held
+        else:
+            self.prior = wide.mT @ settled.prior @ wide
         self.terms = normal.gram.new_zeros(total, total)
         at = columns.unsqueeze(-1), columns.unsqueeze(0)
-        self.terms[at] = settled.inverse[1 : 1 + q, 1 : 1 + q]
+        self.terms[at] = known[1 : 1 + q, 1 : 1 + q]
 
     def replies(self) -> tuple[Tensor, Tensor]:
         """How a unit of each row's score moves the readings, (n, 1 + c); leverages."""

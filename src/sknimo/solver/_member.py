@@ -7,6 +7,8 @@ Shapes: n rows, q term columns, r inputs, p features, a active features, P weigh
 m = q + P parameters.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,0 +1,106 @@
+"""How well coefficients are known, or why nothing honest can be said.
+
+Shapes: q terms, q_j of a feature, c coefficients that a user reads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+# Terms beyond which there is no covariance.
+MAX_TERMS = 4_000
+
+REASONS = {
+    "p > n": "There are more coefficients than the rows can tell apart.",
+    "separated": "The classes are separated: the size of coefficients is arbitrary.",
+    "few rows": (
+        "Fewer than ten residual degrees of freedom are left to estimate the noise."
+    ),
+    "collinear": "Some columns are combinations of others.",
+    "perfect fit": "The fit leaves no noise to estimate errors from.",
+    "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
+    "several ranks": "Errors were not computed over several processes.",
+    "overflow": "Numbers of this size have no squares.",
+    "not kept": "The model was saved before intervals were kept with it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How well the coefficients of a fitted model are known.
+
+    Of several classes arrays hold those of each, one after the other.
+
+    Attributes
+    ----------
+    reason : str
+        Why there are no numbers, a key of `REASONS`; empty where there are.
+    centre : ndarray of shape (1 + c,) or None
+        Intercept and coefficients that the covariances are about.
+    nonrobust, hc3, cluster : ndarray of shape (1 + c, 1 + c) or None
+        Covariances of these, by assumption.
+    terms : tuple of ndarray
+        Covariance of the terms of each feature, (q_j, q_j).
+    term_centre : ndarray of shape (q,) or None
+        What they are about.
+    dispersion : float
+    n_effective : float
+        Directions that the data determine.
+    n_rows : float
+    estimated : bool
+        Whether the rows told the dispersion; it is known otherwise.
+    method : str
+        "exact" without a network, "joint" with all its weights, "sketched" with random
+        combinations of them, "lines" where no network tells; "... of a part of the
+        rows".
+    """
+
+    reason: str = ""
+    centre: np.ndarray | None = None
+    nonrobust: np.ndarray | None = None
+    hc3: np.ndarray | None = None
+    cluster: np.ndarray | None = None
+    terms: tuple[np.ndarray, ...] = ()
+    term_centre: np.ndarray | None = None
+    dispersion: float = math.nan
+    n_effective: float = math.nan
+    n_rows: float = math.nan
+    estimated: bool = True
+    method: str = ""
+
+    def of_class(
+        self, n_classes: int, number: int, baseline: int | None
+    ) -> Uncertainty:
+        """One class of several against the mean of all, or against another.
+
+        Arrays of several classes are those of one, side by side.
+        """
+        if self.reason or self.centre is None or self.term_centre is None:
+            return self
+        share = np.full(n_classes, -1.0 / n_classes)
+        if baseline is not None:
+            share = np.zeros(n_classes)
+            share[baseline] = -1.0
+        share[number] += 1.0
+
+        def square(values: np.ndarray) -> np.ndarray:
+            size = len(values) // n_classes
+            four = values.reshape(n_classes, size, n_classes, size)
+            return np.asarray(np.einsum("aibj,a,b->ij", four, share, share))
+
+        assert self.nonrobust is not None
+        return replace(
+            self,
+            centre=share @ self.centre.reshape(n_classes, -1),
+            nonrobust=square(self.nonrobust),
+            terms=tuple(map(square, self.terms)),
+            term_centre=share @ self.term_centre.reshape(n_classes, -1),
+        )
+
+    @property
+    def free(self) -> float:
+        """Degrees of freedom that are left to estimate the dispersion; inf if known."""
+        return self.n_rows - self.n_effective if self.estimated else math.inf
