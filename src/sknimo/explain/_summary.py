@@ -50,6 +50,7 @@ RATIO_WIDTH = 12
 NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
 NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
+POOLED = "too few"  # instead of a coefficient
 
 RowKind = Literal["line", "curve", "category", "level", "baseline", "missing"]
 SummaryOrder = Literal["importance", "columns"]
@@ -99,6 +100,9 @@ class SummaryRow:
     importance : float or None
         Of a feature: how far it moves the linear predictor from the reference, on
         average.
+    stands_for : str
+        What a level, or a missing value, of so few rows counts as that it has no
+        coefficient of its own.
     """
 
     name: str
@@ -123,6 +127,12 @@ class SummaryRow:
     upper: float | None = None
     z: float | None = None
     error_note: str = ""
+    stands_for: str = ""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the row has no coefficient of its own."""
+        return bool(self.stands_for) and self.coef == 0
 
     @property
     def is_feature(self) -> bool:
@@ -243,6 +253,8 @@ class Summary:
         return [base, *rows]
 
     def _average(self, row: SummaryRow) -> str:
+        if row.is_pooled:
+            return ""
         if row.kind == "baseline" or row.response is None:
             return "" if row.kind in ("baseline", "category") else NOT_KNOWN
         if np.isnan(row.response):
@@ -254,6 +266,8 @@ class Summary:
     def _coef(self, row: SummaryRow) -> str:
         if row.kind == "baseline":
             return "baseline"
+        if row.is_pooled:
+            return POOLED
         if row.kind == "category":
             n_levels = sum(
                 other.name == row.name and other.kind in ("level", "baseline")
@@ -461,21 +475,22 @@ def _per(row: SummaryRow) -> str:
 
 
 def _ratio(row: SummaryRow) -> str:
-    if _blank(row.ratio) or row.kind == "baseline":
+    if _blank(row.ratio) or row.kind == "baseline" or row.is_pooled:
         return ""
     return show_number(row.step_ratio)
 
 
 def _std_error(row: SummaryRow) -> str:
     if row.std_error is None:
-        return "" if row.kind in ("baseline", "category") else NOT_KNOWN
+        empty = row.kind in ("baseline", "category") or row.is_pooled
+        return "" if empty else NOT_KNOWN
     return show_number(row.std_error * row.step, 3)
 
 
 def _interval(row: SummaryRow) -> str:
     """Both ends in as many digits as there is room for, or why there are none."""
     if row.lower is None or row.upper is None:
-        return row.error_note
+        return "" if row.is_pooled else row.error_note
     ends = row.lower * row.step, row.upper * row.step
     for digits in (3, 2, 1):
         text = ", ".join(show_number(end, digits) for end in ends)
@@ -485,7 +500,7 @@ def _interval(row: SummaryRow) -> str:
 
 
 def _varies(row: SummaryRow) -> str:
-    if row.kind == "baseline":
+    if row.kind == "baseline" or row.is_pooled:
         return ""
     return NOT_KNOWN if row.bend is None else f"{100 * row.bend:.0f} %"
 

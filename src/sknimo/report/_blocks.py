@@ -123,7 +123,10 @@ def _table_row(
     row, level = line.row, not note  # which stands below a heading
     if not row.is_feature and row.n_rows is not None:
         note = show_count(round(row.n_rows), "row")
-        note += ", too few to quote" * row.is_rare
+        note += f", counts as {clean_text(row.stands_for)}" * bool(row.stands_for)
+        note += ", too few to quote" * (row.is_rare and not row.is_pooled)
+    if row.is_pooled:  # no coefficient, no figure
+        return TableRow(name, note, bent_by, level=level, faint=True)
     low, high = line.response_ends
     return TableRow(
         name=name,
