@@ -274,7 +274,7 @@ class Summary:
                 for other in self.rows
             )
             return f"{n_levels} levels"
-        return show_number(row.coef * row.step)
+        return _fitting((row.coef * row.step,), NARROW_WIDTHS["coef"], 4)
 
     def __str__(self) -> str:
         thick, thin = "=" * WIDTH, "-" * WIDTH
@@ -288,9 +288,10 @@ class Summary:
         lines += [_table_line(line, names) for line in self.cells()]
         for head, section in self._sections():
             lines += [thin, head]
+            wide = _label_width(section)
             for name, text in section:
-                label = f"  {pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)}"
-                lines += wrap(text, WIDTH, label, " " * (NAME_WIDTH + 2))
+                label = f"  {pad(cut(name, wide - 1), wide)}"
+                lines += wrap(text, WIDTH, label, " " * (wide + 2))
         if self.idle:
             lines += [thin, *wrap(self._idle_text(), WIDTH)]
         lines.append(thick)
@@ -461,8 +462,11 @@ def _number(value: float | None) -> float:
 
 
 def _label(row: SummaryRow) -> str:
-    name = clean(row.name) if row.is_feature else f"  {clean(row.level)}"
-    return f"{cut(name, NAME_WIDTH - 9)} (curve)" if row.kind == "curve" else name
+    if not row.is_feature:
+        return f"  {clean(row.level)}"
+    # The name goes first: curves have a list of their own.
+    roomy = width_of(row.full_name) < NAME_WIDTH
+    return row.full_name if roomy else clean(row.name)
 
 
 def _per(row: SummaryRow) -> str:
@@ -477,7 +481,7 @@ def _per(row: SummaryRow) -> str:
 def _ratio(row: SummaryRow) -> str:
     if _blank(row.ratio) or row.kind == "baseline" or row.is_pooled:
         return ""
-    return show_number(row.step_ratio)
+    return _fitting((row.step_ratio,), NARROW_RATIO, 4)
 
 
 def _std_error(row: SummaryRow) -> str:
@@ -488,13 +492,18 @@ def _std_error(row: SummaryRow) -> str:
 
 
 def _interval(row: SummaryRow) -> str:
-    """Both ends in as many digits as there is room for, or why there are none."""
+    """Both ends, or why there are none."""
     if row.lower is None or row.upper is None:
         return "" if row.is_pooled else row.error_note
     ends = row.lower * row.step, row.upper * row.step
-    for digits in (3, 2, 1):
-        text = ", ".join(show_number(end, digits) for end in ends)
-        if len(text) < INTERVAL_WIDTH:
+    return _fitting(ends, INTERVAL_WIDTH, 3)
+
+
+def _fitting(values: tuple[float, ...], width: int, digits: int) -> str:
+    """Numbers in as many digits as leave a gap in a column, one at least."""
+    for most in range(digits, 0, -1):
+        text = ", ".join(show_number(value, most) for value in values)
+        if len(text) < width:
             break
     return text
 
@@ -503,6 +512,13 @@ def _varies(row: SummaryRow) -> str:
     if row.kind == "baseline" or row.is_pooled:
         return ""
     return NOT_KNOWN if row.bend is None else f"{100 * row.bend:.0f} %"
+
+
+def _label_width(section: tuple[tuple[str, str], ...]) -> int:
+    """Room for the names of a list: what its texts leave, if names need it."""
+    room = WIDTH - 2 - max(width_of(clean(text)) for _, text in section)
+    needed = 1 + max(width_of(clean(name)) for name, _ in section)
+    return max(NAME_WIDTH, min(needed, room))
 
 
 def _fact(label: str, value: str, width: int) -> str:

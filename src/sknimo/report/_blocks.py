@@ -41,7 +41,8 @@ MAX_CURVES = 6
 N_GRID = 41
 # Pairs below this share of the strongest are not worth a figure.
 FAINT_PAIR = 0.05
-# Features in the first table of coefficients; the others are folded.
+# Lines, and features, of the first table of coefficients; the others are folded.
+FIRST_LINES = 30
 FIRST_FEATURES = 20
 # Names of modifiers are cut to this width; the modifier has a row of its own.
 MAX_NAME = 24
@@ -82,8 +83,10 @@ class StepRow:
 def make_tables(story: Story) -> list[tuple[list[TableRow], str]]:
     """Rows of coefficients, strongest features at once, and what unfolds the others."""
     scale = range_scale(story.lines)
-    order, n_first = story.order, FIRST_FEATURES
-    if len(order) <= FIRST_FEATURES + 2:
+    order = story.order
+    n_lines = np.cumsum([len(story.lines_of(j)) for j in order])
+    n_first = max(1, min(FIRST_FEATURES, int((n_lines <= FIRST_LINES).sum())))
+    if len(order) <= n_first + 2:  # folding them would hide more than it saves
         n_first = len(order)
     tables = []
     for features, folded in (

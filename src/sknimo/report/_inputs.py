@@ -52,6 +52,8 @@ class ModelCard:
         How well the coefficients are known.
     left_out : ndarray of shape (n,) or None
         Predictions of the training rows by members that have not seen them.
+    straight : ndarray of shape (n,) or None
+        Linear predictors of the same rows without bends.
     note : str
         What readers must know first.
     baseline : Baseline or None
@@ -72,6 +74,7 @@ class ModelCard:
     scores: HeldOutScores | None = None
     errors: KnownErrors | None = None
     left_out: np.ndarray | None = None
+    straight: np.ndarray | None = None
     note: str = ""
     baseline: Baseline | None = None
     conformal: Conformal | None = None
