@@ -21,6 +21,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    PooledLevels,
     Ramps,
     RankGauss,
     Spline,
@@ -454,6 +455,12 @@ def random_basis(kind, rng):
     if kind == "levels":
         levels = Levels(("north", "south", "east"), 1, 0.45)
         return levels, levels
+    if kind == "pooled_levels":
+        names = ("north", "south", "islet", "east", "isle")
+        levels = PooledLevels(names, 1, 0.45, (0, 1, 2, 3, 2))
+        return levels, PooledLevels(names, 1, 0.4, (0, 1, 1, 3, 1))
+    if kind == "few_missing":
+        return OrMissing(line, 0.0), OrMissing(Clipped(line, reference, 9.0), 0.0)
     if kind == "rank_gauss":
         points = np.sort(rng.normal(reference, scale, 9))
         return line, RankGauss(reference, points, np.linspace(-2, 2, 9))
@@ -483,6 +490,8 @@ EVERY_KIND = (
     "clipped",
     "or_missing",
     "levels_or_missing",
+    "pooled_levels",
+    "few_missing",
     "ramps",
 )
 

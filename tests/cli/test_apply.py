@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from copy import copy
 from pathlib import Path
 
@@ -342,7 +343,14 @@ def test_a_report_about_a_saved_model(sknimo, classifier_file, tmp_path):
     args = ["-t", "relapse", "-o", out, "--test", PATIENTS, "--json"]
     told = json.loads(sknimo("report", classifier_file, PATIENTS, *args).stdout)
     assert told == {"report_file": str(out), "rows": 120}
-    assert "relapse" in out.read_text()
+    page = out.read_text()
+    assert "relapse" in page
+    # Page and command call a row by the same number.
+    named = re.search(r"<bdi>row (\d+)</bdi>.*?Probability of \w+ ([\d.]+)", page, re.S)
+    args = ["--row", named[1], "--json"]
+    (told,) = json.loads(sknimo("explain", classifier_file, PATIENTS, *args).stdout)
+    chances = [told[key] for key in told if key.startswith("probability_")]
+    assert named[2] in [f"{100 * chance:.1f}" for chance in chances]
 
 
 def test_an_exported_graph_predicts_the_same(sknimo, model_file, patients, tmp_path):

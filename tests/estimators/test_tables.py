@@ -425,3 +425,70 @@ class TestExtrapolation:
         near = est.explain(edge, method="native").values[:, others]
         away = est.explain(far, method="native").values[:, others]
         assert np.array_equal(near, away)
+
+
+class TestRareThings:
+    """One row of a level and three gaps, unpenalised, in a logistic regression."""
+
+    GAPS = (3, 40, 77)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def frame(cls):
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame(
+            {
+                "age": rng.normal(60, 10, 300),
+                "ward": rng.choice(["north", "south"], 300, p=[0.6, 0.4]),
+            }
+        )
+        frame.loc[list(cls.GAPS), "age"] = np.nan
+        frame.loc[5, "ward"] = "attic"
+        return frame
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sick(cls, frame):
+        rng = np.random.default_rng(1)
+        logit = (frame["age"].fillna(60) - 60) / 10 + (frame["ward"] == "south")
+        sick = np.array(rng.random(300) < 1 / (1 + np.exp(-logit)), dtype=int)
+        # Alone they would have coefficients without end: all of them are ill.
+        sick[[5, *cls.GAPS]] = 1
+        return sick
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def est(cls, frame, sick):
+        plain = NIMOClassifier(alpha=0.0, max_iter=0, missing="indicator")
+        return plain.fit(frame, sick)
+
+    def test_the_fit_is_that_of_the_table_without_them(self, est, frame, sick):
+        filled = frame.replace({"ward": {"attic": "north"}})
+        filled["age"] = filled["age"].fillna(frame["age"].mean())
+        other = NIMOClassifier(alpha=0.0, max_iter=0).fit(filled, sick)
+        found = est.predict_proba(frame)
+        assert found == pytest.approx(other.predict_proba(filled), abs=PARITY)
+
+    def test_coefficients_of_their_own_are_zero(self, est):
+        coef = dict(zip(est.coef_names_, est.coef_, strict=True))
+        assert coef["ward[attic]"] == coef["age[missing]"] == 0
+        assert coef["ward[south]"] > 0.5
+
+    def test_summary_counts_them_and_says_what_they_count_as(self, est):
+        text = " ".join(str(est.summary()).split())
+        assert "attic n=1* too few" in text
+        assert "missing n=3* too few" in text
+        assert "age: missing counts as the reference" in text
+        assert "ward: attic counts as north" in text
+
+    def test_report_has_no_number_for_them(self, est, frame, sick):
+        page = est.report(None, frame, sick).html
+        assert "1 row, counts as north" in page
+        assert "3 rows, counts as the reference" in page
+
+    def test_a_flag_that_hardly_any_row_has_is_told(self, sick):
+        flag = np.where(np.arange(300) < 2, "yes", "no")
+        rare = pd.DataFrame({"age": np.linspace(40, 80, 300), "flag": flag})
+        with pytest.warns(DataWarning, match="'flag' has hardly any row outside"):
+            est = NIMOClassifier(max_iter=0).fit(rare, sick)
+        assert est.coef_[1] == 0

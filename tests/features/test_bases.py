@@ -362,7 +362,66 @@ class TestLevels:
             )
 
 
+class TestRareLevels:
+    """Levels of fewer than five rows, and of less than a twentieth of them."""
+
+    @staticmethod
+    def codes(*counts):
+        return np.repeat(np.arange(len(counts)), counts).astype(float)
+
+    def test_one_row_counts_as_the_baseline(self):
+        codes = self.codes(60, 30, 1)
+        basis, read = fit_column(codes, levels=("a", "b", "c"))
+        assert basis == read
+        assert basis.terms(np.array([0.0, 2.0])).tolist() == [[0.0], [0.0]]
+        assert basis.labels == ("b", "c")
+        assert basis.readout()[:, 0] * basis.scale == pytest.approx([1.0, 0.0])
+
+    def test_several_share_a_coefficient_once_they_are_five_rows(self):
+        codes = self.codes(60, 2, 30, 3, 1)
+        basis, _ = fit_column(codes, levels=tuple("abcde"))
+        # The same column with one name for all of them.
+        merged = self.codes(60, 6, 30)
+        alone, _ = fit_column(merged, levels=tuple("abc"))
+        of = basis.terms(np.arange(5.0))
+        assert of[[1, 3, 4]].tolist() == [of[1].tolist()] * 3
+        assert of[[0, 1, 2]] == pytest.approx(alone.terms(np.arange(3.0)))
+
+    def test_five_rows_and_a_twentieth_of_the_rows_keep_their_own(self):
+        assert fit_column(self.codes(90, 5), levels=("a", "b"))[0].n_terms == 1
+        assert fit_column(self.codes(90, 4), levels=("a", "b"))[0].n_terms == 0
+        assert fit_column(self.codes(19, 1), levels=("a", "b"))[0].n_terms == 1
+
+    def test_where_small_levels_are_the_rule_all_keep_their_own(self):
+        names = tuple(f"clinic {k}" for k in range(30))
+        assert fit_column(self.codes(40, *[4] * 29), levels=names)[0].n_terms == 29
+
+    @pytest.mark.parametrize("unit", [1.0, 3.0, 1e-6])
+    def test_weights_count_rows_but_shares_of_one_do_not_make_all_rare(self, unit):
+        weight = unit * np.r_[np.ones(90), 7.0, 1.0]
+        codes = self.codes(60, 30, 1, 1)
+        basis, _ = fit_column(codes, weight, levels=tuple("abcd"))
+        assert basis.n_terms == 2
+        assert not basis.terms(np.array([3.0])).any()
+
+    def test_the_baseline_that_was_asked_for_is_never_pooled(self):
+        levels = ("a", "b", "c")
+        codes = self.codes(60, 30, 1)
+        basis, _ = fit_column(codes, levels=levels, reference={"x": "c"})
+        assert (basis.baseline, basis.n_terms) == (2, 2)
+
+
 class TestMissing:
+    def test_a_handful_of_gaps_has_no_indicator_and_stands_at_the_reference(self):
+        x = draw()
+        x[:3] = np.nan
+        basis, read = fit_column(x)
+        assert basis.n_terms == read.n_terms == 1
+        assert basis.terms(x[:3]).tolist() == [[0.0]] * 3
+        assert basis.slopes(x[:3]).tolist() == [[0.0]] * 3
+        assert basis.labels == ("", "missing")
+        assert basis.readout()[1].tolist() == [0.0]
+
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_missing_value_stands_at_the_reference_and_is_marked(self, kind):
         x = with_gaps(draw())

@@ -42,6 +42,8 @@ KINDS = (
     "clipped",
     "or_missing",
     "levels_or_missing",
+    "pooled_levels",
+    "few_missing",
     "ramps",
 )
 # Kinds of the features and options of the model. Single kinds have two lines beside

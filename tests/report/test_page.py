@@ -105,6 +105,32 @@ def test_no_screen_needs_to_scroll_sideways(
         assert view.page.evaluate(OUTSIDE, scrolling) == []
 
 
+def test_tables_suit_the_width_of_the_screen(make_report, open_report):
+    view = open_report(make_report(("linear", "levels", "spline"), judged=True).report)
+
+    def boxes(what):
+        found = view.page.locator(what).evaluate_all(
+            "(all) => all.map((one) => one.getBoundingClientRect().toJSON())"
+        )
+        assert found
+        return found
+
+    view.page.set_viewport_size({"width": 390, "height": 844})
+    # A coefficient takes a few lines of a phone, not a card.
+    assert max(box["height"] for box in boxes(".coefficients tbody tr")) < 110
+    # Numbers stand below their headings.
+    table = "table.measures >> nth=0 >> "
+    heads = boxes(table + "thead th.num")
+    first = boxes(table + "tbody tr >> nth=0 >> td")
+    pairs = zip(heads, first, strict=True)
+    assert all(abs(one["right"] - two["right"]) < 1 for one, two in pairs)
+    view.page.set_viewport_size({"width": 1280, "height": 900})
+    assert boxes("main")[0]["width"] == 1280
+    name = view.page.locator(".coefficients .feature-name").first
+    name.evaluate("(it) => { it.textContent = 'exercise_angina_induced' }")
+    assert name.evaluate("(it) => it.getClientRects()[0].height") < 30
+
+
 def test_labels_fit_their_figures_in_any_font(make_report, open_report, wide_font):
     """In any font a label stays within its figure and off the label beside it."""
     view = open_report(make_report(KINDS).report, style=wide_font)

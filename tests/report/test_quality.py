@@ -55,9 +55,14 @@ def test_rows_in_another_order_are_not_mistaken(searched):
 def test_a_model_without_a_network_is_solved_again_on_folds(searched):
     card, sample = searched
     model = replace(card.model, modulated=card.model.modulated & False)
-    found = judge_left_out(replace(card, model=model, left_out=None), sample)
+    alone = replace(card, model=model, scores=None, left_out=None)
+    found = judge_left_out(alone, sample)
+    assert found.rows == "solved again"
     assert found.explained.glm is None
     assert len(found.predicted) == 200
+    # Another penalty than the model's own does not stand beside what the search knows.
+    known = judge_left_out(replace(card, model=model, left_out=None), sample)
+    assert [one.name for one in known.measures] == ["R²"]
     seen = replace(card, model=model)
     assert not np.allclose(found.predicted, seen.model.mean(sample.table))
 

@@ -233,6 +233,20 @@ class TestScouts:
         assert outcome.members.coef.isfinite().all()
         assert ensemble_eta(outcome.problem, outcome.members).isfinite().all()
 
+    def test_what_merely_ends_late_is_not_cut(self, make_task, monkeypatch):
+        """All members are trained when the clock passes the deadline."""
+        now, settle = [0.0], bagged.settle
+
+        def dawdle(*args):
+            now[0] = 100.0
+            return settle(*args)
+
+        monkeypatch.setattr(bagged.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(bagged, "settle", dawdle)
+        outcome = make_task(n_rows=300).search(**SHORT, max_iter=4, deadline=50.0)
+        assert now[0] > 50
+        assert not outcome.out_of_time
+
     def test_one_feature_has_nothing_to_be_bent_by(self, make_task):
         task = make_task(n_rows=300)
         bags = make_bags(task, settings_of())

@@ -175,6 +175,7 @@ class Reportable(Foreseeing, Traceable):
             scores=held_out_scores(self),
             errors=self._known_errors(),
             left_out=getattr(self, "oob_prediction_", None),
+            straight=None if self._held_out is None else self._held_out.straight,
             conformal=getattr(self, "_conformal", None),
         )
 

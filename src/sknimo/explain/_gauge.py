@@ -167,7 +167,11 @@ def _least_squares(
     phi, owner = phi[:, taking], owner[taking]
     allowed = allowed[np.ix_(taking, taking)]
 
+    # At least as large as if terms were independent: a product that hardly any row has
+    # would otherwise be free to grow a thousandfold where nobody looks.
     square_size = (phi**2 * weight[:, None]).T @ phi**2
+    mean_square = weight @ phi**2
+    square_size = np.maximum(square_size, np.outer(mean_square, mean_square))
     size = np.sqrt(square_size, out=np.zeros_like(square_size), where=allowed)
     per_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
 

@@ -36,11 +36,12 @@ class HeldOutScores:
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and value of what is known."""
-        found = (
-            (f"Held-out {self.measure}", f"{self.r2:.4f}"),
-            ("... without bends", f"{self.glm_r2:.4f}"),
-            ("Share of bent members", f"{self.bend:.2f}"),
-        )
+        found = [(f"Held-out {self.measure}", f"{self.r2:.4f}")]
+        if self.bend != 0:  # otherwise they would say the same again
+            found += [
+                ("... without bends", f"{self.glm_r2:.4f}"),
+                ("Share of bent members", f"{self.bend:.2f}"),
+            ]
         return tuple(line for line in found if line[1] != "nan")
 
 

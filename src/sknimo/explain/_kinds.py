@@ -46,7 +46,7 @@ def feature_kinds(features: FeatureMap) -> tuple[FeatureKind, ...]:
 def _kind(features: FeatureMap, j: int) -> FeatureKind:
     if features.levels(j) is not None:
         return "category"
-    n_terms = features.bases[j].n_terms - int(features.admits_missing[j])
+    n_terms = int((features.bases[j].group < 2).sum())
     return "curve" if n_terms > 1 else "line"
 
 

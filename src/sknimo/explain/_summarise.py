@@ -27,6 +27,7 @@ from sknimo.explain._local import exp_or_inf, find_roles, mean_of
 from sknimo.explain._price import TrainingFacts
 from sknimo.explain._summary import (
     FAINT,
+    POOLED,
     KnownErrors,
     RowKind,
     Summary,
@@ -37,8 +38,8 @@ from sknimo.explain._surfaces import effect_curve
 from sknimo.explain._text import NOT_KNOWN, cut, show_number, show_value
 from sknimo.model import FittedModel
 
-# Coefficients of which the spread between members is told.
-SPREAD_ROWS = 6
+# Coefficients of which a note tells one by one.
+NOTED_ROWS = 6
 
 
 class CertificateLike(Protocol):
@@ -145,6 +146,7 @@ def summary_rows(
     coef = features.feature_coef(model.term_coef)
     levels = restore_levels(model) if known is None else known.levels
     slope_sd, level_sd = _member_sds(model)
+    stands_for = features.stands_for
     nan = float("nan")
     for j, name in enumerate(features.names):
         if not roles.relevant[j]:
@@ -168,7 +170,9 @@ def summary_rows(
         for at in levels.of(j).tolist():
             row = _level_row(levels, at, has_ratio, level_sd[at])
             if not levels.baseline[at]:
-                row = _at(row, compared, errors, next(places))
+                place = next(places)
+                row = _at(row, compared, errors, place)
+                row = replace(row, stands_for=stands_for[place])
             yield row
 
 
@@ -325,7 +329,7 @@ def _spread_notes(model: FittedModel, rows: tuple[SummaryRow, ...]) -> tuple[str
     known.sort(key=lambda each: -each[1] / max(abs(each[0].coef), 1e-300))
     shown = [
         f"{cut(row.full_name, 40)} {show_number(spread, 2)}"
-        for row, spread in known[:SPREAD_ROWS]
+        for row, spread in known[:NOTED_ROWS]
     ]
     left = len(known) - len(shown)
     more = f", and {left} more closer together" if left else ""
@@ -382,6 +386,13 @@ def _notes(
         notes.append("missing: change from the reference to a missing value.")
     if any(row.is_rare for row in rows):
         notes.append("*: too few rows to quote.")
+    if pooled := [row for row in rows if row.stands_for]:
+        shown = [f"{row.full_name} counts as {row.stands_for}" for row in pooled]
+        more = [f"{len(shown) - NOTED_ROWS} more"] if len(shown) > NOTED_ROWS else []
+        notes.append(
+            f"{POOLED}: rows too few for a coefficient of their own. "
+            f"{'; '.join([*shown[:NOTED_ROWS], *more])}."
+        )
     if any(row.kind in ("line", "curve", "level") for row in rows):
         none = ("No standard errors or intervals were estimated for this fit.",)
         notes += none if errors is None else errors.words(rows)

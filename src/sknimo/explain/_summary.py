@@ -48,6 +48,7 @@ RATIO_WIDTH = 12
 NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
 NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
+POOLED = "too few"  # instead of a coefficient
 
 # Columns of the data frame, four words and then numbers; fields of another name.
 FRAME_COLUMNS = (
@@ -102,6 +103,14 @@ class SummaryRow:
     upper: float | None = None
     z: float | None = None
     error_note: str = ""  # why there is none, in a word
+    # What a level, or a missing value, of so few rows counts as that it has no
+    # coefficient of its own.
+    stands_for: str = ""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the row has no coefficient of its own."""
+        return bool(self.stands_for) and self.coef == 0
 
     @property
     def is_feature(self) -> bool:
@@ -259,6 +268,8 @@ class Summary:
         return [base, *rows]
 
     def _average(self, row: SummaryRow) -> str:
+        if row.is_pooled:
+            return ""
         if row.kind == "baseline" or row.response is None:
             return "" if row.kind in ("baseline", "category") else NOT_KNOWN
         if np.isnan(row.response):
@@ -270,13 +281,15 @@ class Summary:
     def _coef(self, row: SummaryRow) -> str:
         if row.kind == "baseline":
             return "baseline"
+        if row.is_pooled:
+            return POOLED
         if row.kind == "category":
             n_levels = sum(
                 other.name == row.name and other.kind in ("level", "baseline")
                 for other in self.rows
             )
             return f"{n_levels} levels"
-        return show_number(row.coef * row.step)
+        return _fitting((row.coef * row.step,), NARROW_WIDTHS["coef"], 4)
 
     def __str__(self) -> str:
         thick, thin = "=" * WIDTH, "-" * WIDTH
@@ -290,9 +303,10 @@ class Summary:
         lines += [_table_line(line, names) for line in self.cells()]
         for head, section in self._sections():
             lines += [thin, head]
+            wide = _label_width(section)
             for name, text in section:
-                label = f"  {pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)}"
-                lines += wrap(text, WIDTH, label, " " * (NAME_WIDTH + 2))
+                label = f"  {pad(cut(name, wide - 1), wide)}"
+                lines += wrap(text, WIDTH, label, " " * (wide + 2))
         if self.idle:
             lines += [thin, *wrap(self._idle_text(), WIDTH)]
         lines.append(thick)
@@ -444,8 +458,11 @@ def _number(value: float | None) -> float:
 
 
 def _label(row: SummaryRow) -> str:
-    name = clean(row.name) if row.is_feature else f"  {clean(row.level)}"
-    return f"{cut(name, NAME_WIDTH - 9)} (curve)" if row.kind == "curve" else name
+    if not row.is_feature:
+        return f"  {clean(row.level)}"
+    # The name goes first: curves have a list of their own.
+    roomy = width_of(row.full_name) < NAME_WIDTH
+    return row.full_name if roomy else clean(row.name)
 
 
 def _per(row: SummaryRow) -> str:
@@ -458,33 +475,46 @@ def _per(row: SummaryRow) -> str:
 
 
 def _ratio(row: SummaryRow) -> str:
-    if _blank(row.ratio) or row.kind == "baseline":
+    if _blank(row.ratio) or row.kind == "baseline" or row.is_pooled:
         return ""
-    return show_number(row.step_ratio)
+    return _fitting((row.step_ratio,), NARROW_RATIO, 4)
 
 
 def _std_error(row: SummaryRow) -> str:
     if row.std_error is None:
-        return "" if row.kind in ("baseline", "category") else NOT_KNOWN
+        empty = row.kind in ("baseline", "category") or row.is_pooled
+        return "" if empty else NOT_KNOWN
     return show_number(row.std_error * row.step, 3)
 
 
 def _interval(row: SummaryRow) -> str:
-    """Both ends in as many digits as there is room for, or why there are none."""
+    """Both ends, or why there are none."""
     if row.lower is None or row.upper is None:
-        return row.error_note
+        return "" if row.is_pooled else row.error_note
     ends = row.lower * row.step, row.upper * row.step
-    for digits in (3, 2, 1):
-        text = ", ".join(show_number(end, digits) for end in ends)
-        if len(text) < INTERVAL_WIDTH:
+    return _fitting(ends, INTERVAL_WIDTH, 3)
+
+
+def _fitting(values: tuple[float, ...], width: int, digits: int) -> str:
+    """Numbers in as many digits as leave a gap in a column, one at least."""
+    for most in range(digits, 0, -1):
+        text = ", ".join(show_number(value, most) for value in values)
+        if len(text) < width:
             break
     return text
 
 
 def _varies(row: SummaryRow) -> str:
-    if row.kind == "baseline":
+    if row.kind == "baseline" or row.is_pooled:
         return ""
     return NOT_KNOWN if row.bend is None else f"{100 * row.bend:.0f} %"
+
+
+def _label_width(section: tuple[tuple[str, str], ...]) -> int:
+    """Room for the names of a list: what its texts leave, if names need it."""
+    room = WIDTH - 2 - max(width_of(clean(text)) for _, text in section)
+    needed = 1 + max(width_of(clean(name)) for name, _ in section)
+    return max(NAME_WIDTH, min(needed, room))
 
 
 def _fact(label: str, value: str, width: int) -> str:

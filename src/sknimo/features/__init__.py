@@ -16,6 +16,7 @@ from sknimo.features._bases import (
     Linear,
     OrMissing,
     Polynomial,
+    PooledLevels,
     Ramps,
     RankGauss,
     Spline,

@@ -271,6 +271,35 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
+class PooledLevels(Levels):
+    """Levels of which rare ones share a term, or stand at the baseline without one.
+
+    Attributes
+    ----------
+    acts_as : tuple of int
+        Code of the level that each level counts as; of most it is their own.
+    """
+
+    acts_as: tuple[int, ...]
+
+    @property
+    def n_terms(self) -> int:
+        """One per level that counts as itself, but the baseline."""
+        return len(set(self.acts_as) - {self.baseline})
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Scaled indicators of what levels count as, (n, m)."""
+        hit = np.asarray(x)[:, None] == np.array(self.codes, dtype=float)
+        return hit @ self.readout()
+
+    def readout(self) -> np.ndarray:
+        """Contrast of each level with the baseline, (levels - 1, m)."""
+        own = sorted(set(self.acts_as) - {self.baseline})
+        stands = np.array(self.acts_as)[self.codes]
+        return (stands[:, None] == np.array(own, dtype=int)) / (self.scale or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class _Around:
     """What stands around another basis and shares its place and scale."""
 
@@ -295,12 +324,14 @@ class OrMissing(_Around):
     has a coefficient of its own and is masked together with its feature.
     """
 
-    indicator_scale: float  # standard deviation of the indicator
+    # Standard deviation of the indicator; zero where so few values were missing that
+    # there is none, and a missing value counts as the reference.
+    indicator_scale: float
 
     @property
     def n_terms(self) -> int:
         """Those of the basis and the indicator."""
-        return self.basis.n_terms + 1
+        return self.basis.n_terms + int(self.indicator_scale > 0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -310,26 +341,32 @@ class OrMissing(_Around):
     @property
     def group(self) -> np.ndarray:
         """Parts of the basis, then the indicator."""
-        return np.append(self.basis.group, 2)
+        own = [2] * int(self.indicator_scale > 0)
+        return np.append(self.basis.group, np.array(own, dtype=int))
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Terms of the basis, then the indicator, (n, m)."""
         missing = np.isnan(x)
         known = self.basis.terms(np.where(missing, self.reference, x))
+        if not self.indicator_scale:
+            return known
         return np.column_stack([known, missing / self.indicator_scale])
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """Slopes of the basis, zero where the value is missing, (n, m)."""
         missing = np.isnan(x)
         known = self.basis.slopes(np.where(missing, self.reference, x))
-        return np.column_stack([known * ~missing[:, None], np.zeros(len(x))])
+        known = known * ~missing[:, None]
+        rest = self.n_terms - known.shape[1]
+        return np.column_stack([known, np.zeros((len(x), rest))])
 
     def readout(self) -> np.ndarray:
         """Readout of the basis, then the contrast of missing with the reference."""
         inner = self.basis.readout()
-        out = np.zeros((inner.shape[0] + 1, inner.shape[1] + 1))
-        out[:-1, :-1] = inner
-        out[-1, -1] = 1 / self.indicator_scale
+        out = np.zeros((inner.shape[0] + 1, self.n_terms))
+        out[:-1, : inner.shape[1]] = inner
+        if self.indicator_scale:
+            out[-1, -1] = 1 / self.indicator_scale
         return out
 
 

@@ -20,6 +20,7 @@ from sknimo.features._bases import (
     Linear,
     OrMissing,
     Polynomial,
+    PooledLevels,
     Ramps,
 )
 from sknimo.features._map import FeatureMap
@@ -48,6 +49,12 @@ NEAR_ROWS = 10
 # A column with more levels than this share of the rows is a name, not a category.
 MAX_LEVEL_SHARE = 0.5
 FEW_LEVELS = 20
+# A level, or a gap, of fewer rows than this and of less than this share of them has no
+# coefficient of its own: one row would decide it. Not where such levels hold many of
+# the rows: then they are the rule, and what is learned from all of them shrinks each.
+FEW_ROWS = 5
+FEW_SHARE = 0.05
+MANY_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,18 @@ class ColumnSummary:
     sample: ValueSample  # known values of all rows, or of a random sample of them
     # Total weight of each level of a category.
     level_weight: np.ndarray | None = None  # (n_levels,)
+    # Weight of all rows, and of those whose value is missing.
+    weight: float = 0.0
+    missing_weight: float = 0.0
+
+    def is_rare(self, weight: np.ndarray | float) -> np.ndarray:
+        """Whether rows of this weight are too few for a coefficient of their own.
+
+        Weights count rows, those of less than one on average rows of that average.
+        """
+        known = self.weight - self.missing_weight
+        unit = min(1.0, known / self.n_known)
+        return np.less(weight, min(FEW_ROWS * unit, FEW_SHARE * self.weight))
 
 
 def summarise_column(
@@ -103,6 +122,8 @@ def summarise_column(
         0.0 if complete else fit_linear((~known).astype(float), weight).scale,
         weigh_values(values, share),
         level_weight,
+        float(weight.sum()),
+        float(weight[~known].sum()),
     )
 
 
@@ -163,8 +184,9 @@ def fit_summaries(
             if options.clip_inputs == "all" and basis.scale:
                 basis = basis if isinstance(basis, Clipped) else _clip(basis, known)
         if known.missing_scale:
-            basis = OrMissing(basis, known.missing_scale)
-            read = OrMissing(read, known.missing_scale)
+            few = bool(known.is_rare(known.missing_weight))
+            spread = 0.0 if few else known.missing_scale
+            basis, read = OrMissing(basis, spread), OrMissing(read, spread)
         bases.append(basis)
         inputs.append(read)
         low.append(known.low)
@@ -249,8 +271,28 @@ def fit_levels(
         baseline = values.index(reference)
     if len(values) == 1:
         return Levels(values, 0, 0.0)
-    share = np.delete(total / total.sum(), baseline)
-    return Levels(values, baseline, float(np.sqrt(np.mean(share * (1 - share)))))
+    acts_as = _pool(known, total, baseline)
+    share = np.bincount(acts_as, total, minlength=len(values)) / total.sum()
+    share = share[np.setdiff1d(acts_as, baseline)]
+    scale = float(np.sqrt(np.mean(share * (1 - share)))) if len(share) else 0.0
+    if (acts_as == np.arange(len(values))).all():
+        return Levels(values, baseline, scale)
+    return PooledLevels(values, baseline, scale, tuple(acts_as.tolist()))
+
+
+def _pool(known: ColumnSummary, total: np.ndarray, baseline: int) -> np.ndarray:
+    """Code that each level counts as, (n_levels,).
+
+    Rare levels share a coefficient where they have enough rows together; otherwise they
+    count as the baseline.
+    """
+    codes = np.arange(len(total))
+    rare = known.is_rare(total) & (codes != baseline)
+    together = float(total[rare].sum())
+    if not rare.any() or together > MANY_SHARE * total.sum():
+        return codes
+    shared = baseline if known.is_rare(together) else int(codes[rare][0])
+    return np.where(rare, shared, codes)
 
 
 def _fit_numeric(
@@ -320,15 +362,23 @@ def _clip(basis: Basis, known: ColumnSummary) -> Clipped:
 
 
 def _warn_constant(features: FeatureMap) -> None:
-    constant = [
-        name
-        for name, basis in zip(features.names, features.bases, strict=True)
-        if basis.n_terms == 0
-    ]
-    if constant:
+    idle = {
+        name: len(features.levels(j) or ()) > 1
+        for j, name in enumerate(features.names)
+        if features.bases[j].n_terms == 0
+    }
+    if constant := [name for name, has_levels in idle.items() if not has_levels]:
         warnings.warn(
             f"Constant column {_shown(constant)}: its coefficient is zero and it has "
             "no effect on predictions. Drop it to silence this warning.",
+            DataWarning,
+            stacklevel=10,
+        )
+    if rare := [name for name, has_levels in idle.items() if has_levels]:
+        warnings.warn(
+            f"Column {_shown(rare)} has hardly any row outside its most frequent level "
+            f"(fewer than {FEW_ROWS}): it has no effect on predictions. Drop it, or "
+            "collect more such rows.",
             DataWarning,
             stacklevel=10,
         )

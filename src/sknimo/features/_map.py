@@ -16,6 +16,7 @@ from sknimo.features._bases import (
     Levels,
     Linear,
     OrMissing,
+    PooledLevels,
     move_reference,
 )
 
@@ -90,6 +91,11 @@ class FeatureMap:
             for name, basis in zip(self.names, self.bases, strict=True)
             for label in basis.labels
         )
+
+    @property
+    def stands_for(self) -> tuple[str, ...]:
+        """What each coefficient of too few rows counts as, "" for all others; (c,)."""
+        return tuple(text for basis in self.bases for text in _stands_for(basis))
 
     def coefficients(self, per_term: np.ndarray) -> np.ndarray:
         """Coefficients a user reads from those of the terms, (..., q) to (..., c)."""
@@ -193,6 +199,22 @@ class FeatureMap:
         with np.errstate(over="ignore"):  # infinitely far beyond a clipped range
             beyond = np.maximum(np.maximum(low - table, table - high), 0.0) / width
         return np.where(np.isnan(table), 0.0, beyond)
+
+
+def _stands_for(basis: Basis) -> list[str]:
+    """The same for the labels of one basis."""
+    if isinstance(basis, OrMissing):
+        own = "" if basis.indicator_scale else "the reference"
+        return [*_stands_for(basis.basis), own]
+    out = [""] * len(basis.labels)
+    if isinstance(basis, PooledLevels):
+        for at, code in enumerate(basis.codes):
+            target = basis.acts_as[code]
+            if target == basis.baseline:
+                out[at] = str(basis.values[target])
+            elif basis.acts_as.count(target) > 1:
+                out[at] = "one of the rare levels"
+    return out
 
 
 def _owners(bases: Sequence[Basis]) -> np.ndarray:

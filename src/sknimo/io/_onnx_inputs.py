@@ -19,6 +19,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    PooledLevels,
     Ramps,
     RankGauss,
     Spline,
@@ -241,8 +242,11 @@ def _risen(graph: Graph, x: str, low: np.ndarray, width: np.ndarray) -> str:
 @_terms.register
 def _(basis: Levels, graph: Graph, x: str) -> str:
     hit = graph.add("Equal", x, graph.constant([basis.codes]))
-    on, off = graph.constant(1 / basis.scale), graph.constant(0.0)
+    pooled = isinstance(basis, PooledLevels)
+    on, off = graph.constant(1.0 if pooled else 1 / basis.scale), graph.constant(0.0)
     terms = graph.add("Where", hit, on, off)
+    if pooled:
+        terms = graph.add("MatMul", terms, graph.constant(basis.readout()))
     # NaN, or the code of an unknown level, must not pass for the baseline.
     known = graph.add("GreaterOrEqual", x, graph.constant(0.0))
     return graph.add("Where", known, terms, graph.constant(np.nan))
@@ -251,11 +255,13 @@ def _(basis: Levels, graph: Graph, x: str) -> str:
 @_terms.register
 def _(basis: OrMissing, graph: Graph, x: str) -> str:
     missing = graph.add("IsNaN", x)
+    filled = graph.add("Where", missing, graph.constant(basis.reference), x)
+    if not basis.indicator_scale:
+        return _terms(basis.basis, graph, filled)
     on, off = graph.constant(1 / basis.indicator_scale), graph.constant(0.0)
     indicator = graph.add("Where", missing, on, off)
     if basis.basis.n_terms == 0:
         return indicator
-    filled = graph.add("Where", missing, graph.constant(basis.reference), x)
     return graph.concat([_terms(basis.basis, graph, filled), indicator])
 
 

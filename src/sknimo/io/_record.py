@@ -32,6 +32,7 @@ from sknimo.features import (
     Linear,
     OrMissing,
     Polynomial,
+    PooledLevels,
     Ramps,
     RankGauss,
     Spline,
@@ -65,6 +66,7 @@ NUMBER = Field(float, lambda node: node.number())
 SPREAD = Field(float, lambda node: node.number(low=0.0))
 POSITIVE = Field(float, lambda node: node.positive())
 CODE = Field(int, lambda node: node.integer(low=0))
+CODES = Field(list, lambda node: tuple(each.integer(low=0) for each in node.items()))
 LABELS = Field(_plain_labels, lambda node: node.labels())
 VECTOR = Field(np.array, lambda node: node.array((None,)))
 MATRIX = Field(np.array, _read_matrix)
@@ -143,9 +145,22 @@ KINDS: dict[str, Kind] = {
         ),
         "distinct levels, one of them the baseline, with a scale if there are several",
     ),
+    "pooled_levels": Kind(
+        PooledLevels,
+        {"values": LABELS, "baseline": CODE, "scale": SPREAD, "acts_as": CODES},
+        lambda b: (
+            b.baseline < len(b.values) == len(set(b.values)) == len(b.acts_as)
+            and b.acts_as[b.baseline] == b.baseline
+            and set(b.acts_as) <= set(range(len(b.values)))
+            and all(b.acts_as[code] == code for code in b.acts_as)
+            and (b.scale > 0) == (b.n_terms > 0)
+        ),
+        "distinct levels, each counting as one that counts as itself, as the baseline "
+        "does, with a scale if there are terms",
+    ),
     "or_missing": Kind(
         OrMissing,
-        {"basis": INNER, "indicator_scale": POSITIVE},
+        {"basis": INNER, "indicator_scale": SPREAD},
         lambda b: not _wraps(b.basis, OrMissing),
         "a basis that does not allow for missing values itself",
     ),

@@ -109,8 +109,8 @@ def _feature(model: FittedModel, j: int, x: str, unknown_is_baseline: bool) -> s
     if not own.any():
         return ""
     if isinstance(basis, OrMissing):
-        known = _shape(basis.basis, x, own[:-1], unknown_is_baseline)
-        missing = _number(own[-1] / basis.indicator_scale)
+        known = _shape(basis.basis, x, own[: basis.basis.n_terms], unknown_is_baseline)
+        missing = _number(float(_values(basis, own, [np.nan])[0]))
         return f"CASE WHEN {x} IS NULL THEN {missing} ELSE {known} END"
     return _shape(basis, x, own, unknown_is_baseline)
 

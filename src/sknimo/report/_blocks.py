@@ -39,7 +39,8 @@ MAX_CURVES = 6
 N_GRID = 41
 # Pairs below this share of the strongest are not worth a figure.
 FAINT_PAIR = 0.05
-# Features in the first table of coefficients; the others are folded.
+# Lines, and features, of the first table of coefficients; the others are folded.
+FIRST_LINES = 30
 FIRST_FEATURES = 20
 # Names of modifiers are cut to this width; the modifier has a row of its own.
 MAX_NAME = 24
@@ -80,8 +81,10 @@ class StepRow:
 def make_tables(story: Story) -> list[tuple[list[TableRow], str]]:
     """Rows of coefficients, strongest features at once, and what unfolds the others."""
     scale = range_scale(story.lines)
-    order, n_first = story.order, FIRST_FEATURES
-    if len(order) <= FIRST_FEATURES + 2:
+    order = story.order
+    n_lines = np.cumsum([len(story.lines_of(j)) for j in order])
+    n_first = max(1, min(FIRST_FEATURES, int((n_lines <= FIRST_LINES).sum())))
+    if len(order) <= n_first + 2:  # folding them would hide more than it saves
         n_first = len(order)
     tables = []
     for features, folded in (
@@ -121,7 +124,10 @@ def _table_row(
     row, level = line.row, not note  # which stands below a heading
     if not row.is_feature and row.n_rows is not None:
         note = show_count(round(row.n_rows), "row")
-        note += ", too few to quote" * row.is_rare
+        note += f", counts as {clean_text(row.stands_for)}" * bool(row.stands_for)
+        note += ", too few to quote" * (row.is_rare and not row.is_pooled)
+    if row.is_pooled:  # no coefficient, no figure
+        return TableRow(name, note, bent_by, level=level, faint=True)
     low, high = line.response_ends
     return TableRow(
         name=name,

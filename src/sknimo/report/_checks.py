@@ -473,9 +473,12 @@ def _rare(facts: Facts) -> Iterator[Check]:
     shown = join_words(
         f"{row.full_name} ({show_count(round(row.n_rows or 0), 'row')})" for row in rare
     )
+    pooled = " Those without a coefficient of their own count as the table above says."
     trouble = (
         f"{shown}. Effects of so few rows are not quoted above; merge such levels "
         "before fitting where that makes sense."
+        + pooled
+        * any(row.stands_for for row in rare)
     ) * bool(rare)
     fine = f"Every level and every kind of missing value has {RARE} rows or more."
     yield _check("Rare levels", fine, trouble)

@@ -57,7 +57,12 @@ def fit_figure(quality: Quality, target: str, by_row: bool) -> str:
 
 
 def range_cell(line: Line, scale: svg.Scale) -> str:
-    """Effects of a line over rows as a range, with average and coefficient marked."""
+    """Effects of a line over rows as a range, with average and coefficient marked.
+
+    What is too rare to quote may lie anywhere: it is not drawn.
+    """
+    if line.row.is_rare:
+        return ""
     body = svg.cell_rule(scale(0.0), "zero")
     if np.isfinite(line.eta_ends).all():
         low, high = (scale(end * line.per_unit) for end in line.eta_ends)

@@ -45,6 +45,7 @@ class ModelCard:
     errors: KnownErrors | None = None  # how well the coefficients are known
     # (n,), predictions of the training rows by members that have not seen them.
     left_out: np.ndarray | None = None
+    straight: np.ndarray | None = None  # (n,), their linear predictors without bends
     note: str = ""  # what readers must know first
     baseline: Baseline | None = None  # the hazard at the reference of a survival model
     conformal: Conformal | None = None  # how far from predictions rows held out lie

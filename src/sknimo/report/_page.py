@@ -6,7 +6,7 @@ The template arranges and escapes; nothing is computed there.
 import hashlib
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -100,9 +100,10 @@ ROWS_WORDS = {
 }
 
 
-AGAIN = (
-    "The model was solved again without each fifth of the rows, with a light ridge in "
-    "place of its own penalty, and predicts that fifth."
+ROWS_WORDS["solved again"] = replace(
+    ROWS_WORDS["left out"],
+    text="The model was solved again without each fifth of the rows, with a light "
+    "ridge in place of its own penalty, and predicts that fifth.",
 )
 
 
@@ -149,6 +150,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
             for quality in (story.fresh, story.quality)
             if quality is not None
         ),
+        is_compared=story.fresh is not None,
         n_local=f"{story.effects.n_rows:,}",
         ratio_name=model.family.ratio_name or "",
         is_bent=is_bent(model),
@@ -266,10 +268,17 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         (
             "Features with an effect",
             f"{acting} of {p}",
-            f"{bent} of them depend on others" if bent else "none depends on others",
+            _how_many(bent, acting),
         ),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
+
+
+def _how_many(bent: int, acting: int) -> str:
+    if bent < 2:
+        return f"{'one' if bent else 'none'} depends on others"
+    count = "all of them" if bent >= acting else f"{bent} of them"
+    return f"{count} depend on others"
 
 
 def _measure(measure: Measure, which: str) -> str:
@@ -308,10 +317,9 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
     ]
     known = len(quality.predicted) > 0
     curves, told = survival_figure(story.card, quality) if known else ("", "")
-    again = quality.rows == "left out" and story.card.left_out is None and known
     return QualityBlock(
         title=words.title.format(quality.n_rows),
-        text=AGAIN if again else words.text,
+        text=words.text,
         headings=tuple(names[name] for name in kept),
         rows=tuple(
             (one, tuple((_measure(one, name), one.winner == name) for name in kept))
@@ -345,6 +353,8 @@ def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
         # What few rows say is no headline.
         lines = [line for line in story.lines_of(feature) if not line.row.is_rare]
         lines = [line for line in lines if np.isfinite(line.response)]
+        # Nor is a missing value beside what is known.
+        lines = [line for line in lines if line.row.kind != "missing"] or lines
         if not lines:
             continue
         line = max(lines, key=lambda line: abs(line.eta * line.per_unit))

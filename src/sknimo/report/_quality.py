@@ -71,7 +71,8 @@ class Quality:
     """How well the model does on rows of a kind.
 
     Rows are "training", "held out" (given as such), "left out" (of fits to the other
-    training rows) or "other". The share of deviance explained is the first measure.
+    training rows), "solved again" (left out, by a model solved for this) or "other".
+    The share of deviance explained is the first measure.
     Means are over at most N_GROUPS groups of rows with similar predictions; the other
     arrays are (n,), and empty where single predictions are not known.
     """
@@ -94,7 +95,7 @@ class Quality:
     @property
     def is_fresh(self) -> bool:
         """Whether the model has not seen the rows."""
-        return self.rows in ("held out", "left out")
+        return self.rows in ("held out", "left out", "solved again")
 
 
 def judge(card: ModelCard, sample: Sample) -> Quality:
@@ -129,8 +130,8 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     """What is known of training rows that were left out of a fit.
 
     Predictions by members that have not seen the row, where the search has them in the
-    order of these rows; of a model without a network those of itself, solved again
-    without a fifth of the rows; otherwise the scores of the search.
+    order of these rows; otherwise the scores of the search. Where there are none, a
+    model without a network is solved again without a fifth of the rows.
     """
     model, scores = card.model, card.scores
     given = sample.table, sample.y, sample.weight, sample.offset
@@ -139,26 +140,32 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     if found is not None and scores is not None and len(found) == len(sample):
         known = ~np.isnan(found)
         some = sample.take(np.flatnonzero(known))
-        rows = some.follow_up
-        if rows is not None:
-            again = concordance(rows, found[known])
+        follow_up = some.follow_up
+        if follow_up is not None:
+            again = concordance(follow_up, found[known])
         else:
             again = _explained_variance(some, found[known])
         same = abs(again - scores.r2) <= SAME_SCORE
-        if same and rows is not None:
+        if same and follow_up is not None:
             eta["model"] = found + sample.row_offset
         elif same:
             link = LINKS[model.family.link]
             mean = link.inside(torch.as_tensor(np.array(found)), EDGE)
             eta["model"] = link.link_function(mean).numpy()
-    elif not is_bent(model):
+            if card.straight is not None and is_bent(model) and has_curves(model):
+                eta["glm"] = card.straight
+    rows, measured = "left out", scores is not None and not np.isnan(scores.r2)
+    # Solved with another penalty it is not quite this model: better than nothing, but
+    # not beside what the search has measured.
+    if "model" not in eta and not is_bent(model) and not measured:
+        rows = "solved again"
         eta["model"] = plain_by_folds(model, *given, curves=True)
     kept = ~np.any([np.isnan(each) for each in eta.values()], axis=0)
     if kept.sum() < 3:
         return None
     some = sample.take(np.flatnonzero(kept))
     eta = {name: each[kept] for name, each in eta.items()}
-    quality = _quality(card, some, eta, "left out")
+    quality = _quality(card, some, eta, rows)
     if scores is None or np.isnan(scores.r2) or sample.follow_up is not None:
         return quality if "model" in eta else None
     return _with_scores(quality, card, sample, eta)

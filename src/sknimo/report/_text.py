@@ -13,17 +13,21 @@ from sknimo.features import MISSING_LABEL, Label
 MINUS = "\N{MINUS SIGN}"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 UNKNOWN = "\N{EN DASH}"
+# Thousands are grouped from here on.
+GROUPED = 1e4
 
 
 def show_number(value: float | None, digits: int = 4, signed: bool = False) -> str:
     """A number with a few significant digits, a true minus and grouped thousands.
 
+    Below ten thousand nothing is grouped: it may be a year.
+
     Examples
     --------
     >>> show_number(0.000123456), show_number(1234567.8), show_number(0.5, signed=True)
     ('0.0001235', '1,234,568', '+0.5')
-    >>> show_number(6.02e23), show_number(None), show_number(-2.0)
-    ('6.02e23', '–', '−2')
+    >>> show_number(6.02e23), show_number(2006.0), show_number(None), show_number(-2.0)
+    ('6.02e23', '2006', '–', '−2')
     """
     if value is None or math.isnan(value):
         return UNKNOWN
@@ -35,7 +39,7 @@ def show_number(value: float | None, digits: int = 4, signed: bool = False) -> s
         return "0"
     if 1e-4 <= size < 1e7:
         decimals = max(0, digits - 1 - math.floor(math.log10(size)))
-        text = f"{abs(value):,.{decimals}f}"
+        text = f"{abs(value):{',' if size >= GROUPED else ''}.{decimals}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     else:
         mantissa, exponent = f"{abs(value):.{digits - 1}e}".split("e")
@@ -60,7 +64,7 @@ def show_fixed(value: float, decimals: int) -> str:
     >>> show_fixed(3.6489, 2), show_fixed(-0.001, 2)
     ('+3.65', '0.00')
     """
-    text = f"{abs(value):,.{decimals}f}"
+    text = f"{abs(value):{',' if abs(value) >= GROUPED else ''}.{decimals}f}"
     if float(f"{value:.{decimals}f}") == 0:  # a sign would claim what is not shown
         return text
     return ("+" if value > 0 else MINUS) + text

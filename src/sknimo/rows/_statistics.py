@@ -253,6 +253,8 @@ def summarise_columns(
             0.0 if complete else float(np.sqrt(share * (1 - share))),
             few,
             total,
+            float(counts.weight),
+            float(counts.weight * share) if not complete else 0.0,
         )
 
 

@@ -111,7 +111,10 @@ def search_bags(
         AdditiveFit, "curves", fit_additive, problem, weight, settings.additive
     )
     bags = state_bags(problem, chosen, settings, weight, fit, seeds)
-    states = settle(bags, train_bags(bags, settings, store), fit, settings)
+    states = train_bags(bags, settings, store)
+    # From here on nothing is left out: what merely ends late is not cut.
+    late = time.monotonic() >= settings.deadline
+    states = states if late else settle(bags, states, fit, settings)
     held_out = _hold_out(bags, states)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     dial = turn_dial(bags, states, held_out, settings)
@@ -136,7 +139,7 @@ def search_bags(
         trials=table,
         best_index=int(np.argmin(table["loss"])),
         n_members=len(states) if dial > 0 else 0,
-        out_of_time=time.monotonic() >= settings.deadline,
+        out_of_time=late,
         dial=dial,
         held_out_eta=mean_by_row(held_out, mixed, problem.n_rows),
         straight_eta=mean_by_row(held_out, held_out.glm, problem.n_rows),
@@ -413,8 +416,6 @@ def settle(
         return states
     rows = torch.arange(problem.n_rows, device=problem.device)
     for bag, state in enumerate(states):
-        if time.monotonic() >= settings.deadline:
-            return states
         level = level_terms(bags.table, state.coef, state.params)[0]
         still, intercept = state.coef[0] + level, state.intercept[0]
         eta = predict_rows(bags.table, state, rows)[0]

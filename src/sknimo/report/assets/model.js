@@ -61,9 +61,16 @@ const BASES = {
     return (x) => codes.map((code) => (x === code ? 1 / scale : 0));
   },
 
+  pooled_levels: ({ baseline, scale, acts_as }) => {
+    const codes = acts_as.map((_, code) => code)
+      .filter((code) => code !== baseline && acts_as[code] === code);
+    return (x) => codes.map((code) => (acts_as[x] === code ? 1 / scale : 0));
+  },
+
   or_missing: ({ basis, indicator_scale }) => {
     const terms = compileBasis(basis);
     const reference = referenceOf(basis);
+    if (indicator_scale === 0) return (x) => terms(Number.isNaN(x) ? reference : x);
     return (x) => Number.isNaN(x)
       ? [...terms(reference), 1 / indicator_scale]
       : [...terms(x), 0];
@@ -99,7 +106,7 @@ function compileBasis(record) {
 }
 
 function referenceOf(record) {
-  if (record.kind === "levels") return record.baseline;
+  if ("baseline" in record) return record.baseline;
   return "basis" in record ? referenceOf(record.basis) : record.reference;
 }
 

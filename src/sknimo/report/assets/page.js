@@ -62,7 +62,8 @@
       const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
       const [whole, part = ""] = size.toFixed(Math.min(decimals, 20)).split(".");
       const tail = part.replace(/0+$/, "");
-      text = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (tail ? `.${tail}` : "");
+      // Below ten thousand it may be a year.
+      text = (size < 1e4 ? whole : whole.replace(/\B(?=(\d{3})+$)/g, ",")) + (tail ? `.${tail}` : "");
     } else {
       const [mantissa, exponent] = size.toExponential(digits - 1).split("e");
       const plain = mantissa.includes(".") ? mantissa.replace(/\.?0+$/, "") : mantissa;
