@@ -93,10 +93,11 @@ averages = est.average_effects(X, y).to_frame().set_index("coefficient")
 averages.round(3)
 
 # %%
-# The interval of the centre holds zero: it was left out, and nothing speaks against that.
+# The intervals of the centre hold zero: it was left out, and nothing speaks against
+# that.
 #
-# Is the drug better where kidneys are weak? Groups are populations of their own, and the
-# last line is their difference. ``test_bends`` asks whether effects depend on other
+# Is the drug better where kidneys are weak? Groups are populations of their own, and
+# the last line is their difference. ``test_bends`` asks whether effects depend on other
 # features at all, and on which.
 kidneys = np.where(X["egfr"] < 60, "weak", "other")
 groups = est.average_effects(X, y, by=kidneys).to_frame()
