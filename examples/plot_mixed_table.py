@@ -25,7 +25,7 @@ from sknimo.plots import (
 )
 
 rng = np.random.default_rng(0)
-n = 500
+n = 300
 X = pd.DataFrame(
     {
         "age": rng.uniform(20, 80, n),
