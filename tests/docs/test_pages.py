@@ -2,8 +2,8 @@
 
 Tables that a page shows in full must have the words that are printed now, while their
 numbers may drift a little with versions. A comment `<!-- setup ... -->` holds code that
-readers do not see, such as a table. A block behind `<!-- not run: why -->` needs what the
-tests do not have.
+readers do not see, such as a table. A block behind `<!-- not run: why -->` needs what
+the tests do not have.
 """
 
 import doctest
