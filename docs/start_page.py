@@ -68,7 +68,7 @@ def fit_trial():
     """Fit the trial by sknimo and by a lasso."""
     X, y = simulate_trial(400, seed=0)
     X_test, y_test = simulate_trial(2000, seed=1)
-    est = NIMORegressorCV(n_starts=4, random_state=0).fit(X, y)
+    est = NIMORegressorCV(n_starts=2, random_state=0).fit(X, y)
     return Trial(X, y, X_test, y_test, est, LassoCV().fit(as_numbers(X), y))
 
 

@@ -15,8 +15,8 @@ from sknimo import NIMORegressorCV
 from sknimo.datasets import make_nimo_regression
 from sknimo.plots import plot_agreement
 
-data = make_nimo_regression(setting=1, n_samples=300, random_state=0)
-est = NIMORegressorCV(n_starts=3, random_state=0).fit(data.X, data.y)
+data = make_nimo_regression(setting=1, n_samples=200, random_state=0)
+est = NIMORegressorCV(n_starts=1, random_state=0).fit(data.X, data.y)
 
 # %%
 # Contributions against the terms that made the data.

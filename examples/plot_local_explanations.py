@@ -15,7 +15,7 @@ from sknimo import NIMORegressorCV
 from sknimo.plots import plot_beeswarm, plot_effect, plot_waterfall
 
 rng = np.random.default_rng(0)
-n_patients = 400
+n_patients = 300
 X = pd.DataFrame(
     {
         "dose": rng.uniform(0, 40, n_patients),
@@ -30,7 +30,7 @@ fall = 8 + 0.3 * (X["dose"] - 20) * (1 + 0.8 * weak_kidneys)
 fall += -0.1 * (X["age"] - 60) - 2 * X["smoker"]
 y = fall + rng.normal(size=n_patients)
 
-est = NIMORegressorCV(n_starts=3, random_state=0).fit(X, y)
+est = NIMORegressorCV(n_starts=1, random_state=0).fit(X, y)
 
 # %%
 # Contributions and base value sum to the prediction, exactly.

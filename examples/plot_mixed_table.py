@@ -25,7 +25,7 @@ from sknimo.plots import (
 )
 
 rng = np.random.default_rng(0)
-n = 500
+n = 300
 X = pd.DataFrame(
     {
         "age": rng.uniform(20, 80, n),
@@ -47,7 +47,7 @@ y += np.where(missing, -1.0, 0.3 * (X["crp"] - 3)) + 0.5 * rng.normal(size=n)
 X.loc[missing, "crp"] = np.nan
 
 est = NIMORegressorCV(
-    basis={"age": "spline"}, missing="indicator", n_starts=3, random_state=0
+    basis={"age": "spline"}, missing="indicator", n_starts=1, random_state=0
 ).fit(X, y)
 
 # %%

@@ -2,7 +2,7 @@
 A clinical table: who benefits from the drug?
 =============================================
 
-This tutorial goes from a messy table of patients to a report with intervals.
+This tutorial goes from a messy table of patients to intervals and a report.
 
 The trial is simulated, so that the truth is known. 300 patients get between 0 and 40 mg
 of a drug, and the outcome is the fall of their blood pressure. One mg lowers it by 0.3
@@ -56,6 +56,7 @@ print(est.summary())
 # The head says whose effects these are: a patient at the reference. ``varies`` is the
 # share of an effect that differs between patients, and the block below the table says
 # what it depends on. The centre does nothing, and its coefficients are exactly zero.
+# Intervals stand beside the coefficients; their part of this page is further down.
 #
 # Was the network worth it? The plain linear model is nested in this one; here is what
 # both explain, and what each correction is worth.
@@ -70,7 +71,7 @@ print(f"on new patients: {est.score(X_test, y_test):.3f}")
 # it shows the interaction.
 explanation = est.explain(X)
 fig, axes = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
-plot_coefficients(est.effects(X), axes[0])
+plot_coefficients(est.effects(X), axes[0], intervals=est.conf_int())
 effect = explanation.to_frame("local_effect")["dose"]
 axes[1].scatter(X["egfr"], effect, s=12, color="#1f6fb0")
 axes[1].set(xlabel="eGFR", ylabel="effect of one mg more, mmHg")
@@ -85,28 +86,45 @@ plot_effect(explanation, axes[1], feature="dose", modifier="egfr")
 # Intervals
 # ---------
 #
-# How much would another sample of patients change? Draw patients with replacement, fit
-# again, and look at the spread. Ten refits keep this page quick; take 200 or more for
-# a paper, and :doc:`/inference` for what such an interval covers.
-quick = NIMORegressorCV(
-    missing="indicator", basis="linear", n_starts=1, n_members=1, cv=2
-)
-weak, strong = X.assign(egfr=45.0), X.assign(egfr=100.0)
-found = []
-for seed in range(10):
-    rows = np.random.default_rng(seed).integers(0, len(X), len(X))
-    refit = quick.set_params(random_state=seed).fit(X.iloc[rows], y.iloc[rows])
-    found.append(
-        {
-            "at the reference": refit.coef_[0],
-            "weak kidneys": refit.effects(weak).average_effect[0],
-            "strong kidneys": refit.effects(strong).average_effect[0],
-        }
-    )
-found = pd.DataFrame(found)
+# What does one mg do on average, in patients like these? Each fold of patients was held
+# out from some members of the model. What they leave over there corrects the average,
+# and says how sure it is.
+averages = est.average_effects(X, y).to_frame().set_index("coefficient")
+averages.round(3)
+
+# %%
+# The intervals of the centre hold zero: it was left out, and nothing speaks against
+# that.
+#
+# Is the drug better where kidneys are weak? Groups are populations of their own, and
+# the last line is their difference. ``test_bends`` asks whether effects depend on other
+# features at all, and on which.
+kidneys = np.where(X["egfr"] < 60, "weak", "other")
+groups = est.average_effects(X, y, by=kidneys).to_frame()
+print(groups[groups["coefficient"] == "dose"].round(3).to_string(index=False))
+print(est.test_bends(X, y).found)
+
+# %%
+# The table of a paper: coefficients at the reference, averages, 95 % intervals of both.
+at_reference = est.conf_int().to_frame().set_index("name")
 pd.DataFrame(
-    {"effect of one mg": found.mean(), "low": found.min(), "high": found.max()}
+    {
+        "at the reference": at_reference["coef"],
+        "from": at_reference["lower"],
+        "to": at_reference["upper"],
+        "on average": averages["effect"],
+        "from ": averages["lower"],
+        "to ": averages["upper"],
+    }
 ).round(2)
+
+# %%
+# And the next patient? Nine of ten lie between these bounds, which assume no law of the
+# errors. :doc:`/inference` says what each interval assumes.
+bounds = est.predict_interval(X_test, level=0.9)
+inside = (bounds.lower <= y_test) & (y_test <= bounds.upper)
+print(f"{inside.mean():.0%} of new patients lie inside")
+bounds.to_frame().head(3).round(1)
 
 # %%
 # The report

@@ -4,7 +4,7 @@ Counts: bicycle trips by the hour
 
 This tutorial models counts with exposure, by a Poisson family and an offset.
 
-Four hundred simulated hours at a counter of bicycles. Trips rise with the temperature,
+Three hundred simulated hours at a counter of bicycles. Trips rise with the temperature,
 but less so in the rain, and there are rush hours on workdays alone. Some counters ran
 for half of the hour only: their *exposure*.
 """
@@ -37,7 +37,7 @@ def simulate(n, seed):
     return X, rng.poisson(exposure * np.exp(rate)), np.log(exposure)
 
 
-X, y, offset = simulate(400, seed=0)
+X, y, offset = simulate(300, seed=0)
 X_test, y_test, offset_test = simulate(2000, seed=1)
 
 # %%

@@ -45,6 +45,18 @@ print(est.summary())
 est.effects(X_train).to_frame()[["feature", "coef", "average_effect", "bend", "role"]]
 
 # %%
+# How sure is it?
+# ---------------
+#
+# Average effects in patients like these, with 95 % intervals; and bounds between which
+# nine of ten new patients should lie.
+averages = est.average_effects(X_train, y_train).to_frame()
+print(averages.round(2).to_string(index=False))
+bounds = est.predict_interval(X_test, level=0.9)
+inside = (bounds.lower <= y_test) & (y_test <= bounds.upper)
+print(f"{inside.mean():.0%} of new patients lie inside their bounds")
+
+# %%
 # Explain a prediction
 # --------------------
 #
@@ -70,6 +82,7 @@ print(bool((same.predict(X_test) == est.predict(X_test)).all()))
 # --------------
 #
 # * :doc:`A clinical table </auto_tutorials/clinical>`, with an interaction in it.
-# * :doc:`/models`: which of the four classes, which family.
+# * :doc:`/models`: which class, which family.
+# * :doc:`/inference`: what each interval assumes.
 # * :doc:`/explanations`: what each number means.
 # * :doc:`/choose`: when another method is the better choice.

@@ -22,11 +22,11 @@ from sknimo.plots import (
     plot_pair_surface,
 )
 
-train = make_nimo_regression(setting=2, n_samples=300, random_state=0)
+train = make_nimo_regression(setting=2, n_samples=250, random_state=0)
 test = make_nimo_regression(setting=2, n_samples=1000, random_state=1)
 X = pd.DataFrame(train.X, columns=list(train.names))
 X_test = pd.DataFrame(test.X, columns=list(test.names))
-est = NIMORegressorCV(n_starts=4, random_state=0).fit(X, train.y)
+est = NIMORegressorCV(n_starts=2, random_state=0).fit(X, train.y)
 print(f"R squared on new rows: {est.score(X_test, test.y):.3f}")
 
 # %%

@@ -53,6 +53,16 @@ def test_every_public_name_is_on_the_page():
     assert public <= set(names_on_the_page())
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_record_that_a_method_returns_is_on_the_page(name):
+    listed = {full.rpartition(".")[2] for full in names_on_the_page()}
+    said = "\n".join(inspect.getdoc(m) for m in documented_methods(look_up(name)))
+    types = " ".join(re.findall(r"^Returns\n-+\n(.+)$", said, re.M))
+    records = set(re.findall(r"\b[A-Z]\w+", types))
+    assert {"Summary", "Intervals"} <= records
+    assert records <= listed
+
+
 @pytest.mark.parametrize("name", names_on_the_page())
 def test_every_name_of_the_reference_has_an_example(name):
     # That examples run is pytest's own business: it collects the docstrings of `src`.

@@ -1,6 +1,5 @@
-"""The documentation's code and every gallery script run; each script in a minute."""
+"""Every script of the gallery and every tutorial runs, each in a minute."""
 
-import doctest
 import os
 import subprocess
 import sys
@@ -37,29 +36,3 @@ def test_gallery_scripts_run_within_a_minute(script):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert perf_counter() - begin < MINUTE
-
-
-def test_the_code_of_the_page_on_explanations_runs():
-    page = (ROOT / "docs" / "explanations.md").read_text()
-    examples = doctest.DocTestParser().get_examples(page)
-    names = {}
-    results = []
-    for example in examples:
-        try:
-            code = compile(example.source, "explanations.md", "eval")
-        except SyntaxError:
-            exec(example.source, names)
-        else:
-            results.append((example, eval(code, names)))
-    texts = [str(result) for _, result in results]
-    # Numbers drift with versions; what the page says about them must not.
-    summary = next(text for text in texts if "at the reference" in text)
-    assert "No effect and no influence: weight" in summary
-    assert any(result is True for _, result in results)
-    price = next(
-        result
-        for text, (_, result) in zip(texts, results, strict=True)
-        if text.startswith("Price")
-    )
-    assert price.names[price.price.argmax()] == "dose"
-    assert names["est"].coef_[0] == pytest.approx(0.3, abs=0.05)

@@ -321,6 +321,15 @@ class ClassSummaries:
     ----------
     parts : dict
         Summaries by label.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sknimo import NIMOClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> est = NIMOClassifier(penalty="ridge", max_iter=0).fit(X, y)
+    >>> sorted(est.summary().parts)
+    [0, 1, 2]
     """
 
     parts: dict[Any, Summary]
