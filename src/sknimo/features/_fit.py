@@ -68,10 +68,10 @@ class FeatureOptions:
     # Edges of the pieces of ramps at most, of terms and of inputs.
     n_edges: int = 64
     n_input_edges: int = 64
-    # Which roughness of ramps is to be small: one, of rises; two, of changes of rise.
-    # Loss of additive models, one relative to two: 0.97 on tables of more than 2,000
-    # rows (8 tables, splits 100 and 101), 1.005 on those of fewer (19 tables).
-    curve_order: int = 2
+    # Whether ramps are as rough as curve and line together. Loss of additive models,
+    # relative to curves by themselves: 0.97 on tables of more than 2,000 rows (8
+    # tables, splits 100 and 101), 1.005 on those of fewer (19 tables).
+    with_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ def _fit_numeric(
         return line
     if kind == "ramps":
         sample = sample.reach(known.low, known.high)
-        basis = fit_ramps(sample, line, options.n_edges, options.curve_order)
+        basis = fit_ramps(sample, line, options.n_edges, options.with_line)
         if isinstance(basis, Linear):
             return basis
         # Constant outside the range, like the curve: a line would carry on alone.

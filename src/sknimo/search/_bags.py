@@ -171,7 +171,7 @@ def large_features(
     return replace(
         options,
         basis=basis,
-        curve_order=2 if n_rows <= settings.few_rows else 1,
+        with_line=n_rows > settings.few_rows,
         n_edges=max(least, min(settings.term_edges, each, n_rows // 16)),
         n_input_edges=max(least, min(settings.input_edges, each, n_rows // 8)),
     )
