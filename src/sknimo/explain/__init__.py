@@ -39,8 +39,6 @@ True
 >>> price = price_of_nonlinearity(model, X, y)
 >>> price.glm_deviance > price.refit_deviance, price.names[price.price.argmax()]
 (True, 'x0')
->>> bool(nested_glm(model, X, y).modulated.any())
-False
 >>> page = str(summarise(model, describe_training(model, X, y), title="A fit"))
 >>> max(len(line) for line in page.splitlines()) <= 80
 True
@@ -93,7 +91,7 @@ from sknimo.explain._local import (
     spread_rows,
     weighted_quantiles,
 )
-from sknimo.explain._nested import best_constant, nested_glm, streamed_losses
+from sknimo.explain._nested import best_constant, streamed_losses
 from sknimo.explain._plain import PlainModel, plain_by_folds, plain_model
 from sknimo.explain._price import (
     Price,
