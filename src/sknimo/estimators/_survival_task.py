@@ -52,8 +52,12 @@ class SurvivalTask(ForeseesTimes):
     ties: Ties
     baseline_: Baseline
     _measure = "concordance"
-    # The rows of the fit that is under way.
+    # Of the fit that is under way: its rows; of a search also when it began, its round
+    # and what the baseline took.
     _follow_up: FollowUp
+    _started: float
+    _round: int
+    _shift: float
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
