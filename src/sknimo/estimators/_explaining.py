@@ -275,6 +275,12 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     return records.HeldOutScores(**found, measure=estimator._measure)
 
 
+def refuse_half(one: Any, other: Any, names: str) -> None:
+    """Refuse one of two arguments without the other."""
+    if (one is None) != (other is None):
+        raise ValueError(f"{names} belong together; give both or neither.")
+
+
 def refuse_classes(
     est: Any, what: str, remedy: str = "Join classes until two are left."
 ) -> None:

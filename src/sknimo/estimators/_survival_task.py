@@ -180,15 +180,8 @@ class SurvivalTask(ForeseesTimes):
             As in `fit`.
         sample_weight_test, entry_test, strata_test : array, optional
             The same for `X_test`.
-        rows : int or sequence of int, optional
-            Rows of `X` to explain one by one: how many, or their positions.
-        row_names : sequence of str, optional
-            What the rows of `X` are called on the page.
-        title : str, optional
-
-        Returns
-        -------
-        Report
+        rows, row_names, title : optional
+            As for other estimators.
 
         Examples
         --------
