@@ -165,8 +165,7 @@ class SurvivalTask(ForeseesTimes):
         """Write a report as one HTML file that needs nothing else.
 
         As for other estimators, with survival curves by predicted risk beside
-        Kaplan-Meier's. Predictions are expected events in the time that a row was
-        watched.
+        Kaplan-Meier's; predictions are the events expected while a row was watched.
 
         Parameters
         ----------
