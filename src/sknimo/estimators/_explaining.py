@@ -238,8 +238,7 @@ default="min_energy"
         >>> from sknimo import NIMORegressor, datasets
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-        >>> table = est.summary()
-        >>> "at the reference" in str(table)
+        >>> "at the reference" in str(est.summary())
         True
         """
         check_is_fitted(self)

@@ -63,8 +63,7 @@ class LevelEffects(Shown):
     >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
     >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
-    >>> levels = est.effects(X).levels.to_frame()
-    >>> levels["level"].tolist()
+    >>> est.effects(X).levels.to_frame()["level"].tolist()
     ['a', 'b', 'c']
     """
 

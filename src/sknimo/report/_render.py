@@ -40,8 +40,7 @@ class Report:
     >>> from sknimo import NIMORegressor, datasets
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> report = est.report(None, data.X, data.y)
-    >>> report.html[:15]
+    >>> est.report(None, data.X, data.y).html[:15]
     '<!DOCTYPE html>'
     """
 
