@@ -69,9 +69,6 @@ from sknimo.explain._kept import (
     is_bent,
     n_networks,
     plain_name,
-    warn_of_reference,
-    warn_of_support,
-    without_bends_name,
 )
 from sknimo.explain._kinds import eta_at, feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
@@ -91,7 +88,7 @@ from sknimo.explain._local import (
     weighted_quantiles,
 )
 from sknimo.explain._nested import best_constant, streamed_losses
-from sknimo.explain._plain import PlainModel, plain_by_folds, plain_model
+from sknimo.explain._plain import plain_by_folds, plain_model
 from sknimo.explain._price import (
     Price,
     TrainingFacts,
@@ -105,7 +102,6 @@ from sknimo.explain._reach import Reach, measure_shape, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
 from sknimo.explain._summarise import (
     CertificateLike,
-    level_counts,
     summarise,
     summary_rows,
 )

@@ -10,7 +10,6 @@ from sknimo.training._checks import (
     NumberReader,
     Target,
     TargetReader,
-    check_classes,
     check_domain,
     check_folder,
     check_lengths,
