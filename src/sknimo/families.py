@@ -26,12 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sknimo.advice import (
-    REFUSED,
-    advise_on_counts,
-    advise_on_sign,
-    advise_on_zeros,
-)
+from sknimo.advice import REFUSED, advise_on_counts, advise_on_sign, advise_on_zeros
 from sknimo.exceptions import check_option
 from sknimo.shapes import learn_overdispersion, learn_power
 

@@ -20,13 +20,7 @@ from sknimo.inference import Watched
 from sknimo.model import FittedModel
 from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
-from sknimo.survival import (
-    TIES,
-    Baseline,
-    FollowUp,
-    Ties,
-    expose,
-)
+from sknimo.survival import TIES, Baseline, FollowUp, Ties, expose
 from sknimo.training import (
     NumberReader,
     StreamedSet,

@@ -100,11 +100,7 @@ from sknimo.explain._price import (
 )
 from sknimo.explain._reach import Reach, measure_shape, restore_reach
 from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
-from sknimo.explain._summarise import (
-    CertificateLike,
-    summarise,
-    summary_rows,
-)
+from sknimo.explain._summarise import CertificateLike, summarise, summary_rows
 from sknimo.explain._summary import KnownErrors, Summary, SummaryOrder, SummaryRow
 from sknimo.explain._support import Support, measure_support
 from sknimo.explain._surfaces import (

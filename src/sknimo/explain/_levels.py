@@ -12,12 +12,7 @@ import numpy as np
 from sknimo.explain._bends import is_large
 from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import eta_at
-from sknimo.explain._local import (
-    check_weight,
-    exp_or_inf,
-    find_roles,
-    spread_rows,
-)
+from sknimo.explain._local import check_weight, exp_or_inf, find_roles, spread_rows
 from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
 from sknimo.features import MISSING_LABEL
