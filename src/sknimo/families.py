@@ -513,14 +513,7 @@ TWEEDIE = _free(tweedie(1.5))
 
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (
-        GAUSSIAN,
-        BINOMIAL,
-        POISSON,
-        GAMMA,
-        NEGATIVE_BINOMIAL,
-        TWEEDIE,
-    )
+    for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA, NEGATIVE_BINOMIAL, TWEEDIE)
 }
 # With those that no parameter names; files know them all.
 REGISTERED = FAMILIES | {family.name: family for family in (COX, SOFTMAX)}

@@ -210,12 +210,7 @@ class BaseNIMO(
         return self.checkpoint
 
     def _read_training_set(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        offset: Any,
-        how: ReadingOptions,
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, how: ReadingOptions
     ) -> TrainingSet:
         if y is None:
             raise ValueError(
@@ -264,11 +259,7 @@ class BaseNIMO(
         return None, False
 
     def _keep_model(
-        self,
-        model: Any,
-        data: TrainingSet | StreamedSet,
-        problem: Problem,
-        room: float,
+        self, model: Any, data: TrainingSet | StreamedSet, problem: Problem, room: float
     ) -> bool:
         """Write the attributes that every fitted estimator has.
 

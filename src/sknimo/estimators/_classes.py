@@ -172,11 +172,7 @@ class SeveralClasses(BaseNIMO):
         self.reference_ = features.reference
 
     def _keep_model(
-        self,
-        model: Any,
-        data: TrainingSet | StreamedSet,
-        problem: Problem,
-        room: float,
+        self, model: Any, data: TrainingSet | StreamedSet, problem: Problem, room: float
     ) -> bool:
         self._whole = self._class_reach = self._class_errors = None
         if not isinstance(model, ClassModels):

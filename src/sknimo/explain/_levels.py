@@ -129,9 +129,7 @@ class LevelEffects(Shown):
 
 
 def restore_levels(
-    model: FittedModel,
-    measured: np.ndarray | None = None,
-    origin: Origin | None = None,
+    model: FittedModel, measured: np.ndarray | None = None, origin: Origin | None = None
 ) -> LevelEffects:
     """Levels of a model with what was measured on rows, NaN where nothing was."""
     features = model.features

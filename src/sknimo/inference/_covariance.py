@@ -247,10 +247,7 @@ def _fewer_rows(
 
 
 def state_given(
-    problem: Problem,
-    averaged: Averaged,
-    weight: Tensor,
-    watched: Watched | None = None,
+    problem: Problem, averaged: Averaged, weight: Tensor, watched: Watched | None = None
 ) -> Given:
     """Information and scores of the rows, as the average predicts them."""
     eta, family, risks = averaged.eta(problem), problem.family, None

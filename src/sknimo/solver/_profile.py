@@ -63,10 +63,7 @@ class Rows:
         if isinstance(rows, slice) and rows == slice(0, len(self.y)):
             return self
         return replace(
-            self,
-            y=self.y[rows],
-            offset=self.offset[rows],
-            weight=self.weight[:, rows],
+            self, y=self.y[rows], offset=self.offset[rows], weight=self.weight[:, rows]
         )
 
     def eta(self, design: Design | Tensor, coef: Tensor, intercept: Tensor) -> Tensor:
