@@ -31,8 +31,20 @@ from sknimo.features import FeatureOptions
 from sknimo.machine import hide_progress, run_alone
 from sknimo.network import one_hot, unpack
 from sknimo.search._settings import Settings
-from sknimo.search._sizes import Size, some_rows, sparsest, strongest, without_features
-from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge, mean_by_row
+from sknimo.search._sizes import (
+    Size,
+    some_rows,
+    sparsest,
+    strongest,
+    without_features,
+)
+from sknimo.search._verdict import (
+    HeldOut,
+    Outcome,
+    eta_losses,
+    judge,
+    mean_by_row,
+)
 from sknimo.solver import (
     AdditiveFit,
     JointOptions,

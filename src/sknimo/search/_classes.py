@@ -46,7 +46,13 @@ from sknimo.search._class_dials import (
     mean_of,
 )
 from sknimo.search._settings import Settings
-from sknimo.search._sizes import Size, some_rows, sparsest, strongest, without_features
+from sknimo.search._sizes import (
+    Size,
+    some_rows,
+    sparsest,
+    strongest,
+    without_features,
+)
 from sknimo.search._verdict import Outcome, straight_columns
 from sknimo.solver import (
     ClassFit,
