@@ -83,10 +83,6 @@ def render_report(
     rows : int or sequence of int, optional
         Rows of `sample` to explain one by one: how many, or which.
     title : str, optional
-
-    Returns
-    -------
-    Report
     """
     story = tell(card, sample, held_out, rows)
     page = make_page(story, title)
