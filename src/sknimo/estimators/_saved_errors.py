@@ -63,7 +63,10 @@ def _acting(features: FeatureMap, used: list[int]) -> set[int]:
 
 
 def read_errors(
-    node: Node, tensors: dict[str, np.ndarray], features: FeatureMap, n_classes: int = 1
+    node: Node,
+    tensors: dict[str, np.ndarray],
+    features: FeatureMap,
+    n_classes: int = 1,
 ) -> Uncertainty:
     """Undo `write_errors`; several classes stand side by side."""
     if node.value is None:
