@@ -133,10 +133,7 @@ def _regression_4(*_: Floats) -> Sequence[Floats | float]:
 
 
 def _classification_1(x1: Floats, x2: Floats, *_: Floats) -> Sequence[Floats | float]:
-    return (
-        2 * (1 + 2 * np.tanh(x2)),
-        -2 * (1 + 3 * np.sin(2 * x1) + np.tanh(2 * x1)),
-    )
+    return (2 * (1 + 2 * np.tanh(x2)), -2 * (1 + 3 * np.sin(2 * x1) + np.tanh(2 * x1)))
 
 
 def _classification_2(

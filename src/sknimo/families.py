@@ -26,12 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sknimo.advice import (
-    REFUSED,
-    advise_on_counts,
-    advise_on_sign,
-    advise_on_zeros,
-)
+from sknimo.advice import REFUSED, advise_on_counts, advise_on_sign, advise_on_zeros
 from sknimo.exceptions import check_option
 from sknimo.shapes import learn_overdispersion, learn_power
 
@@ -518,14 +513,7 @@ TWEEDIE = _free(tweedie(1.5))
 
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (
-        GAUSSIAN,
-        BINOMIAL,
-        POISSON,
-        GAMMA,
-        NEGATIVE_BINOMIAL,
-        TWEEDIE,
-    )
+    for family in (GAUSSIAN, BINOMIAL, POISSON, GAMMA, NEGATIVE_BINOMIAL, TWEEDIE)
 }
 # With those that no parameter names; files know them all.
 REGISTERED = FAMILIES | {family.name: family for family in (COX, SOFTMAX)}

@@ -322,16 +322,6 @@ class RiskSums:
             yield (at_risk[event.at] - gone) / event.size[:, None], event.weight
 
 
-def log_likelihood(rows: FollowUp, eta: np.ndarray, ties: Ties) -> float:
-    """Log partial likelihood at `eta` (n,)."""
-    shift = _largest(rows, eta)
-    total = float(rows.weight[rows.ends] @ (eta[rows.ends] - shift))
-    for own, part in _parts(rows):
-        for event in _risk_sets(part, eta[own] - shift).partings(ties):
-            total -= float(event.weight @ np.log(event.size))
-    return total
-
-
 def _largest(rows: FollowUp, eta: np.ndarray) -> float:
     """What is taken off `eta`, so that no exponential overflows."""
     return float(eta[rows.weight > 0].max())

@@ -465,11 +465,7 @@ def write_report(
     y.name = rows.target
     test: dict[str, Any] = {}
     if held_out is not None:
-        test = {
-            "X_test": held_out.X,
-            "y_test": held_out.y,
-            **held_out.given("_test"),
-        }
+        test = {"X_test": held_out.X, "y_test": held_out.y, **held_out.given("_test")}
     with count_rows(rows.place):
         est.report(
             path,

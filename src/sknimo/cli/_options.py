@@ -122,8 +122,7 @@ AtOption = Annotated[
     ),
 ]
 DropOption = Annotated[
-    list[str] | None,
-    roles("--drop", "Leave out; repeat the option or part by commas."),
+    list[str] | None, roles("--drop", "Leave out; repeat the option or part by commas.")
 ]
 CategoricalOption = Annotated[
     list[str] | None,
@@ -180,8 +179,7 @@ IntervalOption = Annotated[
     ),
 ]
 FixedFlag = Annotated[
-    bool,
-    choice("--fixed", "Penalties set by hand (--set alpha=0.1) instead of found."),
+    bool, choice("--fixed", "Penalties set by hand (--set alpha=0.1) instead of found.")
 ]
 SettingOption = Annotated[
     list[str] | None,
@@ -236,8 +234,7 @@ TableName = Annotated[str, takes("NAME")("--table", "The table that SQL is to sc
 NearOption = Annotated[
     str | None,
     file(
-        "--data",
-        "Rows on which SQL approximates a network by curves, with the error.",
+        "--data", "Rows on which SQL approximates a network by curves, with the error."
     ),
 ]
 Float32Flag = Annotated[bool, flag("--float32", "Single precision in and out.")]

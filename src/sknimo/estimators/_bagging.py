@@ -12,13 +12,7 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions
 from sknimo.network import make_spec
-from sknimo.search import (
-    Beside,
-    Outcome,
-    Settings,
-    large_features,
-    takes_long,
-)
+from sknimo.search import Beside, Outcome, Settings, large_features, takes_long
 from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
 
 HIDDEN = (8, 8)

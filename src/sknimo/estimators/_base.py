@@ -5,7 +5,7 @@ interrupted or failed fit leaves the previous one in place.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import (
@@ -103,12 +103,6 @@ class BaseNIMO(
     _n_classes: int = 2  # of the target that was read last
     # Numbers that decide and that no parameter sets; an ablation replaces them.
     _settings: ClassVar[Settings] = Settings()
-
-    def _take_params(self, given: Mapping[str, Any]) -> None:
-        """Keep what a constructor was given, as it was given."""
-        for name, value in given.items():
-            if name != "self":
-                setattr(self, name, value)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -216,12 +210,7 @@ class BaseNIMO(
         return self.checkpoint
 
     def _read_training_set(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        offset: Any,
-        how: ReadingOptions,
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, how: ReadingOptions
     ) -> TrainingSet:
         if y is None:
             raise ValueError(
@@ -270,11 +259,7 @@ class BaseNIMO(
         return None, False
 
     def _keep_model(
-        self,
-        model: Any,
-        data: TrainingSet | StreamedSet,
-        problem: Problem,
-        room: float,
+        self, model: Any, data: TrainingSet | StreamedSet, problem: Problem, room: float
     ) -> bool:
         """Write the attributes that every fitted estimator has.
 

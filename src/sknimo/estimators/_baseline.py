@@ -25,10 +25,7 @@ def write_baseline(
     parts = baseline.times, baseline.hazard
     steps = (np.concatenate(part) for part in parts)
     lengths = [len(times) for times in baseline.times]
-    content = {
-        "strata": None if labels == [None] else labels,
-        "lengths": lengths,
-    }
+    content = {"strata": None if labels == [None] else labels, "lengths": lengths}
     return {"baseline": content}, dict(zip(BASELINE, steps, strict=True))
 
 

@@ -17,6 +17,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._explaining import refuse_half
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
     Reach,
@@ -69,8 +70,7 @@ class SeveralClasses(BaseNIMO):
         label, baseline : labels of classes
             The class, and the one to compare with; by default the mean of all.
         X : array or data frame of shape (n_samples, n_features), optional
-            Rows that the summary averages over, best the training rows; without them
-            it has coefficients alone.
+            Rows that the summary averages over; without them it has coefficients alone.
         y, sample_weight : array of shape (n_samples,), optional
             Labels and weights of these rows.
 
@@ -91,8 +91,7 @@ class SeveralClasses(BaseNIMO):
         True
         """
         check_is_fitted(self)
-        if (X is None) != (y is None):
-            raise ValueError("X and y belong together; give both or neither.")
+        refuse_half(X, y, "X and y")
         whole = self._whole
         if whole is None:
             first, second = self.classes_.tolist()
@@ -173,11 +172,7 @@ class SeveralClasses(BaseNIMO):
         self.reference_ = features.reference
 
     def _keep_model(
-        self,
-        model: Any,
-        data: TrainingSet | StreamedSet,
-        problem: Problem,
-        room: float,
+        self, model: Any, data: TrainingSet | StreamedSet, problem: Problem, room: float
     ) -> bool:
         self._whole = self._class_reach = self._class_errors = None
         if not isinstance(model, ClassModels):

@@ -238,8 +238,7 @@ default="min_energy"
         >>> from sknimo import NIMORegressor, datasets
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-        >>> table = est.summary()
-        >>> "at the reference" in str(table)
+        >>> "at the reference" in str(est.summary())
         True
         """
         check_is_fitted(self)
@@ -273,6 +272,12 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
         field: getattr(estimator, name, math.nan) for field, name in names.items()
     }
     return records.HeldOutScores(**found, measure=estimator._measure)
+
+
+def refuse_half(one: Any, other: Any, names: str) -> None:
+    """Refuse one of two arguments without the other."""
+    if (one is None) != (other is None):
+        raise ValueError(f"{names} belong together; give both or neither.")
 
 
 def refuse_classes(

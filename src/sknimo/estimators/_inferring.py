@@ -126,8 +126,7 @@ class Inferring(Explainable):
         >>> from sknimo import NIMORegressor, datasets
         >>> data = datasets.make_nimo_regression(4, n_samples=80, random_state=0)
         >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
-        >>> found = est.contrast({"x1": 1, "x0": -1})
-        >>> bool(abs(found.estimate[0] - 1) < 0.2)
+        >>> bool(abs(est.contrast({"x1": 1, "x0": -1}).estimate[0] - 1) < 0.2)
         True
         """
         check_is_fitted(self)

@@ -128,8 +128,7 @@ class Averaging(Explainable):
         >>> from sknimo import NIMORegressor, datasets
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(max_iter=0).fit(data.X, data.y)
-        >>> found = est.average_effects(data.X, data.y, by=data.X[:, 0] > 0)
-        >>> found.groups
+        >>> est.average_effects(data.X, data.y, by=data.X[:, 0] > 0).groups
         ('False', 'True', 'True - False')
         """
         read_level(level)
@@ -386,8 +385,7 @@ class Foreseeing(Averaging):
         >>> from sknimo import NIMORegressorCV, datasets
         >>> data = datasets.make_nimo_regression(n_samples=120, random_state=0)
         >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0)
-        >>> table = est.fit(data.X, data.y).predict_interval(data.X).to_frame()
-        >>> list(table.columns)
+        >>> list(est.fit(data.X, data.y).predict_interval(data.X).to_frame().columns)
         ['prediction', 'lower', 'upper']
         """
         check_is_fitted(self)

@@ -22,11 +22,7 @@ from sknimo.estimators._saving import (
     read_param,
     write_facts,
 )
-from sknimo.estimators._searching import (
-    NIMOClassifierCV,
-    NIMORegressorCV,
-    Searching,
-)
+from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV, Searching
 from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
 from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._tasks import ClassificationTask

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sknimo.estimators._explaining import held_out_scores
+from sknimo.estimators._explaining import held_out_scores, refuse_half
 from sknimo.estimators._intervals import Foreseeing
 from sknimo.estimators._tracing import Traceable
 from sknimo.training import check_lengths, read_labels, read_offset, read_weight
@@ -54,13 +54,12 @@ class Reportable(Foreseeing, Traceable):
             Where to write; None only returns the report.
         X, y : as in `fit`
             Rows that effects, figures and checks refer to; best the training rows.
-        X_test, y_test : like X and y, optional
+        X_test, y_test : optional
             Rows that the model has not seen, to judge it by.
         sample_weight, offset, sample_weight_test, offset_test : array, optional
             Of `X` and of `X_test`.
         rows : int or sequence of int, optional
-            Rows of `X` to explain one by one, in full: how many (by default eight,
-            spread over the predictions), or their positions.
+            Rows of `X` to explain in full: how many, by default eight, or where.
         row_names : sequence of str, optional
             What these rows are called; by default their positions and labels.
         title : str, optional
@@ -82,10 +81,8 @@ class Reportable(Foreseeing, Traceable):
         """
         check_is_fitted(self)
         shown = self._shown(class_)
-        if (X_test is None) != (y_test is None):
-            raise ValueError("X_test and y_test belong together; give both or neither.")
-        sample = shown._read_sample(X, y, sample_weight, offset)
-        sample = _name_rows(sample, row_names)
+        refuse_half(X_test, y_test, "X_test and y_test")
+        sample = _name_rows(shown._read_sample(X, y, sample_weight, offset), row_names)
         test = X_test, y_test, sample_weight_test, offset_test
         held_out = None if X_test is None else shown._read_sample(*test)
         return shown._render(path, sample, held_out, rows, title)

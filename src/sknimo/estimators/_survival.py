@@ -12,28 +12,18 @@ import torch
 from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint
-from sknimo.estimators._base import unchanged_on_failure
+from sknimo.estimators._base import parameters, unchanged_on_failure
 from sknimo.estimators._docs import document
 from sknimo.estimators._plain import PLAIN, FixedPenalties
 from sknimo.estimators._searching import Searching
 from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._texts import SEARCHING
 from sknimo.model import FittedModel
-from sknimo.penalties import Penalty
 from sknimo.progress import watch
 from sknimo.search import Outcome, Settings
 from sknimo.solver import Members, Options, Problem, Solution, solve
-from sknimo.survival import (
-    FollowUp,
-    concordance,
-    expose,
-    settle,
-)
-from sknimo.training import (
-    StreamedSet,
-    TrainingSet,
-    assemble,
-)
+from sknimo.survival import FollowUp, Ties, concordance, expose, settle
+from sknimo.training import StreamedSet, TrainingSet, assemble
 
 # Rounds of network and hazard in turn; further ones move predictions by little.
 NETWORK_ROUNDS = 3
@@ -82,6 +72,7 @@ _SHARED = {
 
 
 @document(PLAIN | _SHARED)
+@parameters
 class NIMOSurvival(SurvivalTask, FixedPenalties):
     """Cox regression whose coefficients a network bends, row by row.
 
@@ -91,8 +82,8 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
 
     Parameters
     ----------
-    <ties>
     <parameters>
+    <ties>
 
     Attributes
     ----------
@@ -108,43 +99,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        ties: str = "efron",
-        penalty: str | Penalty = "lasso",
-        alpha: float = 0.01,
-        delta: float = 0.5,
-        scale_contributions: bool = True,
-        network_alpha: float = 1.0,
-        hidden: tuple[int, int] = (16, 16),
-        noise: float = 0.0,
-        max_iter: int = 500,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.2,
-        mask: bool = True,
-        position_code: str = "binary",
-        warm_start: bool = False,
-        device: str = "auto",
-        dtype: str = "float64",
-        batch_size: Any = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "linear",
-        categorical: Any = None,
-        reference: Any = "mean",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-    ) -> None:
-        self._take_params(locals())
+    ties: Ties = "efron"
 
     def fit(  # type: ignore[override]
         self,
@@ -212,6 +167,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
 
 
 @document(SEARCHING | _SHARED)
+@parameters
 class NIMOSurvivalCV(SurvivalTask, Searching):
     """Cox regression that finds its own sparsity, smoothness and size.
 
@@ -223,8 +179,8 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
 
     Parameters
     ----------
-    <ties>
     <parameters>
+    <ties>
 
     Attributes
     ----------
@@ -245,45 +201,11 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     (80,)
     """
 
+    ties: Ties = "efron"
     _settings = replace(
         SurvivalTask._settings,
         additive=replace(SurvivalTask._settings.additive, pooling=POOLING),
     )
-    # Of the fit that is under way: when it began, its round, what the baseline took.
-    _started: float
-    _round: int
-    _shift: float
-
-    def __init__(
-        self,
-        *,
-        ties: str = "efron",
-        alphas: Any = None,
-        cv: Any = 5,
-        rule: str = "min",
-        n_starts: int = 8,
-        n_members: int = 10,
-        relax: bool = True,
-        hidden: tuple[int, int] | None = None,
-        position_code: str = "binary",
-        max_iter: int = 100,
-        batch_size: Any = "auto",
-        max_time: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        memory_budget: Any = "auto",
-        checkpoint: Any = None,
-        verbose: bool | str = "auto",
-        random_state: Any = None,
-        basis: Any = "auto",
-        categorical: Any = None,
-        reference: Any = "auto",
-        missing: str = "error",
-        handle_unknown: str = "error",
-        input_scaling: str = "auto",
-        clip_inputs: bool | str = False,
-    ) -> None:
-        self._take_params(locals())
 
     def fit(  # type: ignore[override]
         self,

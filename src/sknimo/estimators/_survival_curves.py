@@ -64,8 +64,7 @@ class ForeseesTimes(BaseNIMO):
         >>> from sknimo import NIMOSurvival, datasets
         >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
         >>> est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
-        >>> curves = est.predict_survival_function(data.X[:3], times=[0.0, 1.0])
-        >>> curves.values[:, 0]
+        >>> est.predict_survival_function(data.X[:3], times=[0.0, 1.0]).values[:, 0]
         array([1., 1., 1.])
         """
         hazard = self.predict_cumulative_hazard_function(X, times, strata=strata)

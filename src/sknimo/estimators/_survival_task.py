@@ -20,13 +20,7 @@ from sknimo.inference import Watched
 from sknimo.model import FittedModel
 from sknimo.rows import RowBlocks
 from sknimo.solver import Problem
-from sknimo.survival import (
-    TIES,
-    Baseline,
-    FollowUp,
-    Ties,
-    expose,
-)
+from sknimo.survival import TIES, Baseline, FollowUp, Ties, expose
 from sknimo.training import (
     NumberReader,
     StreamedSet,
@@ -52,8 +46,12 @@ class SurvivalTask(ForeseesTimes):
     ties: Ties
     baseline_: Baseline
     _measure = "concordance"
-    # The rows of the fit that is under way.
+    # Of the fit that is under way: its rows; of a search also when it began, its round
+    # and what the baseline took.
     _follow_up: FollowUp
+    _started: float
+    _round: int
+    _shift: float
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -161,8 +159,7 @@ class SurvivalTask(ForeseesTimes):
         """Write a report as one HTML file that needs nothing else.
 
         As for other estimators, with survival curves by predicted risk beside
-        Kaplan-Meier's. Predictions are expected events in the time that a row was
-        watched.
+        Kaplan-Meier's; predictions are the events expected while a row was watched.
 
         Parameters
         ----------
@@ -176,15 +173,8 @@ class SurvivalTask(ForeseesTimes):
             As in `fit`.
         sample_weight_test, entry_test, strata_test : array, optional
             The same for `X_test`.
-        rows : int or sequence of int, optional
-            Rows of `X` to explain one by one: how many, or their positions.
-        row_names : sequence of str, optional
-            What the rows of `X` are called on the page.
-        title : str, optional
-
-        Returns
-        -------
-        Report
+        rows, row_names, title : optional
+            As for other estimators.
 
         Examples
         --------

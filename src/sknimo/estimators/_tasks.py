@@ -184,9 +184,7 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
         --------
         >>> from sknimo import NIMOClassifier, datasets
         >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
-        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
-        ...     data.X, data.y
-        ... )
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> odds = est.decision_function(data.X)
         >>> bool(((odds > 0) == (est.predict(data.X) == 1)).all())
         True
@@ -200,9 +198,7 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
         --------
         >>> from sknimo import NIMOClassifier, datasets
         >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
-        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
-        ...     data.X, data.y
-        ... )
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> bool(abs(est.predict_proba(data.X).sum(axis=1) - 1).max() < 1e-12)
         True
         """
@@ -218,9 +214,7 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
         --------
         >>> from sknimo import NIMOClassifier, datasets
         >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
-        >>> est = NIMOClassifier(tol=1.0, patience=3, random_state=0).fit(
-        ...     data.X, data.y
-        ... )
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
         >>> sorted(set(est.predict(data.X).tolist()))
         [0, 1]
         """

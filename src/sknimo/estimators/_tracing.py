@@ -37,9 +37,7 @@ class Traceable(Explainable):
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
         >>> curve = est.effect_curve("x0", n_grid=5)
-        >>> bool(
-        ...     abs(curve.slope - est.coef_[0]).max() < 1e-9
-        ... )  # a line, at the reference
+        >>> bool(abs(curve.slope - est.coef_[0]).max() < 1e-9)
         True
         """
         check_is_fitted(self)
@@ -142,8 +140,7 @@ class Traceable(Explainable):
         >>> from sknimo import NIMORegressor, datasets
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
         >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-        >>> curve = est.correction_curve("x0", "x1", X=data.X)
-        >>> curve.local_coef.shape
+        >>> est.correction_curve("x0", "x1", X=data.X).local_coef.shape
         (50,)
         """
         check_is_fitted(self)

@@ -143,10 +143,7 @@ def _by_enumeration(
 
 
 def _by_permutation(
-    model: FittedModel,
-    table: np.ndarray,
-    players: np.ndarray,
-    orders: list[np.ndarray],
+    model: FittedModel, table: np.ndarray, players: np.ndarray, orders: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error over antithetic pairs, both (n, number of players)."""
     n_players = len(players)

@@ -95,8 +95,7 @@ class Effects(Shown):
     >>> from sknimo import NIMORegressor, datasets
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> found = est.effects(data.X)
-    >>> bool(abs(found.variance_share.sum() - 1) < 1e-9)
+    >>> bool(abs(est.effects(data.X).variance_share.sum() - 1) < 1e-9)
     True
     """
 

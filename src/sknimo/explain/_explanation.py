@@ -13,12 +13,7 @@ import numpy as np
 from sknimo.exceptions import check_option
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._frames import Origin, Shown, label_column, make_frame
-from sknimo.explain._local import (
-    fill_offset,
-    local_values,
-    mean_of,
-    response_effects,
-)
+from sknimo.explain._local import fill_offset, local_values, mean_of, response_effects
 from sknimo.explain._text import cut, show_value, width_of
 from sknimo.families import Family
 from sknimo.features import Label

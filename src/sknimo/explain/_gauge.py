@@ -81,9 +81,7 @@ def _leading_terms(features: FeatureMap) -> np.ndarray:
 
 
 def _anchored_split(
-    model: FittedModel,
-    table: np.ndarray,
-    relevant: np.ndarray,
+    model: FittedModel, table: np.ndarray, relevant: np.ndarray
 ) -> np.ndarray:
     """Swap that makes anchored bilinear parts symmetric, (q, q)."""
     features = model.features

@@ -75,8 +75,7 @@ class Interactions(Shown):
     >>> from sknimo import NIMORegressor, datasets
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> found = est.interactions(data.X)
-    >>> found.directed.shape
+    >>> est.interactions(data.X).directed.shape
     (5, 5)
     """
 

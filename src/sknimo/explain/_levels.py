@@ -12,12 +12,7 @@ import numpy as np
 from sknimo.explain._bends import is_large
 from sknimo.explain._frames import Origin, Shown, make_frame
 from sknimo.explain._kinds import eta_at
-from sknimo.explain._local import (
-    check_weight,
-    exp_or_inf,
-    find_roles,
-    spread_rows,
-)
+from sknimo.explain._local import check_weight, exp_or_inf, find_roles, spread_rows
 from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
 from sknimo.features import MISSING_LABEL
@@ -63,8 +58,7 @@ class LevelEffects(Shown):
     >>> X = pd.DataFrame({"dose": rng.normal(size=60), "ward": ["a", "b", "c"] * 20})
     >>> y = X["dose"] + (X["ward"] == "b") + 0.1 * rng.normal(size=60)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(X, y)
-    >>> levels = est.effects(X).levels.to_frame()
-    >>> levels["level"].tolist()
+    >>> est.effects(X).levels.to_frame()["level"].tolist()
     ['a', 'b', 'c']
     """
 
@@ -135,9 +129,7 @@ class LevelEffects(Shown):
 
 
 def restore_levels(
-    model: FittedModel,
-    measured: np.ndarray | None = None,
-    origin: Origin | None = None,
+    model: FittedModel, measured: np.ndarray | None = None, origin: Origin | None = None
 ) -> LevelEffects:
     """Levels of a model with what was measured on rows, NaN where nothing was."""
     features = model.features

@@ -26,12 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.explain._bends import (
-    bent_rows,
-    bent_second,
-    bent_term_coef,
-    is_large,
-)
+from sknimo.explain._bends import bent_rows, bent_second, bent_term_coef, is_large
 from sknimo.explain._kinds import eta_at, is_category, n_levels
 from sknimo.families import Family
 from sknimo.model import FittedModel

@@ -185,30 +185,6 @@ def _go(
     return 0.0
 
 
-def nested_glm(
-    model: FittedModel,
-    table: np.ndarray,
-    y: np.ndarray,
-    *,
-    weight: np.ndarray | None = None,
-    offset: np.ndarray | None = None,
-) -> FittedModel:
-    """The model without its network, solved again without a penalty on some rows.
-
-    Only terms with a coefficient in some member take part, so that the GLM is nested
-    in the model.
-    """
-    rows = MemoryRows(model, y, weight, offset)
-    found = rows.solve(rows.nested_design(table))
-    return replace(
-        model,
-        coef=found.coef,
-        intercept=found.intercept,
-        params=model.params[:1],
-        modulated=torch.zeros_like(model.modulated[:1]),
-    )
-
-
 def best_constant(
     model: FittedModel,
     y: np.ndarray,

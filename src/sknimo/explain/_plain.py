@@ -14,14 +14,7 @@ import torch
 
 from sknimo.explain._local import spread_rows
 from sknimo.explain._nested import MemoryRows
-from sknimo.features import (
-    Basis,
-    Clipped,
-    FeatureMap,
-    Levels,
-    Linear,
-    OrMissing,
-)
+from sknimo.features import Basis, Clipped, FeatureMap, Levels, Linear, OrMissing
 from sknimo.model import FittedModel
 
 N_FOLDS = 5

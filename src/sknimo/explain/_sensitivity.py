@@ -49,9 +49,7 @@ class ReferenceSensitivity(Shown):
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
     >>> found = est.reference_sensitivity(data.X)
-    >>> bool(
-    ...     abs(found.effects[:, 0] - est.coef_).max() < 1e-9
-    ... )  # the mean is the reference
+    >>> bool(abs(found.effects[:, 0] - est.coef_).max() < 1e-9)
     True
     """
 

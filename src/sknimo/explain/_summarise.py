@@ -339,6 +339,15 @@ def _spread_notes(model: FittedModel, rows: tuple[SummaryRow, ...]) -> tuple[str
     )
 
 
+def _pooled_notes(rows: tuple[SummaryRow, ...]) -> Iterator[str]:
+    """What rare levels count as."""
+    shown = [f"{r.full_name} counts as {r.stands_for}" for r in rows if r.stands_for]
+    more = [f"{len(shown) - NOTED_ROWS} more"] if len(shown) > NOTED_ROWS else []
+    if shown:
+        listed = "; ".join([*shown[:NOTED_ROWS], *more])
+        yield f"{POOLED}: rows too few for a coefficient of their own. {listed}."
+
+
 def _notes(
     model: FittedModel,
     rows: tuple[SummaryRow, ...],
@@ -386,13 +395,7 @@ def _notes(
         notes.append("missing: change from the reference to a missing value.")
     if any(row.is_rare for row in rows):
         notes.append("*: too few rows to quote.")
-    if pooled := [row for row in rows if row.stands_for]:
-        shown = [f"{row.full_name} counts as {row.stands_for}" for row in pooled]
-        more = [f"{len(shown) - NOTED_ROWS} more"] if len(shown) > NOTED_ROWS else []
-        notes.append(
-            f"{POOLED}: rows too few for a coefficient of their own. "
-            f"{'; '.join([*shown[:NOTED_ROWS], *more])}."
-        )
+    notes += _pooled_notes(rows)
     if any(row.kind in ("line", "curve", "level") for row in rows):
         none = ("No standard errors or intervals were estimated for this fit.",)
         notes += none if errors is None else errors.words(rows)

@@ -18,15 +18,7 @@ import numpy as np
 from sknimo.explain._comparisons import RARE
 from sknimo.explain._frames import HTML_STYLE, Origin, make_frame
 from sknimo.explain._local import exp_or_inf
-from sknimo.explain._text import (
-    NOT_KNOWN,
-    clean,
-    cut,
-    pad,
-    show_number,
-    width_of,
-    wrap,
-)
+from sknimo.explain._text import NOT_KNOWN, clean, cut, pad, show_number, width_of, wrap
 
 WIDTH = 78
 NAME_WIDTH = 20
@@ -36,13 +28,7 @@ MAX_AVERAGES = 30
 REFERENCE_LINES = 3
 
 # Columns of the table, and that of ratios, by whatever name.
-COLUMN_WIDTHS = {
-    "per": 8,
-    "average": 10,
-    "coef": 10,
-    "per sd": 10,
-    "varies": 8,
-}
+COLUMN_WIDTHS = {"per": 8, "average": 10, "coef": 10, "per sd": 10, "varies": 8}
 RATIO_WIDTH = 12
 # The same where intervals need their room; the last is theirs.
 NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}

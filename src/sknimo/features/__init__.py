@@ -21,12 +21,7 @@ from sknimo.features._bases import (
     RankGauss,
     Spline,
 )
-from sknimo.features._disguise import (
-    Disguise,
-    find_disguise,
-    is_code,
-    number_pattern,
-)
+from sknimo.features._disguise import Disguise, find_disguise, is_code, number_pattern
 from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,
@@ -36,12 +31,7 @@ from sknimo.features._fit import (
     only_missing,
     spread_option,
 )
-from sknimo.features._grow import (
-    BlockReader,
-    TableReading,
-    TableSchema,
-    merge_readings,
-)
+from sknimo.features._grow import BlockReader, TableReading, TableSchema, merge_readings
 from sknimo.features._map import FeatureMap
 from sknimo.features._read import (
     Table,
@@ -59,10 +49,5 @@ from sknimo.features._read import (
     take_columns,
     take_rows,
 )
-from sknimo.features._shapes import (
-    ValueSample,
-    fit_linear,
-    make_linear,
-    weigh_values,
-)
+from sknimo.features._shapes import ValueSample, fit_linear, make_linear, weigh_values
 from sknimo.features._typical import typical_reference

@@ -36,10 +36,7 @@ MIN_ROWS = 30
 
 
 def typical_reference(
-    reference: Any,
-    table: np.ndarray,
-    weight: np.ndarray,
-    levels: Sequence[Any],
+    reference: Any, table: np.ndarray, weight: np.ndarray, levels: Sequence[Any]
 ) -> Any:
     """What "auto" stands for: "auto" itself, or columns by position with their values.
 

@@ -183,8 +183,7 @@ class PredictionSets(Shown):
     >>> from sknimo import NIMOClassifierCV, datasets
     >>> data = datasets.make_nimo_classification(n_samples=120, random_state=0)
     >>> est = NIMOClassifierCV(n_starts=1, cv=2, max_iter=5, random_state=0)
-    >>> found = est.fit(data.X, data.y).predict_interval(data.X)
-    >>> bool((found.size >= 1).all())
+    >>> bool((est.fit(data.X, data.y).predict_interval(data.X).size >= 1).all())
     True
     """
 

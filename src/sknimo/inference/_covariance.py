@@ -150,17 +150,14 @@ def coefficient_covariance(
     ----------
     problem : Problem
         The rows around the reference of the model.
-    members : Ensemble
     weight : Tensor of shape (n,)
         Counts rows.
-    features : FeatureMap
     y_mean, y_scale : float
         What was taken off the target, and its units in units of the fit.
     penalty : CoefPenalty, optional
         Known penalty of one member's mean loss; precisions are learned without it.
     scaled_penalty : bool
         Whether it prices contributions.
-    clusters : Clusters, optional
     watched : Watched, optional
         The follow-up behind the rows, for hazards.
     separated : bool
@@ -250,10 +247,7 @@ def _fewer_rows(
 
 
 def state_given(
-    problem: Problem,
-    averaged: Averaged,
-    weight: Tensor,
-    watched: Watched | None = None,
+    problem: Problem, averaged: Averaged, weight: Tensor, watched: Watched | None = None
 ) -> Given:
     """Information and scores of the rows, as the average predicts them."""
     eta, family, risks = averaged.eta(problem), problem.family, None

@@ -67,8 +67,7 @@ class Influence(Shown):
     >>> from sknimo import NIMORegressor, datasets
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(alpha=0, max_iter=0).fit(data.X, data.y)
-    >>> found = est.influence(data.X, data.y)
-    >>> round(float(found.leverage.sum()), 6)
+    >>> round(float(est.influence(data.X, data.y).leverage.sum()), 6)
     6.0
     """
 

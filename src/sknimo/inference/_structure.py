@@ -68,8 +68,7 @@ class BendTests(Shown):
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(200, 3))
     >>> y = X[:, 0] * (1 + X[:, 1]) + random.normal(size=200)
-    >>> found = NIMORegressor(max_iter=0).fit(X, y).test_bends(X, y)
-    >>> found.found
+    >>> NIMORegressor(max_iter=0).fit(X, y).test_bends(X, y).found
     (('x0', 'x1'),)
     """
 

@@ -107,12 +107,7 @@ KINDS: dict[str, Kind] = {
     ),
     "spline": Kind(
         Spline,
-        {
-            "reference": NUMBER,
-            "scale": POSITIVE,
-            "knots": VECTOR,
-            "transform": MATRIX,
-        },
+        {"reference": NUMBER, "scale": POSITIVE, "knots": VECTOR, "transform": MATRIX},
         lambda b: (
             len(b.knots) >= 3
             and _rises(b.knots)

@@ -8,11 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sknimo.exceptions import check_option
-from sknimo.explain import (
-    EffectCurve,
-    Effects,
-    Explanation,
-)
+from sknimo.explain import EffectCurve, Effects, Explanation
 from sknimo.plots import _style as style
 
 # How the model's own coefficients, and those beside them, are marked.

@@ -9,12 +9,7 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.patches import FancyArrowPatch
 
 from sknimo.exceptions import check_option
-from sknimo.explain import (
-    CorrectionCurve,
-    Explanation,
-    Interactions,
-    PairSurface,
-)
+from sknimo.explain import CorrectionCurve, Explanation, Interactions, PairSurface
 from sknimo.plots import _style as style
 
 # Interactions below this share of the strongest are left out of figures.

@@ -114,12 +114,7 @@ def _table_rows(story: Story, feature: int, scale: Scale) -> list[TableRow]:
 
 
 def _table_row(
-    story: Story,
-    line: Line,
-    scale: Scale,
-    name: str,
-    note: str = "",
-    bent_by: str = "",
+    story: Story, line: Line, scale: Scale, name: str, note: str = "", bent_by: str = ""
 ) -> TableRow:
     row, level = line.row, not note  # which stands below a heading
     if not row.is_feature and row.n_rows is not None:

@@ -168,10 +168,7 @@ def _cloud(x: np.ndarray, y: np.ndarray, which: np.ndarray | None) -> str:
 
 
 def _effect_by_value(
-    curve: EffectCurve,
-    column: np.ndarray,
-    values: np.ndarray,
-    which: np.ndarray | None,
+    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray | None
 ) -> str:
     """Panel of a numeric feature."""
     known = ~np.isnan(column)
@@ -198,10 +195,7 @@ def _effect_by_value(
 
 
 def _effect_by_level(
-    curve: EffectCurve,
-    column: np.ndarray,
-    values: np.ndarray,
-    which: np.ndarray | None,
+    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray | None
 ) -> str:
     """Panel of a feature with few values: one strip of dots for each."""
     counts = np.array([(column == value).sum() for value in curve.value])

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain import (
-    Comparisons,
-    Effects,
-    KnownErrors,
-    SummaryRow,
-    summary_rows,
-)
+from sknimo.explain import Comparisons, Effects, KnownErrors, SummaryRow, summary_rows
 from sknimo.model import FittedModel
 
 

@@ -265,11 +265,7 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
     return (
         *measures,
-        (
-            "Features with an effect",
-            f"{acting} of {p}",
-            _how_many(bent, acting),
-        ),
+        ("Features with an effect", f"{acting} of {p}", _how_many(bent, acting)),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
 

@@ -40,8 +40,7 @@ class Report:
     >>> from sknimo import NIMORegressor, datasets
     >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
     >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
-    >>> report = est.report(None, data.X, data.y)
-    >>> report.html[:15]
+    >>> est.report(None, data.X, data.y).html[:15]
     '<!DOCTYPE html>'
     """
 
@@ -84,10 +83,6 @@ def render_report(
     rows : int or sequence of int, optional
         Rows of `sample` to explain one by one: how many, or which.
     title : str, optional
-
-    Returns
-    -------
-    Report
     """
     story = tell(card, sample, held_out, rows)
     page = make_page(story, title)

@@ -143,7 +143,7 @@ class Spool:
         if n_bytes is not None:
             self._check_space(n_bytes)
         self._file = tempfile.TemporaryFile(buffering=0, dir=self._folder)
-        self._n_rows, self._n_columns = 0, 0
+        self._n_rows = 0
 
     def _check_space(self, n_bytes: int) -> None:
         free = shutil.disk_usage(self._folder).free
@@ -167,7 +167,6 @@ class Spool:
                 "RowBlocks, or the variable TMPDIR)."
             ) from error
         self._n_rows += len(table)
-        self._n_columns = table.shape[1]
 
     def finish(self, n_columns: int) -> RowFile:
         """The rows, ready to be read."""

@@ -35,15 +35,7 @@ from sknimo.penalties import make_penalty
 from sknimo.search._path import GlmPath, standard_error
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import Outcome, Verdict, glm_member
-from sknimo.solver import (
-    Members,
-    Options,
-    Problem,
-    Solution,
-    Status,
-    pool_bytes,
-    solve,
-)
+from sknimo.solver import Members, Options, Problem, Solution, Status, pool_bytes, solve
 from sknimo.training import AnyFold, TaskStore, state_members
 
 # Rounding is far below what a batch leaves open; solves stay float64.

@@ -210,11 +210,7 @@ class Runner:
         return done
 
     def call(
-        self,
-        view: View,
-        stage: str,
-        function: Callable[..., EvidenceState],
-        *args: Any,
+        self, view: View, stage: str, function: Callable[..., EvidenceState], *args: Any
     ) -> EvidenceState:
         """One task on all rows, in this process."""
         return self._store(view).call(

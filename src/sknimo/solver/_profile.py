@@ -35,11 +35,7 @@ from sknimo.families import LINKS, Family
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._design import Design, as_design
-from sknimo.solver._quadratic import (
-    minimise_quadratic,
-    solve_ridge,
-    stationarity_gap,
-)
+from sknimo.solver._quadratic import minimise_quadratic, solve_ridge, stationarity_gap
 
 # Working weights below this share of their mean are lifted to it: curvature only, so
 # the solution does not move, but a saturated row can no longer make a step explode.
@@ -67,10 +63,7 @@ class Rows:
         if isinstance(rows, slice) and rows == slice(0, len(self.y)):
             return self
         return replace(
-            self,
-            y=self.y[rows],
-            offset=self.offset[rows],
-            weight=self.weight[:, rows],
+            self, y=self.y[rows], offset=self.offset[rows], weight=self.weight[:, rows]
         )
 
     def eta(self, design: Design | Tensor, coef: Tensor, intercept: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from sknimo.training._checks import (
     NumberReader,
     Target,
     TargetReader,
-    check_classes,
     check_domain,
     check_folder,
     check_lengths,
@@ -26,29 +25,15 @@ from sknimo.training._checks import (
     read_weight,
 )
 from sknimo.training._curves import CurveRules
-from sknimo.training._data import (
-    ReadingOptions,
-    TrainingSet,
-    find_rows,
-    prepare_table,
-)
-from sknimo.training._folds import (
-    AnyFold,
-    Fold,
-    count_folds,
-    read_groups,
-)
+from sknimo.training._data import ReadingOptions, TrainingSet, find_rows, prepare_table
+from sknimo.training._folds import AnyFold, Fold, count_folds, read_groups
 from sknimo.training._follow_up import (
     check_events,
     read_follow_up,
     read_strata,
     read_times,
 )
-from sknimo.training._passes import (
-    describe_stream,
-    hold_out,
-    judge_rows,
-)
+from sknimo.training._passes import describe_stream, hold_out, judge_rows
 from sknimo.training._problem import (
     Ensemble,
     assemble,

@@ -275,11 +275,7 @@ class Additive:
     """An additive model whose curves have to earn their keep."""
 
     def __init__(
-        self,
-        parts: Parts,
-        given: WeightedRows,
-        family: Family,
-        rules: CurveRules,
+        self, parts: Parts, given: WeightedRows, family: Family, rules: CurveRules
     ) -> None:
         n_curved, self.rules = len(parts.curved), rules
         self.margin = rules.margin + math.log(max(n_curved, 1))

@@ -131,10 +131,7 @@ def read_groups(groups: Any, n_rows: int) -> np.ndarray | None:
 
 
 def make_folds(
-    data: TrainingSet,
-    cv: Any,
-    groups: np.ndarray | None,
-    random: np.random.RandomState,
+    data: TrainingSet, cv: Any, groups: np.ndarray | None, random: np.random.RandomState
 ) -> list[Fold]:
     """Training and held-out weight of every row, per fold.
 
@@ -200,10 +197,7 @@ def _random_folds(
 
 
 def _splits(
-    data: TrainingSet,
-    cv: Any,
-    groups: np.ndarray | None,
-    random: np.random.RandomState,
+    data: TrainingSet, cv: Any, groups: np.ndarray | None, random: np.random.RandomState
 ) -> list[tuple[Any, Any]]:
     """Rows to train on and to hold out, as positions or masks of the user's rows."""
     used = data.place >= 0

@@ -143,10 +143,7 @@ def stage_of(name: str) -> str:
 
 
 def open_store(
-    path: Any,
-    data: TrainingSet | StreamedSet,
-    problem: Problem,
-    params: dict[str, Any],
+    path: Any, data: TrainingSet | StreamedSet, problem: Problem, params: dict[str, Any]
 ) -> TaskStore:
     """Store in a folder that belongs to one fit to these rows; none without a path.
 
