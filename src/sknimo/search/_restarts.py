@@ -141,10 +141,16 @@ def scout(
     return max((each.log_evidence for each in found), default=-math.inf) - floor
 
 
+def is_decisive(runner: Runner, gain: float) -> bool:
+    """Whether a restart leaves so little noise that nothing has to stand beside it."""
+    return gain > runner.settings.decisive_gain * float(runner.weight.sum())
+
+
 def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
     """The first restarts of each stage, then the others."""
     of_stage: dict[str, int] = {}
-    scouts, others = [], []
+    scouts: list[Start] = []
+    others: list[Start] = []
     for start in starts:
         of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
         early = of_stage[start.stage] <= settings.n_scouts
@@ -155,15 +161,21 @@ def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
 def _until_agreed(
     runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
 ) -> list[Restart]:
-    """Restarts, half of them at a time, until the two best gain about the same."""
+    """Restarts, half of them at a time, until the two best gain about the same.
+
+    The first stage, whose restarts are followed by others, also ends with a decisive
+    one.
+    """
     settings = runner.settings
     size = max(settings.n_starts // 2, 1)
     done: list[Restart] = []
     for begin in range(0, len(starts), size):
         done += runner.run(view, starts[begin : begin + size], at)
         gains = sorted((each.log_evidence - floor for each in done), reverse=True)
-        enough = settings.agreed_share * gains[0] if gains else 0.0
-        if len(gains) > 1 and gains[0] > settings.clear_gain and gains[1] >= enough:
+        best, second = (*gains, -math.inf, -math.inf)[:2]
+        if settings.relax and starts[0].stage != "relaxed" and is_decisive(runner, best):
+            break
+        if best > settings.clear_gain and second >= settings.agreed_share * best:
             break
     return done
 
