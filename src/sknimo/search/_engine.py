@@ -41,7 +41,6 @@ from sknimo.search._restarts import (
     Selection,
     choose_members,
     first_starts,
-    fit_linear_evidence,
     is_decisive,
     linear_model,
     loose_members,
@@ -147,7 +146,7 @@ def _first_gain(
 ) -> float:
     """Log evidence that the first restarts gain over the linear model."""
     at, settings = path.chosen, runner.settings
-    linear = runner.call(view, "linear", fit_linear_evidence, at, runner.options)
+    linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     return scout(runner, view, starts, at, linear.log_evidence)
 

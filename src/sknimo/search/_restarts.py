@@ -14,7 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.search._runner import Restart, Runner, Start, View
+from sknimo.search._runner import (
+    Restart,
+    Runner,
+    Start,
+    View,
+    usable_features,
+)
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
@@ -25,7 +31,6 @@ from sknimo.solver import (
     reference_step,
     restrict,
     simplify,
-    start_state,
 )
 
 
@@ -106,7 +111,7 @@ def select(
     """
     settings, options = runner.settings, runner.options
     stable = settings.rule == "stability"
-    linear = runner.call(view, "linear", fit_linear_evidence, at, options)
+    linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
     if settings.cautious and scout(runner, view, starts, at, floor) < (
@@ -173,7 +178,11 @@ def _until_agreed(
         done += runner.run(view, starts[begin : begin + size], at)
         gains = sorted((each.log_evidence - floor for each in done), reverse=True)
         best, second = (*gains, -math.inf, -math.inf)[:2]
-        if settings.relax and starts[0].stage != "relaxed" and is_decisive(runner, best):
+        if (
+            settings.relax
+            and starts[0].stage != "relaxed"
+            and is_decisive(runner, best)
+        ):
             break
         if best > settings.clear_gain and second >= settings.agreed_share * best:
             break
@@ -336,30 +345,6 @@ def make_starts(
         )
         for k in range(count)
     ]
-
-
-def fit_linear_evidence(
-    problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
-) -> EvidenceState:
-    """The member without a network; it is cheap and has no deadline."""
-    usable = usable_features(problem)
-    n_params = problem.spec.n_params
-    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
-    nothing = torch.zeros_like(usable)
-    return fit_evidence(
-        problem,
-        weight,
-        start_state(problem, weight, params, start, usable, nothing),
-        replace(options, deadline=math.inf),
-    )
-
-
-def usable_features(problem: Problem) -> Tensor:
-    """Features with a term at all, (p,)."""
-    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    usable = usable.to(problem.device)
-    usable[problem.term_feature] = True
-    return usable
 
 
 def keep_stable(

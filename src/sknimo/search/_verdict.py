@@ -34,8 +34,8 @@ from torch import Tensor
 
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
-from sknimo.search._restarts import Selection, fit_linear_evidence
-from sknimo.search._runner import Runner, Start, Try, View
+from sknimo.search._restarts import Selection
+from sknimo.search._runner import Runner, Start, Try, View, fit_linear_evidence
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
