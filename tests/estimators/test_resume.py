@@ -35,7 +35,7 @@ from sknimo import (
     RowBlocks,
 )
 from sknimo.checkpoint import Checkpoint
-from sknimo.solver._member import Crew
+from sknimo.solver._crew import Crew
 from sknimo.training._stores import TaskStore
 
 SHORT = {

@@ -39,16 +39,16 @@ def clock(monkeypatch):
 
 
 def test_restarts_within_the_time_are_kept(data, clock, make_search):
-    """The deadline passes in the midst of the second restart."""
+    """The deadline passes in the midst of the first crew."""
     X, y = data
-    est = make_search(max_time=25, n_starts=4, batch_size=0)
+    est = make_search(max_time=10, n_starts=4, batch_size=0)
     with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
         est.fit(X, y)
     stages = est.trials_["stage"]
     assert stages.count("wide") == 2
     steps = est.trials_["n_iter"]
-    assert steps[0] == MAX_ITER
-    assert 0 < steps[1] < MAX_ITER
+    assert max(steps[:2]) < MAX_ITER
+    assert min(steps[:2]) > 0
     assert "relaxed" not in stages
     assert est.verdict_ is None
     assert not est.converged_

@@ -26,8 +26,9 @@ from sknimo.solver import (
     simplify,
     start_state,
 )
+from sknimo.solver._crew import Crew
 from sknimo.solver._evidence import input_norms
-from sknimo.solver._member import Crew, estimate_dispersion
+from sknimo.solver._member import estimate_dispersion
 
 CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
 REPEAT_ATOL = 1e-8  # promised; the order of sums differs and many steps amplify it

@@ -18,8 +18,8 @@ from sknimo.families import get_family
 from sknimo.machine import to_device
 from sknimo.network import make_spec
 from sknimo.solver import EvidenceOptions, Problem, fit_evidence, simplify
+from sknimo.solver._crew import Crew
 from sknimo.solver._evidence import feature_strength
-from sknimo.solver._member import Crew
 
 RIDGE_RTOL = 1e-8  # the tie break of the coefficient solve is at 1e-11
 EVIDENCE_ATOL = 1e-7  # log densities of some dozens of rows

@@ -39,7 +39,7 @@ from sknimo.search._restarts import (
     Selection,
     choose_members,
     first_starts,
-    fit_linear_evidence,
+    is_decisive,
     linear_model,
     loose_members,
     scout,
@@ -115,7 +115,9 @@ def search(
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
     other = None
-    if beside is not None and not is_decisive(runner, view, path, _twin(random)):
+    if beside is not None and not is_decisive(
+        runner, _first_gain(runner, view, path, _twin(random))
+    ):
         # A copy: restarts have the seeds of a search without bags.
         twin = _twin(random)
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
@@ -133,15 +135,14 @@ def _twin(random: np.random.RandomState) -> np.random.RandomState:
     return twin
 
 
-def is_decisive(
+def _first_gain(
     runner: Runner, view: View, path: GlmPath, random: np.random.RandomState
-) -> bool:
-    """Whether the first restarts leave so little noise that bags cannot help."""
+) -> float:
+    """Log evidence that the first restarts gain over the linear model."""
     at, settings = path.chosen, runner.settings
-    linear = runner.call(view, "linear", fit_linear_evidence, at, runner.options)
+    linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
-    gain = scout(runner, view, starts, at, linear.log_evidence)
-    return gain > settings.decisive_gain * float(runner.weight.sum())
+    return scout(runner, view, starts, at, linear.log_evidence)
 
 
 def bend_gain(outcome: Outcome) -> float:

@@ -12,7 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.search._runner import Restart, Runner, Start, View
+from sknimo.search._runner import (
+    Restart,
+    Runner,
+    Start,
+    View,
+    usable_features,
+)
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
@@ -23,7 +29,6 @@ from sknimo.solver import (
     reference_step,
     restrict,
     simplify,
-    start_state,
 )
 
 
@@ -104,7 +109,7 @@ def select(
     """
     settings, options = runner.settings, runner.options
     stable = settings.rule == "stability"
-    linear = runner.call(view, "linear", fit_linear_evidence, at, options)
+    linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
     if settings.cautious and scout(runner, view, starts, at, floor) < (
@@ -139,10 +144,16 @@ def scout(
     return max((each.log_evidence for each in found), default=-math.inf) - floor
 
 
+def is_decisive(runner: Runner, gain: float) -> bool:
+    """Whether a restart leaves so little noise that nothing has to stand beside it."""
+    return gain > runner.settings.decisive_gain * float(runner.weight.sum())
+
+
 def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
     """The first restarts of each stage, then the others."""
     of_stage: dict[str, int] = {}
-    scouts, others = [], []
+    scouts: list[Start] = []
+    others: list[Start] = []
     for start in starts:
         of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
         early = of_stage[start.stage] <= settings.n_scouts
@@ -153,15 +164,25 @@ def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
 def _until_agreed(
     runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
 ) -> list[Restart]:
-    """Restarts, half of them at a time, until the two best gain about the same."""
+    """Restarts, half of them at a time, until the two best gain about the same.
+
+    The first stage, whose restarts are followed by others, also ends with a decisive
+    one.
+    """
     settings = runner.settings
     size = max(settings.n_starts // 2, 1)
     done: list[Restart] = []
     for begin in range(0, len(starts), size):
         done += runner.run(view, starts[begin : begin + size], at)
         gains = sorted((each.log_evidence - floor for each in done), reverse=True)
-        enough = settings.agreed_share * gains[0] if gains else 0.0
-        if len(gains) > 1 and gains[0] > settings.clear_gain and gains[1] >= enough:
+        best, second = (*gains, -math.inf, -math.inf)[:2]
+        if (
+            settings.relax
+            and starts[0].stage != "relaxed"
+            and is_decisive(runner, best)
+        ):
+            break
+        if best > settings.clear_gain and second >= settings.agreed_share * best:
             break
     return done
 
@@ -322,30 +343,6 @@ def make_starts(
         )
         for k in range(count)
     ]
-
-
-def fit_linear_evidence(
-    problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
-) -> EvidenceState:
-    """The member without a network; it is cheap and has no deadline."""
-    usable = usable_features(problem)
-    n_params = problem.spec.n_params
-    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
-    nothing = torch.zeros_like(usable)
-    return fit_evidence(
-        problem,
-        weight,
-        start_state(problem, weight, params, start, usable, nothing),
-        replace(options, deadline=math.inf),
-    )
-
-
-def usable_features(problem: Problem) -> Tensor:
-    """Features with a term at all, (p,)."""
-    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    usable = usable.to(problem.device)
-    usable[problem.term_feature] = True
-    return usable
 
 
 def keep_stable(

@@ -36,6 +36,7 @@ from sknimo.solver import (
     EvidenceState,
     Problem,
     fit_crew,
+    fit_evidence,
     restrict,
     start_state,
 )
@@ -179,6 +180,15 @@ class Runner:
             for start, state in found
             if state is not None and state.log_evidence > -math.inf
         ]
+
+    def linear(self, view: View, at: Coefficients) -> EvidenceState:
+        """The member without a network, fitted once per view."""
+        name = (view.name, "linear")
+        found = self._known.get(name)
+        if found is None:
+            found = self.call(view, "linear", fit_linear_evidence, at, self.options)
+            self._known[name] = found
+        return found
 
     def crews(
         self, view: View, stage: str, tries: Sequence[Try], options: EvidenceOptions
@@ -350,6 +360,30 @@ def refit_crew(
     each = weight.expand(len(states.coef), -1)
     with torch_threads(problem.n_rows):
         return Crewed.join(fit_crew(problem, each, states.split(), options))
+
+
+def fit_linear_evidence(
+    problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
+) -> EvidenceState:
+    """The member without a network; it is cheap and has no deadline."""
+    usable = usable_features(problem)
+    n_params = problem.spec.n_params
+    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
+    nothing = torch.zeros_like(usable)
+    return fit_evidence(
+        problem,
+        weight,
+        start_state(problem, weight, params, start, usable, nothing),
+        replace(options, deadline=math.inf),
+    )
+
+
+def usable_features(problem: Problem) -> Tensor:
+    """Features with a term at all, (p,)."""
+    usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    usable = usable.to(problem.device)
+    usable[problem.term_feature] = True
+    return usable
 
 
 def random_network(problem: Problem, start: Start) -> Tensor:

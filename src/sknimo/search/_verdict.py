@@ -32,8 +32,8 @@ from torch import Tensor
 
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
-from sknimo.search._restarts import Selection, fit_linear_evidence
-from sknimo.search._runner import Runner, Start, Try, View
+from sknimo.search._restarts import Selection
+from sknimo.search._runner import Runner, Start, Try, View, fit_linear_evidence
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
@@ -158,15 +158,15 @@ def hold_out(
         fit_linear_fold,
         [(view.problem, fold, path, options, gentle) for fold in merged],
     )
-    if runner.out_of_time:
-        return None
     known = [each for each in linear if each is not None]
+    if len(known) < len(merged):
+        return None
     gain = found.best.log_evidence - found.linear.log_evidence
     goal = settings.success_share * gain / float(runner.weight.sum())
     judged = _Folds(runner, view, merged, known, options)
     best = judged.first_success(agreed, goal) if agreed else []
     others = [judged.run([start] * len(merged)) for start in loose]
-    if runner.out_of_time:
+    if any(len(each) < len(merged) for each in (*others, best if agreed else known)):
         return None
     parts = []
     for k, fold in enumerate(merged):

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
+from sknimo.solver._crew import Crew, reference_move, wald
 from sknimo.solver._member import (
-    Crew,
     EvidenceOptions,
     EvidenceState,
     group_sum,
@@ -183,7 +183,7 @@ def feature_strength(
     """Squared Wald statistic of each feature's coefficients, (p,)."""
     crew = Crew(problem, weight.unsqueeze(0), [state], options)
     crew.update_precisions()
-    return crew.wald()[0]
+    return wald(crew)[0]
 
 
 def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ def reference_step(
     features that are one line move.
     """
     crew = Crew(problem, weight.unsqueeze(0), [state], options)
-    return crew.reference_step(movable, moved)
+    return reference_move(crew, movable, moved)
 
 
 def linear_predictor(

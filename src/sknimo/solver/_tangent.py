@@ -392,8 +392,7 @@ def linearise(
             whitened = root.new_empty(n_models, m, n)
             for rows in chunks:
                 whitened[..., rows] = tangent.jacobian(params, coef, rows).mT
-        whitened *= root
-        whitened.addcmul_((whitened @ root.mT) / square, root, value=-1)
+        _whiten(whitened, root)
         pull = (whitened @ score).squeeze(-1)
         return Dual(whitened.mT, pull, working.level_gain)
     gram = root.new_zeros(n_models, m, m)
@@ -415,6 +414,31 @@ def linearise(
     if m > PANEL:
         gram = gram.triu_() + gram.triu(1).mT
     return Primal(gram, pull.squeeze(-1), working.level_gain)
+
+
+def _whiten(block: Tensor, root: Tensor) -> None:
+    """Weigh columns (K, m, n) by roots (K, 1, n), and project the intercept out."""
+    square = root.square().sum(-1, keepdim=True).clamp(min=1e-300)
+    block *= root
+    block.addcmul_((block @ root.mT) / square, root, value=-1)
+
+
+class FixedDesign:
+    """The linearised loss of squares without a network: only scores ever change."""
+
+    def __init__(self, design: Tensor, root: Tensor) -> None:
+        # (K, q, n), of which `Dual` needs all and `Primal` the products.
+        self.whitened = design.mT.clone()
+        _whiten(self.whitened, root.unsqueeze(1))
+        q, n = self.whitened.shape[1:]
+        self.gram = None if q > n else self.whitened @ self.whitened.mT
+
+    def at(self, working: Working) -> Primal | Dual:
+        """With the scores at some coefficients."""
+        pull = (self.whitened @ working.score.unsqueeze(-1)).squeeze(-1)
+        if self.gram is None:
+            return Dual(self.whitened.mT, pull, working.level_gain)
+        return Primal(self.gram, pull, working.level_gain)
 
 
 def _add_gram(gram: Tensor, block: Tensor) -> None:
