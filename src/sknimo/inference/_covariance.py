@@ -192,7 +192,8 @@ def coefficient_covariance(
     merged = best[0] if len(best) == 1 else _fill(best[0], best[1])
     if problem.n_rows < whole:
         merged = replace(merged, method=f"{merged.method}, of a part of the rows")
-    return to_units(merged, features, problem, weight, y_mean, y_scale)
+    known = to_units(merged, features, problem, weight, y_mean, y_scale)
+    return replace(known, scale=members.scale.double().cpu().numpy())
 
 
 @dataclass(frozen=True, slots=True)
