@@ -21,8 +21,7 @@ def rows():
     return data.X[:, :3], time, event, entry, random.integers(0, 3, len(time))
 
 
-@pytest.mark.parametrize("ties", ["efron", "breslow"])
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("ties", "late"), [("efron", True), ("breslow", False)])
 def test_errors_are_those_of_a_cox_regression(rows, ties, late):
     X, time, event, entry, strata = rows
     more = {"entry": entry, "strata": strata} if late else {}
@@ -35,6 +34,7 @@ def test_errors_are_those_of_a_cox_regression(rows, ties, late):
     np.testing.assert_allclose(est.cov_, theirs.cov_params(), rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_count_rows_and_merged_rows_stay_apart(rows):
     X, time, event, _, _ = rows
     X = X.round(0)  # many rows are alike but for their times

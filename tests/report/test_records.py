@@ -112,7 +112,8 @@ def show_change(value, percent):
 
 
 def number(text):
-    return float(text.replace("−", "-").replace(",", ""))
+    amount = text.partition(" ±")[0]
+    return float(amount.replace("−", "-").replace(",", ""))
 
 
 def test_the_page_is_given_all_that_its_script_reads(page):

@@ -19,6 +19,7 @@ from sknimo.explain import (
     TrainingFacts,
     find_origin,
 )
+from sknimo.inference import Uncertainty
 from sknimo.model import FittedModel
 
 
@@ -47,6 +48,14 @@ class Explainable:
     def _known_errors(self) -> records.KnownErrors | None:
         """How well the coefficients are known; None where nobody has asked."""
         return None
+
+    def _local_uncertainty(self) -> Uncertainty | None:
+        """What single rows can be judged by; None where nobody has asked."""
+        return None
+
+    def _with_errors(self, found: records.Explanation) -> records.Explanation:
+        """An explanation with standard errors, where somebody knows them."""
+        return found
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
@@ -98,7 +107,7 @@ default="min_energy"
         """
         records.check_method(method)
         table = self._read_table(X)
-        return records.explain(
+        found = records.explain(
             self._explained(),
             table,
             method=method,
@@ -110,6 +119,7 @@ default="min_energy"
             n_permutations=n_permutations,
             seed=random_state,
         )
+        return self._with_errors(found)
 
     def _directed(self, table: np.ndarray) -> np.ndarray:
         """Who bends whom, over the training rows or some of these."""

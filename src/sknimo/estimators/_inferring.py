@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import Explainable
-from sknimo.explain import KnownErrors, find_roles
+from sknimo.explain import Explanation, KnownErrors, find_roles
 from sknimo.inference import (
     Band,
     Clusters,
@@ -26,6 +26,7 @@ from sknimo.inference import (
     curve_band,
     level_weights,
     named_weights,
+    with_errors,
 )
 from sknimo.machine import to_device
 from sknimo.model import ClassModels, FittedModel
@@ -187,6 +188,16 @@ class Inferring(Explainable):
         return KnownErrors(
             found.std_err, found.lower, found.upper, found.z, found.notes, found.reason
         )
+
+    def _local_uncertainty(self) -> Uncertainty:
+        """What single rows can be judged by."""
+        # Members of a class and of the others would be taken for members of one.
+        if getattr(self, "_whole", None) is not None:
+            return Uncertainty("not kept")
+        return self._uncertainty
+
+    def _with_errors(self, found: Explanation) -> Explanation:
+        return with_errors(self._explained(), self._local_uncertainty(), found)
 
     def _grid(self, place: int) -> np.ndarray:
         """Values around the reference, within the training range."""

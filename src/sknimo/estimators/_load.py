@@ -129,7 +129,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     known |= {*write_intervals(est._conformal)}
     count = len(est.classes_) if several else 1
     est._uncertainty = read_errors(
-        found["errors"], archive.tensors, model.features, count
+        found["errors"], archive.tensors, model.features, model.n_members, count
     )
     known |= {*write_errors(est._uncertainty, model.features)[1]}
     if isinstance(est, SurvivalTask):

@@ -174,6 +174,7 @@ class Reportable(Foreseeing, Traceable):
             left_out=getattr(self, "oob_prediction_", None),
             straight=None if self._held_out is None else self._held_out.straight,
             conformal=getattr(self, "_conformal", None),
+            uncertainty=self._local_uncertainty(),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

@@ -15,7 +15,8 @@ from sknimo.io import Node, write_real
 NUMBERS = ("dispersion", "n_effective", "n_rows")
 COVARIANCES = ("nonrobust", "hc3", "cluster")
 ERROR_TENSORS = tuple(
-    f"errors.{name}" for name in (*COVARIANCES, "centre", "terms", "term_centre")
+    f"errors.{name}"
+    for name in (*COVARIANCES, "centre", "terms", "term_centre", "scale")
 )
 # Reasons of earlier versions for what there is now.
 RETIRED = ("classes", "survival")
@@ -50,6 +51,8 @@ def write_errors(
         if (matrix := getattr(known, name)) is not None
     }
     arrays["centre"], arrays["term_centre"] = known.centre, known.term_centre
+    if known.scale is not None:
+        arrays["scale"] = known.scale
     acting = _acting(features, used.tolist())
     flat = [block.ravel() for j, block in enumerate(known.terms) if j in acting]
     arrays["terms"] = np.concatenate([np.empty(0), *flat])
@@ -66,6 +69,7 @@ def read_errors(
     node: Node,
     tensors: dict[str, np.ndarray],
     features: FeatureMap,
+    n_members: int,
     n_classes: int = 1,
 ) -> Uncertainty:
     """Undo `write_errors`; several classes stand side by side."""
@@ -110,6 +114,7 @@ def read_errors(
         cluster=square("cluster"),
         terms=_read_blocks(tensors, features, used, n_classes),
         term_centre=term_centre,
+        scale=array("scale", n_members) if "errors.scale" in tensors else None,
     )
 
 

@@ -85,6 +85,7 @@ from sknimo.explain._local import (
     mean_slope,
     split_members,
     spread_rows,
+    sum_by_owner,
     weighted_quantiles,
 )
 from sknimo.explain._nested import best_constant, streamed_losses

@@ -6,6 +6,7 @@ Shapes: n rows, p features, q terms.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,7 +21,9 @@ from sknimo.features import Label
 from sknimo.model import FittedModel
 
 Method = Literal["min_energy", "native", "integrated_gradients", "shapley"]
-Quantity = Literal["values", "local_coef", "local_effect", "data"]
+Quantity = Literal[
+    "values", "local_coef", "local_effect", "data", "std_err", "coef_std_err"
+]
 
 NOTES = {
     "min_energy": "contributions in the minimum-energy gauge",
@@ -76,6 +79,9 @@ class Explanation(Shown):
         How strongly feature k bends the coefficient of feature j, see `interactions`.
     origin : Origin
         The data frame library that `X` came from.
+    std_err, coef_std_err : ndarray of shape (n, p) or None
+        Standard errors of `values` and `local_coef`, approximate; None where the model
+        has none.
 
     Examples
     --------
@@ -103,6 +109,8 @@ class Explanation(Shown):
     error: np.ndarray | None
     directed: np.ndarray | None
     origin: Origin
+    std_err: np.ndarray | None = None
+    coef_std_err: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -113,7 +121,8 @@ class Explanation(Shown):
         if picked.ndim != 1:
             raise IndexError("An explanation is indexed by rows alone.")
         names = ("values", "local_coef", "local_effect", "response_effect", "error")
-        rows = {name: getattr(self, name) for name in (*names, "offset", "data")}
+        more = ("offset", "data", "std_err", "coef_std_err")
+        rows = {name: getattr(self, name) for name in (*names, *more)}
         taken = {name: v[picked] for name, v in rows.items() if v is not None}
         return replace(self, **taken, origin=self.origin.take(picked))
 
@@ -172,12 +181,23 @@ class Explanation(Shown):
             return None
         return int(self.directed[j].argmax())
 
+    def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends of the intervals of `values`, (n, p) each."""
+        if self.std_err is None:
+            raise ValueError(
+                "These contributions have no standard errors: conf_int() says why the "
+                'model has none; methods other than "min_energy" and "native" never do.'
+            )
+        reach = NormalDist().inv_cdf((1 + level) / 2) * self.std_err
+        return self.values - reach, self.values + reach
+
     def to_frame(self, quantity: Quantity = "values") -> Any:
         """One quantity as a data frame of the library that `X` came from.
 
         Parameters
         ----------
-        quantity : {"values", "local_coef", "local_effect", "data"}, default="values"
+        quantity : {"values", "local_coef", "local_effect", "data", "std_err", \
+"coef_std_err"}, default="values"
 
         Returns
         -------
@@ -187,6 +207,11 @@ class Explanation(Shown):
         """
         check_option("quantity", quantity, get_args(Quantity))
         array = getattr(self, quantity)
+        if array is None:
+            raise ValueError(
+                f"There is no {quantity} here: conf_int() says why the model has no "
+                'standard errors; use quantity="values".'
+            )
         columns: dict[str, Any] = {
             name: array[:, j] for j, name in enumerate(self.names)
         }

@@ -230,7 +230,8 @@ class Summary:
                 yield "std err", _std_error
             yield f"{100 * self.level:g} % interval", _interval
         if self.ratio_label is not None:
-            yield self.ratio_label, _ratio
+            fits = not self.with_errors or len(self.ratio_label) < NARROW_RATIO
+            yield self.ratio_label if fits else "ratio", _ratio
         if not self.with_errors:
             yield "per sd", lambda row: _known(row.coef_std)
         if any((row.bend or 0.0) > FAINT for row in self.rows):

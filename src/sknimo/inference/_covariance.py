@@ -9,10 +9,10 @@ Members saw the same rows, so that their errors go together: the first part is t
 errors that are the same. The second is what other seeds would have changed.
 
 Members of bags stop early, and nothing says how far they are from the truth at one
-point. So they have no say in how well an effect is known. Where there are no other
-members with a network, lines with possible bends (`_lines.py`) tell. Then the estimate
-that intervals lie around, `centre`, is not the coefficient that is shown, and intervals
-are stretched to hold both.
+point. So they have no say in how well an effect is known: lines with possible bends
+(`_lines.py`) tell in their place, as much as bags weigh. Then the estimate that
+intervals lie around, `centre`, is not the coefficient that is shown, and intervals are
+stretched to hold both.
 
 Robust versions replace what the family says of the rows by what the rows say, with the
 reply of the *average* to each row, and keep the share of the priors. Nothing is given
@@ -101,6 +101,11 @@ class Averaged:
         return Averaged(points, share / share.sum(), self.of_bags[kept])
 
     @property
+    def share_of_evidence(self) -> float:
+        """How much members that are not of bags weigh."""
+        return float(self.share[~self.of_bags].sum() / self.share.sum())
+
+    @property
     def coef(self) -> Tensor:
         """Coefficients of the average, (q,)."""
         return self.share @ torch.stack([point.coef for point in self.points])
@@ -186,10 +191,13 @@ def coefficient_covariance(
         if isinstance(found, str):
             return Uncertainty(found)
     best = [found for found in estimates if not isinstance(found, str)]
-    merged = best[0] if len(best) == 1 else _fill(best[0], best[1])
+    merged = best[0]
+    if len(best) > 1:
+        merged = _mix(best[0], best[1], averaged.share_of_evidence)
     if problem.n_rows < whole:
         merged = replace(merged, method=f"{merged.method}, of a part of the rows")
-    return to_units(merged, features, problem, weight, y_mean, y_scale)
+    known = to_units(merged, features, problem, weight, y_mean, y_scale)
+    return replace(known, scale=members.scale.double().cpu().numpy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,22 +469,27 @@ def join_parts(
     )
 
 
-def _fill(first: Estimate, second: Estimate) -> Estimate:
-    """What the first does not know from the second; terms from the second."""
-    missing = first.nonrobust.diagonal() <= 0
-    both = missing.unsqueeze(-1) & missing
-    neither = ~missing.unsqueeze(-1) & ~missing
+def _mix(first: Estimate, second: Estimate, share: float) -> Estimate:
+    """Two estimates as the model mixes what they are of; `share` is of the first.
 
-    def mix(one: Tensor | None, two: Tensor | None) -> Tensor | None:
-        if one is None or two is None:
+    Their errors go together, as those of members do, and how far they lie apart is not
+    known to be nothing. What the first does not have is the second's; so are terms.
+    """
+    own = torch.where(first.nonrobust.diagonal() > 0, share, 0.0)
+    gap = (own * (1 - own)).sqrt() * (first.centre - second.centre)
+    one, two = own.sqrt(), (1 - own).sqrt()
+
+    def mix(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+        if a is None or b is None:
             return None
-        return torch.where(both, two, torch.where(neither, one, 0.0))
+        parts = torch.outer(one, one) * a + torch.outer(two, two) * b
+        return parts + torch.outer(gap, gap)
 
     nonrobust = mix(first.nonrobust, second.nonrobust)
     assert nonrobust is not None
     return replace(
         first,
-        centre=torch.where(missing, second.centre, first.centre),
+        centre=own * first.centre + (1 - own) * second.centre,
         nonrobust=nonrobust,
         hc3=mix(first.hc3, second.hc3),
         cluster=mix(first.cluster, second.cluster),

@@ -9,6 +9,7 @@ cannot express is not counted in.
 Shapes: n rows, q terms, c coefficients, M members.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -49,7 +50,7 @@ def predictor_variance(
     """Variance of the linear predictor of each row, (n,)."""
     assert known.nonrobust is not None  # the caller has refused the others
     features, cov = model.features, np.nan_to_num(known.nonrobust)
-    factor = _bend_factor(model, table)
+    factor = bend_factor(model, table)
     slopes = read_columns(features, table) * factor[:, features.coef_feature]
     wide = np.column_stack([np.ones(len(table)), slopes])
     variance = ((wide @ cov) * wide).sum(axis=1)
@@ -61,7 +62,8 @@ def predictor_variance(
         part = terms[:, features.term_feature == j]
         variance += ((part @ np.nan_to_num(block)) * part).sum(axis=1)
     least = max(float(cov[0, 0]), 0.0) * 0.1
-    return np.maximum(variance, least) + _between(model, table)
+    apart = between(model, known, lambda member: member.eta(table))
+    return np.maximum(variance, least) + apart
 
 
 def read_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:
@@ -81,7 +83,7 @@ def read_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:
     return np.column_stack(columns or [np.empty((len(table), 0))]).astype(float)
 
 
-def _bend_factor(model: FittedModel, table: np.ndarray) -> np.ndarray:
+def bend_factor(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """`1 + g` of every feature as the average has it, one without bends, (n, p)."""
     features, coef = model.features, model.term_coef
     out = np.ones((len(table), features.n_features))
@@ -97,12 +99,24 @@ def _bend_factor(model: FittedModel, table: np.ndarray) -> np.ndarray:
     return np.clip(out, -MOST_BENT, MOST_BENT)
 
 
-def _between(model: FittedModel, table: np.ndarray) -> np.ndarray:
-    """Variance between the bent members, as much as they weigh, (n,)."""
-    bent = model.modulated.any(-1).cpu().numpy()
-    if bent.sum() < 2:
-        return np.zeros(len(table))
-    chosen = np.flatnonzero(bent)[:: max(1, int(bent.sum()) // MEMBERS)]
-    members = list(split_members(model))
-    eta = np.stack([members[m].eta(table) for m in chosen])
-    return eta.var(axis=0, ddof=1) * float(bent.mean()) ** 2
+def between(
+    model: FittedModel,
+    known: Uncertainty,
+    look: Callable[[FittedModel], np.ndarray],
+) -> np.ndarray:
+    """Variance of what bent members say, as much as they weigh; zero for one.
+
+    `look` is linear in the coefficients of a member.
+    """
+    bent = np.flatnonzero(model.modulated.any(-1).cpu().numpy())
+    scale = np.ones(model.n_members) if known.scale is None else known.scale
+    bent = bent[scale[bent] > 0]
+    if len(bent) < 2:
+        return np.zeros(1)
+    total = float(scale[bent].sum()) / model.n_members
+    bent = bent[:: max(1, len(bent) // MEMBERS)]
+    members, share = list(split_members(model)), scale[bent] / scale[bent].sum()
+    alone = np.stack([look(members[m]) / scale[m] for m in bent])
+    apart = alone - np.tensordot(share, alone, 1)
+    one = len(bent) / (len(bent) - 1)
+    return np.asarray(np.tensordot(share, apart**2, 1) * one * total**2)

@@ -50,6 +50,9 @@ class Uncertainty:
     n_effective : float
         Directions that the data determine.
     n_rows : float
+    scale : ndarray of shape (M,) or None
+        What the coefficients of each member were multiplied with, so that members of
+        other weights became equals; None for one.
     estimated : bool
         Whether the rows told the dispersion; it is known otherwise.
     method : str
@@ -68,6 +71,7 @@ class Uncertainty:
     dispersion: float = math.nan
     n_effective: float = math.nan
     n_rows: float = math.nan
+    scale: np.ndarray | None = None
     estimated: bool = True
     method: str = ""
 

@@ -15,6 +15,8 @@ INVERSE_LINKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.exp,
     "logit": lambda eta: 1 / (1 + np.exp(-eta)),
 }
+# Standard errors to either side of a 95 % interval.
+Z_95 = 1.959964
 
 
 def plot_beeswarm(
@@ -76,6 +78,9 @@ def plot_waterfall(
 ) -> Axes:
     """How one prediction comes about, from the base value to eta.
 
+    Thin lines at the ends of bars are 95 % intervals of what each feature adds, where
+    the explanation has standard errors.
+
     Parameters
     ----------
     record : Explanation
@@ -110,19 +115,26 @@ def plot_waterfall(
     places = np.arange(1, len(steps) + 1)
     colours = [style.BLUE if step >= 0 else style.ORANGE for step in steps]
     ax.barh(places, steps, left=edges[:-1], color=colours, height=0.62)
+    reach = np.zeros(len(steps))
+    if record.std_err is not None:
+        reach[: len(order)] = Z_95 * record.std_err[row, order]
+        thin: dict[str, Any] = {"fmt": "none", "ecolor": style.DARK, "elinewidth": 0.8}
+        own = slice(len(order))
+        ax.errorbar(edges[1:][own], places[own], xerr=reach[own], capsize=2, **thin)
     for above, edge in enumerate(edges):
         ax.plot([edge, edge], [above - 0.31, above + 1.31], color=style.GREY, lw=0.8)
     ax.plot(edges[[0, -1]], (0, len(steps) + 1), "D", color=style.DARK, ms=6)
     span = float(np.ptp(edges)) or abs(start) or 1.0
     signed = [f"{step:+.3g}" for step in steps]
     texts = [f"{edges[0]:.4g}", *signed, f"{edges[-1]:.4g}"]
-    ahead = [edges[0], *np.maximum(edges[:-1], edges[1:]), edges[-1]]
+    ahead = [edges[0], *np.maximum(edges[:-1], edges[1:] + reach), edges[-1]]
     beside: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
     for at, (edge, text) in enumerate(zip(ahead, texts, strict=True)):
         ax.annotate(text, (edge, at), va="center", fontsize=9, **beside)
     first = "base value" if record.offset[row] == 0 else "base value and offset"
     style.name_rows(ax, [first, *labels, "prediction"], cut=False)
-    ax.set_xlim(edges.min() - 0.05 * span, edges.max() + 0.16 * span)
+    low = min(edges.min(), (edges[1:] - reach).min(initial=np.inf))
+    ax.set_xlim(low - 0.05 * span, max(ahead) + 0.16 * span)
     ax.set_xlabel(record.family.eta_name)
     mean, binary = float(record.mean[row]), record.family.is_binary
     told = f"probability {mean:.1%}" if binary else f"prediction {mean:.4g}"

@@ -1,5 +1,6 @@
 """Tables, panels and explained rows of a page, as text and drawings."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +77,7 @@ class StepRow:
     amount: str
     cell: str
     total: bool = False
+    reach: str = ""
 
 
 def make_tables(story: Story) -> list[tuple[list[TableRow], str]]:
@@ -226,6 +228,7 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
             f"= {step.value}" if step.value else "",
             show_fixed(step.amount, decimals),
             step_cell(step.start, step.stop, scale),
+            reach=_show_reach(step.reach),
         )
         for step in case.steps
     ]
@@ -233,6 +236,11 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
     name, end = story.model.family.eta_name, total_cell(eta, scale)
     steps.append(StepRow(name, "", show_number(eta), end, total=True))
     return steps
+
+
+def _show_reach(reach: float) -> str:
+    """How far an interval goes to either side, in two digits."""
+    return "" if math.isnan(reach) else f"\N{PLUS-MINUS SIGN} {reach:.2g}"
 
 
 def tell_outcome(story: Story, case: Case) -> str:

@@ -3,6 +3,7 @@
 Shapes: n rows, p features.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,8 +12,8 @@ import numpy as np
 
 from sknimo.explain import Explanation, explain
 from sknimo.families import Family
-from sknimo.model import FittedModel
-from sknimo.report._inputs import Sample
+from sknimo.inference import with_errors
+from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._quality import row_deviance
 from sknimo.report._text import show_value
 
@@ -26,6 +27,7 @@ RANKS = (
 )
 N_CASES = 8
 MAX_STEPS = 8
+Z_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class CaseStep:
     """What one feature (or the rest together) adds to a prediction.
 
     Name and value are ready to be shown; `start` and `stop` are the linear predictor
-    before and after.
+    before and after, `reach` how far a 95 % interval of the amount goes, NaN for none.
     """
 
     name: str
@@ -41,6 +43,7 @@ class CaseStep:
     amount: float
     start: float
     stop: float
+    reach: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,18 +105,21 @@ def _check_row(row: object, n_rows: int) -> int:
 
 
 def explain_cases(
-    model: FittedModel,
+    card: ModelCard,
     sample: Sample,
     eta: np.ndarray,
     swap: np.ndarray,
     rows: int | Sequence[int] | None,
 ) -> tuple[Case, ...]:
     """Explain the chosen rows of a sample with linear predictor `eta`."""
+    model = card.model
     chosen = choose_rows(model.family, sample, eta, rows)
     if not chosen:
         return ()
     picked = sample.take(np.array([row for row, _ in chosen]))
     found = explain(model, picked.table, swap=swap, offset=picked.offset)
+    if card.uncertainty is not None:
+        found = with_errors(model, card.uncertainty, found)
     return tuple(
         Case(
             row=row,
@@ -147,7 +153,9 @@ def _steps(found: Explanation) -> tuple[CaseStep, ...]:
     for j in shown:
         amount = float(parts[j])
         value = show_value(float(found.data[0, j]), found.levels[j])
-        steps.append(CaseStep(found.names[j], value, amount, start, start + amount))
+        reach = math.nan if found.std_err is None else Z_95 * float(found.std_err[0, j])
+        stop = start + amount
+        steps.append(CaseStep(found.names[j], value, amount, start, stop, reach))
         start += amount
     if rest:
         amount = float(parts[rest].sum())

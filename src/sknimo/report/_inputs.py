@@ -17,7 +17,7 @@ from sknimo.explain import (
     check_weight,
     fill_offset,
 )
-from sknimo.inference import Conformal
+from sknimo.inference import Conformal, Uncertainty
 from sknimo.model import FittedModel
 from sknimo.survival import Baseline, FollowUp
 
@@ -49,6 +49,7 @@ class ModelCard:
     note: str = ""  # what readers must know first
     baseline: Baseline | None = None  # the hazard at the reference of a survival model
     conformal: Conformal | None = None  # how far from predictions rows held out lie
+    uncertainty: Uncertainty | None = None  # what single rows can be judged by
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -167,6 +167,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         pairs=make_pair_rows(story),
         curves=make_curve_panels(story),
         cases=cases,
+        has_reach=any(step.reach for *_, steps in cases for step in steps),
         checks=story.checks,
         code=_code(story),
         versions=_versions(),

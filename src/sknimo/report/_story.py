@@ -170,7 +170,7 @@ def tell(
         interactions=pairs,
         lines=lines,
         dots=explain(model, dots, swap=swap),
-        cases=explain_cases(model, sample, quality.eta, swap, rows),
+        cases=explain_cases(card, sample, quality.eta, swap, rows),
         checks=run_checks(Facts(card, sample, quality, held_out, fresh, lines)),
     )
 
