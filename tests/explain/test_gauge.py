@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from sknimo import NIMORegressor
 from sknimo.explain import (
     correction_curve,
     effects,
@@ -16,6 +17,7 @@ from sknimo.explain import (
     local_values,
     pair_surface,
 )
+from sknimo.explain._local import local_term_coef
 from sknimo.network import unpack
 
 # Everything the documentation calls invariant: rounding, squared by normal equations.
@@ -207,3 +209,22 @@ def test_weights_equal_repetition(make_model, draw_table):
     # The anchors are quantiles of the rows: only the first step may differ.
     by_repetition = fit_gauge(model, np.repeat(table, counts, axis=0))
     assert by_weight == pytest.approx(by_repetition, abs=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_products_that_no_row_has_do_not_grow_where_nobody_looks():
+    """Two rows have the middle value, none of them with the flag."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [rng.normal(size=150), rng.random(150) < 0.2, rng.choice([0.0, 2.0], 150)]
+    )
+    X[:2, 1:] = 0.0, 1.0
+    y = X[:, 0] * (1 + X[:, 2]) + X[:, 1] * (X[:, 2] - 1)
+    options = {"basis": {2: "ramps"}, "input_scaling": "ramps", "reference": {2: 0.0}}
+    est = NIMORegressor(tol=1.0, patience=3, random_state=0, **options).fit(X, y)
+    model, at = est.model_, np.tile(est.reference_, (3, 1))
+    at[:, 2] = 0.0, 1.0, 2.0
+    swap = fit_gauge(model, X)
+    native = local_term_coef(model, at)
+    moved = native - model.features.terms(at) @ swap.T
+    assert np.abs(moved[:, 1]).max() < 3 * np.abs(native[:, 1]).max()

@@ -14,6 +14,7 @@ from sknimo.explain import (
     effect_curve,
     summarise,
 )
+from sknimo.explain._summary import Summary, SummaryRow
 from sknimo.explain._text import clean, cut, pad, width_of, wrap
 from sknimo.features import FeatureMap
 
@@ -423,6 +424,25 @@ def test_the_warning_names_the_feature_and_both_numbers(make_model):
     summary = summarise(model, facts, title="x")
     (warning,) = [text for text in summary.headline if "Quote the average" in text]
     assert "x0 (" in warning and "there" in warning and "on average" in warning
+
+
+def test_without_bends_no_number_is_said_twice():
+    labels = [label for label, _ in HeldOutScores(0.4, 0.4, bend=0.0).lines()]
+    assert labels == ["Held-out R2"]
+    assert len(HeldOutScores(0.5, 0.4, bend=0.3).lines()) == 3
+
+
+@pytest.mark.parametrize("coef", [-5.398e-08, -0.0004192, 123456.789, -9.87654e-300])
+def test_a_row_fits_eighty_columns_whatever_its_coefficient(coef):
+    ends = {"std_error": 1e-9, "lower": 3 * coef, "upper": -2.2222 * coef}
+    row = SummaryRow(
+        "a_name", coef, ends.pop("std_error"), coef, 0.9999999, None, 0.6, ""
+    )
+    page = Summary(
+        *("title", (), (), (), "odds ratio", True, -1.4716, 0.187),
+        *((replace(row, response=0.019, **ends),), (), (), (), ()),
+    )
+    assert max(len(line) for line in str(page).splitlines()) <= 80
 
 
 def test_features_come_by_importance_or_as_given(fitted):

@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import compare
+from sknimo.report._figures import effect_panel
 from sknimo.report._text import show_fixed, show_number, show_percent
 
 N_TRAIN = 150
@@ -207,3 +209,12 @@ def test_steps_of_single_rows_are_the_contributions_of_explain(fitted):
     largest = max(map(abs, values.values()))
     for name, value in values.items():
         assert shown.get(name, 0.0) == pytest.approx(value, abs=6e-3 * largest)
+
+
+def test_figures_say_which_levels_they_leave_out():
+    months = tuple(f"month {k}" for k in range(12))
+    curve = SimpleNamespace(
+        feature="month", levels=months, value=np.arange(12.0), effect=np.zeros(12)
+    )
+    rows = SimpleNamespace(data=np.arange(12.0)[:, None], values=np.zeros((12, 1)))
+    assert effect_panel(curve, rows, 0, None).left == "Not drawn: 4 rarer values."

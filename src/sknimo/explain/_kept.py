@@ -39,7 +39,7 @@ class HeldOutScores:
         found = [(f"Held-out {self.measure}", f"{self.r2:.4f}")]
         if self.bend != 0:  # otherwise they would say the same again
             found += [
-                ("... without bends", f"{self.glm_r2:.4f}"),
+                (f"Held-out {self.measure}, no bends", f"{self.glm_r2:.4f}"),
                 ("Share of bent members", f"{self.bend:.2f}"),
             ]
         return tuple(line for line in found if line[1] != "nan")

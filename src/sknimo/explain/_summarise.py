@@ -299,7 +299,7 @@ def _facts(
     if facts is not None:
         head += [
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),
-            ("... share explained:", f"{facts.explained:.4f}"),
+            ("Explained, training rows:", f"{facts.explained:.4f}"),
         ]
         if not math.isnan(facts.near):
             head.append(("Rows like the reference:", f"{100 * facts.near:.0f} %"))

@@ -153,8 +153,8 @@ class KnownErrors:
         if self.reason:
             return (f"No standard errors or intervals: {self.reason}",)
         words = [
-            f"{100 * self.level:g} % interval: of coef, approximate. It counts in that "
-            "bends and members were estimated, but not that features were selected."
+            f"{100 * self.level:g} % interval: of coef, approximate. It allows for "
+            "bends and averages being estimated, not for features being selected."
         ]
         if any(row.error_note == "removed" for row in rows):
             words.append("removed: selected away, which is no proof of no effect.")

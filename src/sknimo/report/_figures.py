@@ -18,6 +18,7 @@ from sknimo.report._story import MAX_POINTS
 from sknimo.report._text import (
     clean_text,
     cut_text,
+    show_count,
     show_number,
     show_percent,
     show_value,
@@ -108,13 +109,14 @@ def total_cell(value: float, scale: svg.Scale) -> str:
 class Panel:
     """A figure of one feature, beside another that shades or bends it.
 
-    The caption says what its shades, or its lines, stand for.
+    The caption says what its shades, or its lines, stand for; `left` what is not drawn.
     """
 
     name: str
     other: str
     figure: str
     caption: str
+    left: str = ""
 
 
 def _shade_rows(
@@ -154,7 +156,10 @@ def effect_panel(
         which, caption = _shade_rows(rows.data[:, modifier], levels)
     many = curve.levels is None and len(curve.value) > FEW_VALUES
     draw = _effect_by_value if many else _effect_by_level
-    return Panel(curve.feature, other, draw(curve, column, values, which), caption)
+    figure = draw(curve, column, values, which)
+    more = 0 if many else len(curve.value) - MAX_LEVELS
+    left = f"Not drawn: {show_count(more, 'rarer value')}." if more > 0 else ""
+    return Panel(curve.feature, other, figure, caption, left)
 
 
 def _cloud(x: np.ndarray, y: np.ndarray, which: np.ndarray | None) -> str:
@@ -271,7 +276,9 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
         for label, line in zip(labels, along.T, strict=True)
     )
     figure = svg.figure(body, f"Coefficient of {name} along {other}", told)
-    return Panel(name, other, figure, _key(labels, levels is None))
+    more = len(span) - len(most)
+    left = f"Not drawn: {show_count(more, 'level')} that move less." if more else ""
+    return Panel(name, other, figure, _key(labels, levels is None), left)
 
 
 def _key(labels: list[str], lines: bool) -> str:

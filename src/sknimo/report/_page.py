@@ -102,6 +102,7 @@ ROWS_WORDS = {
 
 ROWS_WORDS["solved again"] = replace(
     ROWS_WORDS["left out"],
+    in_lead="rows that were left out in turn when it was solved again",
     text="The model was solved again without each fifth of the rows, with a light "
     "ridge in place of its own penalty, and predicts that fifth.",
 )

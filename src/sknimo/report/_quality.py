@@ -27,8 +27,10 @@ from sknimo.survival import concordance
 
 # A deviance that agrees to this share is that of the same rows.
 SAME_DEVIANCE = 1e-6
-# An R2 that agrees to this is that of the same rows in the same order.
-SAME_SCORE = 1e-6
+# Predictions in the order of these rows explain what the search says, relative to it.
+# Not exactly: copies of a row may be left out in turn. In another order the share
+# changes its sign.
+SAME_SCORE = 0.02
 N_GROUPS = 10
 # How far predictions on new rows may lie from the ends of their range.
 EDGE = 1e-12
@@ -145,7 +147,7 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
             again = concordance(follow_up, found[known])
         else:
             again = _explained_variance(some, found[known])
-        same = abs(again - scores.r2) <= SAME_SCORE
+        same = abs(again - scores.r2) <= SAME_SCORE * abs(scores.r2)
         if same and follow_up is not None:
             eta["model"] = found + sample.row_offset
         elif same:

@@ -59,6 +59,8 @@ def make_cases():
     array = table[["age", "dose", "sex"]].to_numpy()
     coarse = table.round({"age": -1, "income": 0, "dose": 0, "lab": 0})
     clipped, ranks = {"clip_inputs": "all"}, {"input_scaling": "rank_gauss"}
+    rare = table.assign(lab=table["lab"].fillna(0.0))
+    rare.loc[0, "city"], rare.loc[1, "lab"] = "Bari", np.nan
     ramps = EVERY_KIND | {"basis": "ramps", "input_scaling": "ramps"}
     return {
         "numeric": (NIMORegressor(**SHORT), array, numbers),
@@ -68,6 +70,7 @@ def make_cases():
             table,
             counts,
         ),
+        "pooled": (NIMORegressor(**SHORT, **EVERY_KIND), rare, numbers),
         "ramps": (NIMORegressor(**SHORT, **ramps), coarse, numbers),
         "classifier": (NIMOClassifier(**SHORT, **EVERY_KIND), table, labels),
         "search": (NIMORegressorCV(**SEARCH, **EVERY_KIND), table, numbers),
