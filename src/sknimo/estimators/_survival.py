@@ -149,7 +149,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     def fit(  # type: ignore[override]
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         entry: Any = None,
@@ -288,7 +288,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     def fit(  # type: ignore[override]
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         entry: Any = None,
