@@ -435,17 +435,19 @@ def settle(
     """Fixed point of a step on offsets (n,), by Anderson's acceleration.
 
     Plain steps always improve the likelihood, but slowly where strata or late entries
-    explain what features explain. The last few of them tell where they lead.
+    explain what features explain. The last few of them tell where they lead. Where the
+    likelihood has no highest point they lead nowhere, and it ends.
     """
-    at, memory = start, 5
+    at, memory, patience = start, 5, 10
     ends: list[np.ndarray] = []
     moves: list[np.ndarray] = []
-    best = np.inf
+    best, stale = np.inf, 0
     for _ in range(max_steps):
         end = step(at)
         move = end - at
         size = float(np.abs(move).max())
-        if size < tol:
+        stale = 0 if size < 0.9 * best else stale + 1
+        if size < tol or stale > patience:
             return end
         if size > 2 * best:  # acceleration went astray: begin again
             ends, moves = [], []

@@ -225,7 +225,9 @@ def test_bad_follow_ups_are_refused():
     with pytest.raises(ValueError, match="X has 120 rows but y has 119"):
         est.fit(X, y[1:])
     with pytest.raises(ValueError, match="rows come in blocks"):
-        est.fit(RowBlocks.from_arrays(X, time), y)
+        est.fit(RowBlocks.from_arrays(X, time))
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        est.fit(X)
     with pytest.raises(ValueError, match="ties must be one of"):
         NIMOSurvival(ties="exact").fit(X, y)
     est.fit(X, y, strata=stratum)

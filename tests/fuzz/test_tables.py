@@ -24,6 +24,8 @@ from sknimo import (
     NIMOClassifierCV,
     NIMORegressor,
     NIMORegressorCV,
+    NIMOSurvival,
+    NIMOSurvivalCV,
     RowBlocks,
     load,
 )
@@ -180,7 +182,25 @@ TARGETS = {
     "with a gap": lambda rng, z: np.r_[z[1:], np.nan],
     "column": lambda rng, z: z[:, None],
     "series": lambda rng, z: pd.Series(z, index=z),
+    "amounts": lambda rng, z: np.where(z > 0, np.exp(z), 0.0),
+    "several classes": lambda rng, z: rng.choice(WORDS, len(z)),
+    "class seen once": lambda rng, z: np.r_[["odd"], rng.choice(WORDS, len(z) - 1)],
+    "follow-up": lambda rng, z: follow_up(rng, z, rng.random(len(z)) < 0.7),
+    "tied follow-up": lambda rng, z: follow_up(rng, np.round(z), z < 1),
+    "all censored": lambda rng, z: follow_up(rng, z, np.zeros(len(z))),
+    "early follow-up": lambda rng, z: np.stack([z, z > 0], axis=1),
+    "odd events": lambda rng, z: follow_up(rng, z, rng.poisson(1.0, len(z))),
+    "long follow-up": lambda rng, z: follow_up(rng, 200 * z, z < 1),
 }
+# Those that are neither a number nor one of two classes.
+RESPONSES = ("several classes", "follow-up", "tied follow-up", "counts", "amounts")
+
+
+def follow_up(rng, z, event):
+    """Times and events, two columns."""
+    return np.stack([np.exp(z), np.asarray(event, dtype=float)], axis=1)
+
+
 WEIGHTS = {
     "none": lambda rng, z: None,
     "repeats": lambda rng, z: rng.integers(0, 3, len(z)),
@@ -218,7 +238,7 @@ def mask_some(rng, column, share):
 
 
 @st.composite
-def tables(draw):
+def tables(draw, targets=("normal", "classes", "positive")):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_rows = draw(often(7, 25, 60, rest=(1, 2, 3, 4, 200)))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6))
@@ -232,7 +252,7 @@ def tables(draw):
         names = draw(st.sampled_from((["twice"], ODD_WORDS, range(9), [("a", 1)])))
         frame.columns = [names[j % len(names)] for j in range(len(kinds))]
     z = rng.normal(size=n_rows)
-    y = TARGETS[draw(often("normal", "classes", "positive", rest=TARGETS))](rng, z)
+    y = TARGETS[draw(often(*targets, rest=TARGETS))](rng, z)
     weight = WEIGHTS[draw(often("none", "repeats", rest=WEIGHTS))](rng, z)
     offset = OFFSETS[draw(often("none", "small", rest=OFFSETS))](rng, z)
     container = draw(st.sampled_from(("pandas", "pandas", *CONTAINERS)))
@@ -269,6 +289,9 @@ SEARCHED = {
 }
 
 
+FAMILIES = ("gaussian", "poisson", "gamma", "negative_binomial", "tweedie")
+
+
 def optional(strategies):
     """Some of the options, the others at their defaults."""
     return st.fixed_dictionaries({}, optional=strategies)
@@ -278,7 +301,7 @@ def optional(strategies):
 def estimators(draw, searching=False):
     """An estimator class and its parameters, all of them valid for some table."""
     options = draw(optional(SHARED)) | draw(optional(SEARCHED if searching else PLAIN))
-    family = draw(st.sampled_from(("gaussian", "poisson", "gamma")))
+    family = draw(st.sampled_from(FAMILIES))
     options = {"missing": "indicator"} | options
     options |= {"max_iter": 3, "hidden": (3, 3), "random_state": 0}
     if searching:
@@ -292,16 +315,25 @@ def admits(family, y):
         y = np.asarray(y, dtype=float)
     except (TypeError, ValueError):
         return True
+    if family == "negative_binomial" and (y != np.round(y)).any():
+        return False
     return family == "gaussian" or bool((y > 0 if family == "gamma" else y >= 0).all())
 
 
-def is_binary(y):
-    return len(pd.unique(pd.Series(np.ravel(np.asarray(y, dtype=object))))) <= 2
+def is_class(y):
+    values = np.ravel(np.asarray(y, dtype=object))
+    return isinstance(values[0], str) or len(pd.unique(pd.Series(values))) <= 2
+
+
+def is_follow_up(y):
+    return np.ndim(y) == 2 and np.shape(y)[1] == 2
 
 
 def make_estimator(table, drawn, searching):
     family, options = drawn
-    if is_binary(table.y):
+    if is_follow_up(table.y):
+        return (NIMOSurvivalCV if searching else NIMOSurvival)(**options)
+    if is_class(table.y):
         return (NIMOClassifierCV if searching else NIMOClassifier)(**options)
     if not (table.is_wild or admits(family, table.y)):
         family = "gaussian"
@@ -344,6 +376,8 @@ def in_blocks(table, given):
 def fit(est, table, given, is_streamed):
     if is_streamed:
         return est.fit(in_blocks(table, given))
+    if is_follow_up(table.y):
+        return est.fit(given, table.y, table.weight)
     return est.fit(given, table.y, table.weight, table.offset)
 
 
@@ -356,6 +390,19 @@ def check_fitted(est, table, given, folder):
     eta = est._eta(seen)
     assert np.isfinite(eta).all()
     assert np.isfinite(est.coef_).all()
+    path = folder / "model.sknimo"
+    est.save(path)
+    again = load(path)
+    assert np.array_equal(again._eta(seen), eta)
+    assert str(again.summary()) == str(est.summary())
+    if isinstance(est, NIMOSurvival | NIMOSurvivalCV):
+        survival = est.predict_survival_function(seen).values
+        assert ((survival >= 0) & (survival <= 1)).all()
+        assert (np.diff(survival, axis=1) <= 0).all()
+    if eta.ndim == 2:
+        assert est.predict_proba(seen).sum(1) == pytest.approx(1)
+        est = est.for_class(est.classes_[-1])
+        eta = (eta - eta.mean(1, keepdims=True))[:, -1]
     explanation = est.explain(seen)
     # At large scales of the target squares overflow; contributions need not.
     assert np.isfinite(explanation.values).all()
@@ -363,11 +410,6 @@ def check_fitted(est, table, given, folder):
     assert explanation.eta == pytest.approx(eta, rel=SUM, abs=bound)
     assert est.extrapolation_score(seen).max() == 0
     assert len(str(est.summary())) > 100
-    path = folder / "model.sknimo"
-    est.save(path)
-    again = load(path)
-    assert np.array_equal(again._eta(seen), eta)
-    assert str(again.summary()) == str(est.summary())
 
 
 OTHER_ROWS = {
@@ -462,3 +504,17 @@ def test_many_random_tables_fit_or_are_refused_by_name(run_many, check):
 @pytest.mark.slow
 def test_searches_of_random_tables_fit_or_are_refused_by_name(run_many, check):
     run_many("searches", check, 200, **SEARCHES)
+
+
+@pytest.mark.slow
+def test_classes_times_counts_and_amounts_fit_or_are_refused_by_name(run_many, check):
+    cases = CASES | {"table": tables(RESPONSES)}
+    found = run_many("responses", check, 500, **cases)
+    assert found["fitted, other rows predicted"] > 0.05 * found.total()
+
+
+@pytest.mark.slow
+def test_searches_of_responses_fit_or_are_refused_by_name(run_many, check):
+    run_many(
+        "searches of responses", check, 100, **SEARCHES | {"table": tables(RESPONSES)}
+    )

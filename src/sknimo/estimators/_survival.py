@@ -104,7 +104,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     def fit(  # type: ignore[override]
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         entry: Any = None,
@@ -210,7 +210,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     def fit(  # type: ignore[override]
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         entry: Any = None,

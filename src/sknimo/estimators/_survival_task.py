@@ -78,6 +78,11 @@ class SurvivalTask(ForeseesTimes):
                 "Risk sets need the times of all rows, but rows come in blocks. Read "
                 "them into one table."
             )
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None. Give the time and the event of every row."
+            )
         n_rows = len(read_times(y)[0])
         weight = read_weight(sample_weight, n_rows)
         rows = read_follow_up(y, weight, entry=entry, strata=strata)
