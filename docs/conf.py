@@ -1,5 +1,6 @@
 """How the site is built: `make docs`. No step needs a network."""
 
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -88,6 +89,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "sknimo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_context = {"default_mode": "auto"}
@@ -113,6 +115,14 @@ def skip_foreign(app, what, name, obj, skip, options):
     return skip or str(getattr(obj, "__module__", "")).startswith("sklearn.")
 
 
+def trim_code(app, name, source):
+    """Drop the blank line with which doctest wants a block to end."""
+    source[0] = re.sub(
+        r"(^```python\n.*?)\n+^```", r"\1\n```", source[0], flags=re.S | re.M
+    )
+
+
 def setup(app):
     """Hook into the build."""
+    app.connect("source-read", trim_code)
     app.connect("autodoc-skip-member", skip_foreign)

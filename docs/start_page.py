@@ -101,7 +101,8 @@ def tabulate(trial):
     lines = ["| | truth | lasso | sknimo |", "|---|--:|--:|--:|"]
     rows = zip(TRUTH.items(), trial.lasso.coef_, trial.est.coef_, strict=True)
     for (name, truth), theirs, ours in rows:
-        lines.append(f"| {name} | {truth:g} | {theirs:.2f} | {ours:.2f} |")
+        found = " | ".join(f"{round(value, 2) + 0.0:.2f}" for value in (theirs, ours))
+        lines.append(f"| {name} | {truth:g} | {found} |")
     errors = [
         np.mean((model.predict(X) - trial.y_test) ** 2)
         for model, X in (

@@ -23,7 +23,7 @@ est = NIMORegressorCV(n_starts=1, random_state=0).fit(data.X, data.y)
 explanation = est.explain(data.X)
 shares = est.explain(data.X, method="shapley")
 print(shares.note)
-fig, axes = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
 plot_agreement(explanation, axes[0], against=data.contributions, label="true term")
 plot_agreement(shares, axes[1], against=data.contributions, label="true term")
 
@@ -34,7 +34,8 @@ explainer = shap.explainers.Exact(est.predict, est.reference_[None])
 oracle = explainer(rows, silent=True)
 gap = np.abs(oracle.values - shares.values[:60]).max()
 print(f"largest difference to shap: {gap:.1e}")
-plot_agreement(shares[:60], axes[2], against=oracle, label="shap")
+fig, ax = plt.subplots(figsize=(5, 4.6), layout="constrained")
+plot_agreement(shares[:60], ax, against=oracle, label="shap")
 
 # %%
 # shap's own plots take our explanations.
