@@ -159,10 +159,8 @@ def coefficient_covariance(
         Counts rows.
     y_mean, y_scale : float
         What was taken off the target, and its units in units of the fit.
-    penalty : CoefPenalty, optional
-        Known penalty of one member's mean loss; precisions are learned without it.
-    scaled_penalty : bool
-        Whether it prices contributions.
+    penalty, scaled_penalty : CoefPenalty, optional, and bool
+        Known penalty of one member's mean loss; whether it prices contributions.
     watched : Watched, optional
         The follow-up behind the rows, for hazards.
     separated : bool
@@ -191,9 +189,8 @@ def coefficient_covariance(
         if isinstance(found, str):
             return Uncertainty(found)
     best = [found for found in estimates if not isinstance(found, str)]
-    merged = best[0]
-    if len(best) > 1:
-        merged = _mix(best[0], best[1], averaged.share_of_evidence)
+    share = averaged.share_of_evidence
+    merged = best[0] if len(best) == 1 else _mix(best[0], best[1], share)
     if problem.n_rows < whole:
         merged = replace(merged, method=f"{merged.method}, of a part of the rows")
     known = to_units(merged, features, problem, weight, y_mean, y_scale)

@@ -78,8 +78,7 @@ def plot_waterfall(
 ) -> Axes:
     """How one prediction comes about, from the base value to eta.
 
-    Thin lines at the ends of bars are 95 % intervals of what each feature adds, where
-    the explanation has standard errors.
+    Thin lines are 95 % intervals of what features add, where errors are known.
 
     Parameters
     ----------
@@ -98,17 +97,8 @@ def plot_waterfall(
     >>> plots.plot_waterfall(est.explain(data.X), row=3).get_xlabel()
     'prediction'
     """
-    values = record.values[row]
-    order = list(style.largest(np.abs(values), max_features))
-    rest = [j for j in np.flatnonzero(values) if j not in order]
-    steps = [float(values[j]) for j in order]
-    labels = [
-        f"{style.short(record.names[j])} = {style.short(record.value_text(row, j), 18)}"
-        for j in order
-    ]
-    if rest:
-        steps.append(float(values[rest].sum()))
-        labels.append(f"{len(rest)} others together")
+    order = list(style.largest(np.abs(record.values[row]), max_features))
+    steps, labels = _name_steps(record, row, order)
     start = record.base_value + float(record.offset[row])
     edges = start + np.concatenate([[0.0], np.cumsum(steps)])
     ax = style.make_axes(ax, 6.5, len(steps) + 2, row_height=0.34)
@@ -143,6 +133,23 @@ def plot_waterfall(
     if inverse is not None:
         _show_response(ax, inverse, "{:.0%}" if binary else "{:.3g}")
     return ax
+
+
+def _name_steps(
+    record: Explanation, row: int, order: list[int]
+) -> tuple[list[float], list[str]]:
+    """Contributions of some features and their labels; the others come last as one."""
+    values = record.values[row]
+    rest = [j for j in np.flatnonzero(values) if j not in order]
+    labels = [
+        f"{style.short(record.names[j])} = {style.short(record.value_text(row, j), 18)}"
+        for j in order
+    ]
+    steps = [float(values[j]) for j in order]
+    if rest:
+        steps.append(float(values[rest].sum()))
+        labels.append(f"{len(rest)} others together")
+    return steps, labels
 
 
 def _show_response(
