@@ -60,7 +60,8 @@ def test_simplifying_ends_in_time(data, clock, make_search):
     est = make_search(max_time=40, n_starts=2, batch_size=0)
     with pytest.warns(ConvergenceWarning):
         est.fit(*data)
-    assert est.trials_["stage"] == ["wide", "wide", "simplified"]
+    # One of two goes ahead and decides.
+    assert est.trials_["stage"] == ["wide", "simplified"]
     assert est.n_iter_ < 40 + MAX_ITER
 
 

@@ -156,7 +156,7 @@ def hold_out(
         view,
         "held-out rows",
         fit_linear_fold,
-        [(view.problem, fold, path, options, gentle) for fold in merged],
+        [(view.problem, fold, path, options, gentle, bool(agreed)) for fold in merged],
     )
     known = [each for each in linear if each is not None]
     if len(known) < len(merged):
@@ -196,7 +196,8 @@ class LinearFold:
     """The chosen GLM on the training rows of a fold."""
 
     glm: Coefficients
-    log_evidence: float  # of the linear fit, to which restarts are compared
+    # Of the linear fit, to which restarts are compared; NaN where there are none.
+    log_evidence: float
 
 
 class _Folds:
@@ -318,8 +319,12 @@ def fit_linear_fold(
     path: GlmPath,
     options: EvidenceOptions,
     gentle: EvidenceOptions | None,
+    compared: bool,
 ) -> LinearFold | None:
-    """The GLM without the rows of a fold; `gentle` asks for the unshrunken one."""
+    """The GLM without the rows of a fold; `gentle` asks for the unshrunken one.
+
+    `compared` asks for the evidence, too.
+    """
     if options.out_of_time:
         return None
     inside = torch.as_tensor(np.flatnonzero(fold.train), device=problem.device)
@@ -330,6 +335,8 @@ def fit_linear_fold(
     glm = fit_path(trained, share, alpha).blend(path.relaxation)
     if gentle is not None:
         glm = unshrunken(trained, train, glm, gentle)
+    if not compared:
+        return LinearFold(glm, math.nan)
     linear = fit_linear_evidence(trained, train, glm, options)
     return LinearFold(glm, linear.log_evidence)
 
