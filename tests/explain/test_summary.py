@@ -9,6 +9,7 @@ import pytest
 
 from sknimo.explain import (
     HeldOutScores,
+    KnownErrors,
     compare,
     describe_training,
     effect_curve,
@@ -443,6 +444,14 @@ def test_a_row_fits_eighty_columns_whatever_its_coefficient(coef):
         *((replace(row, response=0.019, **ends),), (), (), (), ()),
     )
     assert max(len(line) for line in str(page).splitlines()) <= 80
+
+
+def test_a_feature_that_only_bends_is_not_called_removed():
+    errors = KnownErrors(*np.full((4, 1), np.nan), ("removed",))
+    row = SummaryRow("egfr", 0.0, None, 0.0, np.nan, None, 0.9, "modifier")
+    shown = errors.put(row, 0)
+    assert shown.error_note == "only bends"
+    assert "removed" not in " ".join(errors.words((shown,)))
 
 
 def test_features_come_by_importance_or_as_given(fitted):

@@ -218,3 +218,9 @@ def test_figures_say_which_levels_they_leave_out():
     )
     rows = SimpleNamespace(data=np.arange(12.0)[:, None], values=np.zeros((12, 1)))
     assert effect_panel(curve, rows, 0, None).left == "Not drawn: 4 rarer values."
+
+
+def test_a_target_without_a_name_has_one_article(make_report):
+    made = make_report(("linear", "levels"))
+    assert "the target" in made.report.html
+    assert "the the" not in made.report.html

@@ -35,6 +35,7 @@ NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
 NARROW_RATIO, INTERVAL_WIDTH = 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 POOLED = "too few"  # instead of a coefficient
+BENDS = "only bends"  # instead of an interval
 
 # Columns of the data frame, four words and then numbers; fields of another name.
 FRAME_COLUMNS = (
@@ -139,7 +140,8 @@ class KnownErrors:
     def put(self, row: SummaryRow, at: int) -> SummaryRow:
         """A row with the error of its coefficient."""
         if np.isnan(self.std_error[at]):
-            return replace(row, error_note=self.notes[at])
+            note = BENDS if row.role == "modifier" else self.notes[at]
+            return replace(row, error_note=note)
         return replace(
             row,
             std_error=float(self.std_error[at]),
@@ -158,6 +160,8 @@ class KnownErrors:
         ]
         if any(row.error_note == "removed" for row in rows):
             words.append("removed: selected away, which is no proof of no effect.")
+        if any(row.error_note == BENDS for row in rows):
+            words.append(f"{BENDS}: no coefficient of its own; it bends others.")
         return tuple(words)
 
 

@@ -245,7 +245,9 @@ def _response_name(story: Story) -> str:
     if story.model.family.is_hazard:
         return "expected events in a row's time"
     mean = "" if story.model.family.link == "identity" else "mean of "
-    return f"{mean}{cut_text(story.sample.target, 32)}"
+    # A target without a name is "the target"; its reader says "the" before it.
+    target = story.sample.target if mean else story.sample.target.removeprefix("the ")
+    return f"{mean}{cut_text(target, 32)}"
 
 
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
@@ -332,7 +334,8 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
 
 def _target_short(story: Story) -> str:
     classes = story.card.classes
-    what = story.sample.target if classes is None else f"share of {classes[1]}"
+    target = story.sample.target.removeprefix("the ")
+    what = target if classes is None else f"share of {classes[1]}"
     return cut_text(what, 24)
 
 
@@ -389,10 +392,11 @@ def _sentence(story: Story, line: Line) -> str:
 
 def _modifier_sentence(story: Story, feature: int) -> str:
     """What a feature without a coefficient does: it bends others."""
-    moved = story.effects.directed[:, feature]
-    strongest = [j for j in np.argsort(-moved, kind="stable").tolist() if moved[j] > 0]
-    names = join_words(story.name(j) for j in strongest[:3])
-    return f": no effect at the reference, but it bends that of {names}."
+    effects = story.effects
+    order = np.argsort(-effects.directed[:, feature], kind="stable").tolist()
+    moved = [j for j in order if effects.bends[j, feature]] or order
+    names = join_words(story.name(j) for j in moved[:3])
+    return f": no effect at the reference, but that of {names} depends on it."
 
 
 def _comparison(story: Story, line: Line) -> str:
