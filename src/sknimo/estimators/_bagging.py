@@ -15,7 +15,10 @@ from sknimo.network import make_spec
 from sknimo.search import Beside, Outcome, Settings, large_features, takes_long
 from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
 
+# Units of the networks that evidence compares. Where the dispersion is known, restarts
+# of eight fail: 0.667 instead of 0.911 in the second setting with classes, seed 0.
 HIDDEN = (8, 8)
+HIDDEN_FIXED_DISPERSION = (16, 16)
 
 
 def _lines(basis: Any) -> Any:
@@ -108,6 +111,10 @@ class Bagging(BaseNIMO):
         return curves or replace(
             wanted, basis=_lines(wanted.basis), input_scaling="standard"
         )
+
+    def _evidence_widths(self) -> tuple[int, int]:
+        free = self._family().estimates_dispersion
+        return self._widths(HIDDEN if free else HIDDEN_FIXED_DISPERSION)
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from sknimo.estimators._bagging import HIDDEN, Bagging
+from sknimo.estimators._bagging import Bagging
 from sknimo.estimators._base import parameters, unchanged_on_failure
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
@@ -164,7 +164,7 @@ class Searching(Bagging):
                 started = time.monotonic()
             labels = read_groups(groups, data.n_samples)
             settings = self._search_settings(started, rows is not None)
-            hidden = self._widths(HIDDEN)
+            hidden = self._evidence_widths()
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden
             problem = self._state_problem(data, hidden)
@@ -241,7 +241,7 @@ class Searching(Bagging):
         if rows is None or reason is not None:
             return None
         if isinstance(self.batch_size, str):
-            p, hidden = X.shape[1], self._widths(HIDDEN)
+            p, hidden = X.shape[1], self._settings.work_hidden
             spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
             if not takes_long(len(X), p + spec.n_params, self._settings):
                 return None

@@ -41,8 +41,8 @@ default="auto"
     relax : bool, default=True
         Whether to restart within the selected supports.
     hidden : tuple of two int, optional
-        Units of the network's two layers; by default (8, 8), on large tables
-        (64, 64), and (32, 32) for rows in blocks.
+        Units of the network's two layers; by default (8, 8), (16, 16) for classes, on
+        large tables (64, 64), and (32, 32) for rows in blocks.
     position_code : {"binary", "none"}, default="binary"
         How the shared network is told which feature it modulates.
     max_iter : int, default=100
