@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--n-jobs", type=int, default=2)
     parser.add_argument("--rivals", default="lassonet")
     options = parser.parse_args()
-    rivals = usable_rivals(options.rivals.split(","))
+    rivals = usable_rivals(options.rivals.split(","), RIVALS)
     begin = perf_counter()
     start_workers(options.n_jobs)
     print(
