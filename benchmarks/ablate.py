@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._searching import HIDDEN
+from sknimo.estimators._bagging import HIDDEN
 from sknimo.search import Settings
 
 N_TEST = 2_000
@@ -145,9 +145,12 @@ def make_numbers() -> tuple[Number, ...]:
         Number("fit.n_starts"),
         Number("fit.n_members"),
         Number("fit.max_iter", tables=(*USUAL, *LARGE)),
-        Number("fit.hidden", ((8, 8), (32, 32))),
+        Number("fit.hidden", ((4, 4), (16, 16))),
         Number("max_work", (fixed.max_work / 2,), ("rows2000",)),
         Number("max_work", (2 * fixed.max_work,), ("rows4000",)),
+        Number("decisive_gain", tables=SPREAD),
+        Number("agreed_share", (0.9, 0.99)),
+        Number("clear_gain"),
         Number("path_length"),
         Number("path_ratio", tenfold(fixed.path_ratio)),
         Number("relaxation", ((0.0,), (0.0, 0.25, 0.5, 0.75, 1.0))),
@@ -252,6 +255,7 @@ LEFT_OUT = {
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
+    "work_hidden",
     "dial_errors",
     # These act on several classes alone.
     *("class_columns", "line_ridges", "line_steps", "few_kept"),

@@ -100,7 +100,8 @@ def test_a_search_counts_its_tasks(monkeypatch):
     est = NIMORegressorCV(n_starts=2, max_iter=5, random_state=0, max_time=60)
     est.fit(X, y)
     assert seen.expected["wide"] == 2 and seen.limit == 60
-    assert seen._done[1, "wide"] == 2 and seen.share > 0.4
+    # One of the two may be so good that the other is not tried.
+    assert seen._done[1, "wide"] in (1, 2) and seen.share > 0.4
     assert seen.describe() == "summing up" and seen.remaining() == "nearly done"
 
 

@@ -166,7 +166,8 @@ def test_steps_of_a_row_lead_from_the_base_value_to_eta(make_model, draw_sample)
     model = make_model(("linear",) * 12)
     sample = draw_sample(model, offset=np.linspace(0, 1, 80))
     eta = model.eta(sample.table, sample.offset)
-    for case in explain_cases(model, sample, eta, np.zeros((12, 12)), [4, 50]):
+    card = ModelCard(model)
+    for case in explain_cases(card, sample, eta, np.zeros((12, 12)), [4, 50]):
         assert case.steps[0].start == model.base_value + sample.offset[case.row]
         assert case.steps[-1].stop == pytest.approx(eta[case.row], rel=RTOL)
         assert case.found.eta[0] == pytest.approx(eta[case.row], rel=RTOL)
