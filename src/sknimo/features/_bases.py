@@ -501,18 +501,11 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     return (second * share[:, None]).T @ second
 
 
-def ramp_roughness(rise: np.ndarray, size: np.ndarray, with_line: bool) -> np.ndarray:
+def ramp_roughness(edges: np.ndarray) -> np.ndarray:
     """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
 
-    The sum over inner edges of the squared change of rise; `with_line` the sum of
-    squared rises, less what the line explains whose rises are given: by itself a curve
-    has the opposite of all that is rough in the line of a skewed column, which then may
-    be read by ranks as well as by values. Pieces count alike, however long they are:
-    edges follow the rows, and so does what passes for smooth. With a line a piece that
-    stands for several, as many as its `size`, may rise as a walk of so many steps.
+    The sum over inner edges of the squared change of rise. Pieces count alike, however
+    long they are: edges follow the rows, and so does what passes for smooth.
     """
-    if not with_line:
-        change = np.diff(np.eye(len(rise)), axis=0)
-        return change.T @ change
-    pull = rise / size
-    return np.diag(1 / size) - np.outer(pull, pull) / (rise @ pull)
+    change = np.diff(np.eye(len(edges) - 1), axis=0)
+    return change.T @ change

@@ -68,10 +68,6 @@ class FeatureOptions:
     # Edges of the pieces of ramps at most, of terms and of inputs.
     n_edges: int = 64
     n_input_edges: int = 64
-    # Whether ramps are as rough as curve and line together. Loss of additive models,
-    # relative to curves by themselves: 0.97 on tables of more than 2,000 rows (8
-    # tables, splits 100 and 101), 1.005 on those of fewer (19 tables).
-    with_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +298,7 @@ def _fit_numeric(
     if kind == "linear" or line.scale == 0 or len(sample.values) < POLYNOMIAL_VALUES:
         return line
     if kind == "ramps":
-        sample = sample.reach(known.low, known.high)
-        basis = fit_ramps(sample, line, options.n_edges, options.with_line)
+        basis = fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
         if isinstance(basis, Linear):
             return basis
         # Constant outside the range, like the curve: a line would carry on alone.

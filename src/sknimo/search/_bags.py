@@ -171,7 +171,6 @@ def large_features(
     return replace(
         options,
         basis=basis,
-        with_line=n_rows > settings.few_rows,
         n_edges=max(least, min(settings.term_edges, each, n_rows // 16)),
         n_input_edges=max(least, min(settings.input_edges, each, n_rows // 8)),
     )

@@ -203,7 +203,7 @@ def train_heads(
     flat, n_classes = join_heads(start), start.coef.shape[1]
     n_params = start.params.shape[1]
     pace = table.pace(n_params, n_classes, options)
-    ridge = ridge.to(flat) / table.spread.square() ** options.curve_pace
+    ridge = ridge.to(flat)
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(

@@ -42,7 +42,7 @@ EVALUATION_ROWS = 512
 # Adam's decay of the mean and of the square of gradients, and what keeps it finite.
 MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
 # Curves whose spread is less than this move as one that has it.
-LEAST_SPREAD = 1e-3
+LEAST_SPREAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,9 @@ class JointOptions:
     warm_up: float = 0.05  # share of the steps over which the rate rises; not ablated
     # Length of the running mean of the parameters. None: 1.00; 3: 1.00.
     average_passes: float = 1.0
-    # Rough curves move slowly, and their ridge is as much larger: steps of a curve are
-    # multiplied by its spread to this power, unless rows are few. Eight tables, split
-    # 100: 2.5: 1.01; six: 1: 1.01; without the larger ridge 1.02.
-    curve_pace: float = 1.5
+    # Rough curves move slowly: steps of a curve are multiplied by its spread to this
+    # power, unless rows are few. 0: 1.01 (six tables, split 100).
+    curve_pace: float = 0.5
     # Whether members stop together, where all held-out rows are predicted best: few
     # rows of its own flatter a member that they stop.
     common_stop: bool = False
@@ -319,7 +318,7 @@ def train_jointly(
     flat = join_parameters(start)
     n_params = table.spec.n_params
     pace = table.pace(n_params, 1, options)
-    ridge = ridge.to(flat) / table.spread.square() ** options.curve_pace
+    ridge = ridge.to(flat)
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
