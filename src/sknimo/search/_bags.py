@@ -320,7 +320,6 @@ def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
         max_passes=min(settings.max_iter, max(settings.max_visits // n_rows, 10)),
         batch_size=settings.batch_size
         or min(most, max(least, n_rows // settings.least_steps)),
-        curve_pace=0.0 if few else joint.curve_pace,
         common_stop=few,
         deadline=settings.deadline,
     )

@@ -202,12 +202,11 @@ def train_heads(
     """Train K members; `ridge` (q,) is that of the mean loss, as in `train_jointly`."""
     flat, n_classes = join_heads(start), start.coef.shape[1]
     n_params = start.params.shape[1]
-    pace = table.pace(n_params, n_classes, options)
     ridge = ridge.to(flat)
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
-        Adam(flat, n_params, options, order.n_steps, pace),
+        Adam(flat, n_params, options, order.n_steps),
         order,
         held_out[1],
         lambda at, rows, weight: heads_gradient(

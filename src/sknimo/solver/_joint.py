@@ -41,8 +41,6 @@ DTYPE = torch.float32
 EVALUATION_ROWS = 512
 # Adam's decay of the mean and of the square of gradients, and what keeps it finite.
 MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
-# Curves whose spread is less than this move as one that has it.
-LEAST_SPREAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,6 @@ class JointOptions:
     warm_up: float = 0.05  # share of the steps over which the rate rises; not ablated
     # Length of the running mean of the parameters. None: 1.00; 3: 1.00.
     average_passes: float = 1.0
-    # Rough curves move slowly: steps of a curve are multiplied by its spread to this
-    # power, unless rows are few. 0: 1.01 (six tables, split 100).
-    curve_pace: float = 0.5
     # Whether members stop together, where all held-out rows are predicted best: few
     # rows of its own flatter a member that they stop.
     common_stop: bool = False
@@ -109,7 +104,6 @@ class JointTable:
     family: Family
     spec: NetworkSpec
     term_feature: Tensor  # (q,)
-    spread: Tensor  # (q,), standard deviations of curves, one for other terms
     active: Tensor  # (a,), features that are modulated
     own: tuple[slice, ...]  # input columns of each of these
     code: Tensor  # (a, b)
@@ -121,8 +115,6 @@ class JointTable:
         owner = torch.tensor(spec.input_feature, dtype=torch.long)
         ends = torch.bincount(owner, minlength=spec.n_features).cumsum(0).tolist()
         begins = [0, *ends[:-1]]
-        curve = problem.group_is_curve[problem.term_group]
-        spread = problem.terms.std(0, correction=0).clamp(LEAST_SPREAD, 1.0)
         return cls(
             terms=problem.terms.to(DTYPE),
             inputs=problem.inputs.to(DTYPE),
@@ -131,16 +123,10 @@ class JointTable:
             family=problem.family,
             spec=spec,
             term_feature=problem.term_feature,
-            spread=torch.where(curve, spread, 1.0).to(DTYPE),
             active=active.to(device),
             own=tuple(slice(begins[j], ends[j]) for j in active.tolist()),
             code=spec.codes().to(device, DTYPE)[active.to(device)],
         )
-
-    def pace(self, n_params: int, n_heads: int, options: JointOptions) -> Tensor:
-        """Shares of the learning rate, in the order of the parameters of a member."""
-        coef = (self.spread**options.curve_pace).repeat(n_heads)
-        return torch.cat([coef.new_ones(n_params), coef, coef.new_ones(n_heads)])
 
     def split(self, flat: Tensor) -> tuple[Weights, Tensor, Tensor]:
         """Views of network, coefficients and intercept of (K, P + q + 1)."""
@@ -317,12 +303,11 @@ def train_jointly(
     """
     flat = join_parameters(start)
     n_params = table.spec.n_params
-    pace = table.pace(n_params, 1, options)
     ridge = ridge.to(flat)
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
-        Adam(flat, n_params, options, order.n_steps, pace),
+        Adam(flat, n_params, options, order.n_steps),
         order,
         held_out[1],
         lambda at, rows, weight: gradient(table, at, rows, weight, ridge),
@@ -391,15 +376,9 @@ class Adam:
     """Adam with decoupled decay of the network, a warm-up and a cosine schedule."""
 
     def __init__(
-        self,
-        flat: Tensor,
-        n_params: int,
-        options: JointOptions,
-        n_steps: int,
-        pace: Tensor,
+        self, flat: Tensor, n_params: int, options: JointOptions, n_steps: int
     ) -> None:
         self.flat = flat
-        self._pace = pace  # (N,), shares of the learning rate
         self._network = flat[:, :n_params]
         self._first = torch.zeros_like(flat)
         self._second = torch.zeros_like(flat)
@@ -421,7 +400,7 @@ class Adam:
         size = self._second / (1 - SQUARES**self._count)
         size.sqrt_().add_(TINY)
         rate /= 1 - MOMENTUM**self._count
-        self.flat.addcdiv_(self._first * self._pace, size, value=-rate)
+        self.flat.addcdiv_(self._first, size, value=-rate)
 
     def average(self, mean: Tensor) -> None:
         """Move a running mean towards the parameters."""
