@@ -43,7 +43,7 @@ CLEAR_WIDTH = 0.15
 # The roughness is that of the curve by itself. That of its sum with the best line, or
 # squared rises less those of a line, suit skewed columns better (0.97 of the loss over
 # eight large tables), but leave the line free where hardly any row is: one row held out
-# at the far end of a column was missed by 50 standard deviations.
+# at the far end of a column was missed by more than forty of the target's deviations.
 # Values between which normal scores are interpolated.
 N_SCORES = 129
 
