@@ -114,6 +114,40 @@ def test_squared_coefficients_are_the_squared_changes_of_rise(column):
     assert ratios == pytest.approx([ratios[0]] * 5, rel=ROUNDING)
 
 
+class TestWalks:
+    """A curve as a walk: steps over its pieces, of which the line is one sum."""
+
+    @staticmethod
+    def of(x):
+        options, weight = FeatureOptions(basis="ramps"), np.ones(len(x))
+        features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
+        (block,), group = features.walks()
+        return features, features.bases[0].basis, block, group
+
+    @pytest.mark.parametrize("column", COLUMNS)
+    def test_each_sum_rises_over_one_piece_by_its_step(self, column):
+        x = draw(column)
+        features, ramps, block, group = self.of(x)
+        found = features.terms(x[:, None]) @ block[:, 1:]
+        low, width = ramps.edges[:-1], np.diff(ramps.edges)
+        expected = np.clip((x[:, None] - low) / width, 0, 1) * ramps.walk
+        found, expected = found - found[0], expected - expected[0]
+        assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max()
+        assert group.tolist() == [0] + [1] * len(ramps.walk)
+
+    def test_the_widest_varies_by_one_and_longer_pieces_go_farther(self):
+        x = draw("normal")
+        features, ramps, block, _ = self.of(x)
+        walks = features.terms(x[:, None]) @ block[:, 1:]
+        spread = np.linalg.eigvalsh(np.cov(walks.T, bias=True))
+        assert spread[-1] == pytest.approx(1.0, rel=1e-6)
+        # Edges about the reference are left out: one piece stands for several.
+        longest = int(np.argmax(ramps.walk))
+        low, high = ramps.edges[longest : longest + 2]
+        assert low < ramps.reference < high
+        assert len(np.unique(np.round(ramps.walk, 9))) == 2
+
+
 def test_integer_weights_count_rows():
     x, weight = draw("skewed"), np.random.default_rng(1).integers(1, 4, N_ROWS)
     weighted, _ = fit(x, weight.astype(float))

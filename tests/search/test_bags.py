@@ -63,8 +63,7 @@ def settled(trained):
     """The same states with coefficients that are solved for."""
     bags, states, settings = trained
     weight = torch.ones(bags.problem.n_rows, dtype=torch.float64)
-    fit = fit_additive(bags.problem, weight, AdditiveOptions())
-    return bagged.settle(bags, states, fit, settings)
+    return bagged.settle(bags, states, settings)
 
 
 def test_settled_coefficients_lower_the_loss_of_a_bag(trained, settled):

@@ -21,6 +21,7 @@ from sknimo.network import make_spec
 from sknimo.solver import (
     EvidenceOptions,
     MemoryColumns,
+    Prior,
     Problem,
     fit_additive,
     solve_bags,
@@ -50,7 +51,8 @@ def given_fit(problem, coef=0.0, dispersion=0.7):
     """Precisions that were not learned, around coefficients that are far off."""
     precision = torch.linspace(0.5, 5.0, problem.n_groups).double()
     coef = torch.full((problem.n_terms,), 0.1 + coef, dtype=torch.float64)
-    return AdditiveFit(coef, torch.tensor(0.3).double(), precision, dispersion, 0.0)
+    level = torch.tensor(0.3).double()
+    return AdditiveFit(coef, coef, level, precision, dispersion, 0.0)
 
 
 def slope(problem, weight, ridge, coef, intercept):
@@ -146,7 +148,8 @@ class TestBags:
     def test_what_is_idle_stays_exactly_zero(self, make_problem):
         problem = make_problem()
         weight, fit = some_weight(problem), given_fit(problem)
-        fit = replace(fit, coef=fit.coef * torch.tensor([1.0, 0.0, 1.0, 0.0]))
+        coef = fit.coef * torch.tensor([1.0, 0.0, 1.0, 0.0])
+        fit = replace(fit, coef=coef, own=coef)
         coef, _ = solve_bags(problem, weight, folds_of(weight), fit, 1)
         assert (coef[:, 1::2] == 0).all()
         assert (coef[:, ::2] != 0).all()
@@ -357,3 +360,64 @@ class TestCurves:
         assert fit.coef.isfinite().all()
         eta = predict_additive(problem, fit.coef, fit.intercept)
         assert (((eta > 0).double() == problem.y).double().mean()) > 0.97
+
+
+class TestPrior:
+    """Sums of terms with a prior of their own are as good as terms."""
+
+    @staticmethod
+    def both(problem):
+        """The problem with a prior on sums of terms, and one whose terms they are."""
+        rng = np.random.default_rng(5)
+        sums = torch.as_tensor(rng.normal(size=(problem.n_terms, problem.n_terms + 1)))
+        owner = torch.cat([problem.term_feature, problem.term_feature[-1:]])
+        group = torch.cat([problem.term_group, problem.term_group[-1:]])
+        columns = MemoryColumns(problem.terms @ sums, problem.inputs)
+        direct = replace(problem, columns=columns, term_feature=owner, term_group=group)
+        return replace(problem, prior=Prior(sums, group)), direct
+
+    @EVERY_FAMILY
+    def test_fits_are_those_of_the_sums_as_terms(self, family, make_problem):
+        problem, direct = self.both(make_problem(family, n_rows=200))
+        weight = some_weight(problem)
+        found, expected = (
+            fit_additive(each, weight, AdditiveOptions()) for each in (problem, direct)
+        )
+        assert found.own.tolist() == pytest.approx(expected.coef.tolist(), abs=1e-8)
+        sums = problem.prior.sums @ found.own
+        assert found.coef.tolist() == pytest.approx(sums.tolist(), abs=1e-10)
+        assert float(found.intercept) == pytest.approx(float(expected.intercept))
+
+    @EVERY_FAMILY
+    def test_bags_are_those_of_the_sums_as_terms(self, family, make_problem):
+        problem, direct = self.both(make_problem(family, n_rows=200))
+        weight = some_weight(problem)
+        etas = []
+        for each in (problem, direct):
+            fit = fit_additive(each, weight, AdditiveOptions())
+            coef, level = solve_bags(each, weight, folds_of(weight), fit, n_steps=4)
+            etas.append(each.terms @ coef.T + level)
+        assert torch.allclose(*etas, atol=1e-8)
+
+    def test_one_row_far_away_does_not_tilt_the_curve(self):
+        """With its line free a curve went on to that row, whatever the others said."""
+        rng = np.random.default_rng(0)
+        x = np.append(rng.lognormal(size=400), 2000.0)[:, None]
+        y = np.where(x[:, 0] > 1, 1.0, -1.0) + rng.normal(0, 0.3, len(x))
+        options, known = FeatureOptions(basis="ramps"), np.ones(len(x))
+        features = fit_features(x, ["x"], known, None, options, quiet=True)
+        (block,), group = features.walks()
+        problem = Problem(
+            columns=state_columns(features, x),
+            term_feature=torch.as_tensor(features.term_feature),
+            term_group=torch.as_tensor(features.term_group),
+            y=torch.as_tensor(y),
+            offset=torch.zeros(len(y)).double(),
+            family=get_family("gaussian"),
+            spec=make_spec(features.input_feature.tolist(), 1, (2, 2)),
+            prior=Prior(torch.as_tensor(block), torch.as_tensor(group)),
+        )
+        known[-1] = 0.0
+        fit = fit_additive(problem, torch.as_tensor(known), AdditiveOptions())
+        eta = predict_additive(problem, fit.coef, fit.intercept)
+        assert abs(float(eta[-1]) - 1.0) < 0.5

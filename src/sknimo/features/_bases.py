@@ -11,7 +11,7 @@ Values are those of a numeric table: a level is its code, a missing value is NaN
 Shapes: n rows, m terms of this feature, k knots or edges.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -72,6 +72,10 @@ class _Slope:
     def readout(self: Basis) -> np.ndarray:
         """Slope at the reference, (1, m)."""
         return self.slopes(np.array([self.reference]))
+
+
+# Directions of a curve below this share of the largest are rounding.
+WALK_RCOND = 1e-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +181,15 @@ class Ramps(_Slope):
     scale: float
     edges: np.ndarray  # (k,), in units of x, increasing
     transform: np.ndarray | None = None  # (k - 1, m - 1)
+    # How far a random walk over the pieces goes on each; only a fit needs to know.
+    walk: np.ndarray | None = field(default=None, compare=False, repr=False)  # (k - 1,)
+
+    def walk_terms(self) -> np.ndarray:
+        """The terms that rise by the steps of the walk, one a piece, (m, k - 1)."""
+        assert self.transform is not None and self.walk is not None
+        rise = np.diff(self.edges) / self.scale
+        terms = np.column_stack([rise, self.transform])
+        return np.linalg.pinv(terms, rcond=WALK_RCOND) * self.walk
 
     @property
     def n_terms(self) -> int:
@@ -438,6 +451,13 @@ class Clipped(_Around):
     def readout(self) -> np.ndarray:
         """Readout of the basis."""
         return self.basis.readout()
+
+
+def innermost(basis: Basis) -> Basis:
+    """A basis without what stands around it."""
+    while isinstance(basis, _Around):
+        basis = basis.basis
+    return basis
 
 
 def move_reference(basis: Basis, reference: float) -> Basis:

@@ -17,6 +17,8 @@ from sknimo.features._bases import (
     Linear,
     OrMissing,
     PooledLevels,
+    Ramps,
+    innermost,
     move_reference,
 )
 
@@ -66,6 +68,28 @@ class FeatureMap:
         """
         parts = [j + self.n_features * b.group for j, b in enumerate(self.bases)]
         return np.concatenate(parts or [np.empty(0, dtype=int)])
+
+    def walks(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """Sums of terms that share one prior where curves are walks over their pieces.
+
+        A walk may be any curve, the line among them, so that these are more than there
+        are terms. Returns how many of each term are in them, a block for every feature,
+        and their groups as in `term_group`.
+        """
+        blocks, groups, begin = [], [], 0
+        for basis in self.bases:
+            group = self.term_group[begin : begin + basis.n_terms]
+            block, ramps = np.eye(basis.n_terms), innermost(basis)
+            if isinstance(ramps, Ramps) and ramps.walk is not None:
+                walk = np.zeros((basis.n_terms, len(ramps.walk)))
+                walk[: ramps.n_terms] = ramps.walk_terms()
+                other = basis.group != 1
+                block = np.column_stack([block[:, other], walk])
+                group = np.r_[group[other], np.full(len(ramps.walk), group[1])]
+            blocks.append(block)
+            groups.append(group)
+            begin += basis.n_terms
+        return blocks, np.concatenate(groups or [np.empty(0, dtype=int)])
 
     @property
     def reference(self) -> np.ndarray:

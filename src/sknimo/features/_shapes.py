@@ -40,10 +40,6 @@ LEAST_EDGES = 3
 # not ablated.
 CLEAR_SHARE = 0.05
 CLEAR_WIDTH = 0.15
-# The roughness is that of the curve by itself. That of its sum with the best line, or
-# squared rises less those of a line, suit skewed columns better (0.97 of the loss over
-# eight large tables), but leave the line free where hardly any row is: one row held out
-# at the far end of a column was missed by more than forty of the target's deviations.
 # Values between which normal scores are interpolated.
 N_SCORES = 129
 
@@ -113,7 +109,8 @@ def fit_spline(sample: ValueSample, line: Linear) -> Spline | Linear:
 
 def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear:
     """Piecewise linear curves in the order of their roughness, as those of a spline."""
-    edges = _clear_reference(place_edges(sample, n_edges), sample, line)
+    every = place_edges(sample, n_edges)
+    edges = _clear_reference(every, sample, line)
     if len(edges) < LEAST_EDGES:
         return line
     ramps, weight = _gather_pieces(sample, edges)
@@ -125,10 +122,18 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     # where other programs hold the cores a hundred times as long as it works.
     with threadpool_limits(1, "blas"):
         transform = _order_curves(raw, share, ramp_roughness(edges), rise)
-    if transform is None:
-        return line
+        if transform is None:
+            return line
+        steps = np.diff(np.searchsorted(every, edges))
+        walk = _scale_walk(np.sqrt(steps), ramps, share)
     curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
-    return Ramps(line.reference, line.scale, edges, curves)
+    return Ramps(line.reference, line.scale, edges, curves, walk)
+
+
+def _scale_walk(step: np.ndarray, ramps: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Steps (c,) of a walk whose widest direction varies by one over the rows."""
+    walks = (ramps - share @ ramps) * step
+    return step / np.linalg.svd(np.sqrt(share)[:, None] * walks, compute_uv=False)[0]
 
 
 def _clear_reference(

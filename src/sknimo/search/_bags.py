@@ -5,7 +5,9 @@ parameters. Beyond `Settings.max_work` members are trained on batches instead, a
 that each of them has not seen decide:
 
 1. *Curves.* An additive model of all rows learns the precision of every line and curve
-   by its evidence, and is solved for every bag: all rows but those of one fold.
+   by its evidence, and is solved for every bag: all rows but those of one fold. A curve
+   is a line and a walk over its pieces, unless rows are few. Bent members are trained
+   with curves that are smooth beside their line: rough ones they learn too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
    until the rows of its fold are predicted no better (`solver/_joint.py`). The first
    few scout: where they add nothing to the curves the others are not trained.
@@ -77,11 +79,13 @@ class Bags:
     ridge: Tensor  # (q,), of the mean loss
     coef: Tensor  # (K, q)
     intercept: Tensor  # (K,)
+    start: Tensor  # (K, q), what bent members have a share of when they begin
     train: Tensor  # (K, n), weights
     held_out: Tensor  # (K, n), weights
     active: Tensor  # (a,), features that are modulated
     seeds: tuple[int, ...]
     table: JointTable
+    smooth: AdditiveFit  # of all rows, as curves of bent members are penalised
 
     def additive_eta(self, bag: int, rows: Tensor) -> Tensor:
         """Linear predictor of the additive model of a bag for some rows, (m,)."""
@@ -103,6 +107,8 @@ def search_bags(
     chosen = [folds[k % len(folds)] for k in range(settings.n_members)]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
+    if problem.n_rows <= settings.few_rows:
+        problem = replace(problem, prior=None)
     if settings.rule == "1se":
         path = fewer_features(problem, chosen, settings, weight, seeds, store)
         kept = sparsest(path).kept
@@ -114,7 +120,7 @@ def search_bags(
     states = train_bags(bags, settings, store)
     # From here on nothing is left out: what merely ends late is not cut.
     late = time.monotonic() >= settings.deadline
-    states = states if late else settle(bags, states, fit, settings)
+    states = states if late else settle(bags, states, settings)
     held_out = _hold_out(bags, states)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     dial = turn_dial(bags, states, held_out, settings)
@@ -256,29 +262,36 @@ def state_bags(
         for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
     )
     few = problem.n_rows <= settings.few_rows
+    plain, smooth = replace(problem, prior=None), fit
     if few:
         coef, intercept = _fit_bags(problem, train, fit, settings)
+        start = coef
     else:
-        steps = settings.bag_steps
-        coef, intercept = solve_bags(problem, weight, weight - train, fit, steps)
-    active = strongest(problem, weight, fit.coef, settings.max_modulated)
+        out, steps = weight - train, settings.bag_steps
+        coef, intercept = solve_bags(problem, weight, out, fit, steps)
+        smooth = fit_additive(plain, weight, settings.additive)
+        start = solve_bags(plain, weight, out, smooth, steps)[0]
+    problem = plain
+    active = strongest(problem, weight, smooth.coef, settings.max_modulated)
     code = problem.spec.code
     if code and code[0]:
         code = one_hot(problem.spec.n_features, active.tolist())
     hidden = settings.few_hidden if few else settings.bag_hidden
     spec = replace(problem.spec, code=code, hidden=hidden)
     problem = replace(problem, spec=spec)
-    ridge = fit.ridge(problem.term_group) / weight.sum()
+    ridge = smooth.ridge(problem.term_group) / weight.sum()
     return Bags(
         problem=problem,
         ridge=ridge.clamp(max=settings.largest_ridge),
         coef=coef,
         intercept=intercept,
+        start=start,
         train=train,
         held_out=held_out,
         active=active,
         seeds=tuple(seeds),
         table=JointTable.of(problem, active),
+        smooth=smooth,
     )
 
 
@@ -401,7 +414,7 @@ def train_groups(
 
 
 def settle(
-    bags: Bags, states: list[JointState], fit: AdditiveFit, settings: Settings
+    bags: Bags, states: list[JointState], settings: Settings
 ) -> list[JointState]:
     """Solve for the coefficients once more, with the bends of every bag held.
 
@@ -419,7 +432,7 @@ def settle(
         eta = predict_rows(bags.table, state, rows)[0]
         bends = eta - predict_additive(problem, still, intercept) + problem.offset
         rest = replace(problem, offset=bends)
-        start = replace(fit, coef=still, intercept=intercept)
+        start = replace(bags.smooth, coef=still, own=still, intercept=intercept)
         found = fit_additive(rest, bags.train[bag], settings.additive, start)
         own, intercept = (found.coef - still)[None], found.intercept[None]
         settled.append(replace(state, own=own, intercept=intercept))
@@ -435,7 +448,7 @@ def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     idle = (bags.problem.inputs == 0).all(0)
     unpack(spec, params).first[:, :, idle] = 0.0
     return JointStart(
-        coef=settings.start_share * bags.coef[group],
+        coef=settings.start_share * bags.start[group],
         intercept=bags.intercept[group],
         params=params,
         train=bags.train[group],

@@ -432,6 +432,7 @@ def without_curves(view: View) -> View:
         columns=MemoryColumns(problem.terms[:, kept].contiguous(), problem.inputs),
         term_feature=problem.term_feature[kept],
         term_group=problem.term_group[kept],
+        prior=None,
     )
     return replace(view, problem=problem, reference=None, kind="straight")
 

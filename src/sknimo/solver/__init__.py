@@ -41,6 +41,7 @@ from sknimo.solver._problem import (
     Members,
     MemoryColumns,
     Options,
+    Prior,
     Problem,
     Solution,
     Status,

@@ -67,14 +67,15 @@ class AdditiveFit:
     """An additive model of all rows, and the precisions of its groups."""
 
     coef: Tensor  # (q,)
+    own: Tensor  # (m,), of the sums of terms that have a prior, see `Prior`
     intercept: Tensor  # ()
     precision: Tensor  # (g,)
     dispersion: float
     n_effective: float  # directions that the data determine
 
-    def ridge(self, term_group: Tensor) -> Tensor:
-        """Ridge of the sum of weighted losses, (q,)."""
-        return (self.precision * self.dispersion)[term_group]
+    def ridge(self, group: Tensor) -> Tensor:
+        """Ridge of the sum of weighted losses, of terms or sums in these groups."""
+        return (self.precision * self.dispersion)[group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,35 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The coordinates in which coefficients are independent before a row is seen."""
+
+    group: Tensor  # (m,)
+    size: Tensor  # (g,), how many of them each group has
+    sums: Tensor | None  # (q, m), those of the terms if None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Frame:
+        """The prior of a problem, or its terms."""
+        prior = problem.prior
+        group = problem.term_group if prior is None else prior.group
+        size = torch.bincount(group, minlength=problem.n_groups).to(problem.y)
+        return cls(group, size, None if prior is None else prior.sums)
+
+    def coef(self, own: Tensor) -> Tensor:
+        """Coefficients of the terms, (q,)."""
+        return own if self.sums is None else self.sums @ own
+
+    def pull(self, terms: Tensor) -> Tensor:
+        """What pulls at terms (q,) as it pulls here, (m,)."""
+        return terms if self.sums is None else terms @ self.sums
+
+    def gram(self, terms: Tensor) -> Tensor:
+        """A Gram matrix of terms here, (m, m)."""
+        return terms if self.sums is None else self.sums.T @ terms @ self.sums
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Rows linearised at a linear predictor."""
 
@@ -118,58 +148,59 @@ def fit_additive(
 
     `start` is the fit of almost the same rows, if there is one.
     """
-    state = _start(problem, weight) if start is None else start
-    size = torch.bincount(problem.term_group, minlength=problem.n_groups).to(weight)
+    frame = Frame.of(problem)
+    state = _start(problem, weight, frame) if start is None else start
     n_looks = 1 if problem.family.least_squares else options.max_looks
     for number in range(n_looks):
         before = state
         look = _look(
             problem, weight, predict_additive(problem, state.coef, state.intercept)
         )
-        state = _learn(problem, weight, state, look, size, options)
-        state, whole = _damp(problem, weight, before, state, look)
+        state = _learn(problem, weight, state, look, frame, options)
+        state, whole = _damp(problem, weight, before, state, frame)
         if not problem.family.least_squares:
             eta = predict_additive(problem, state.coef, state.intercept)
             rows, used = problem.rows(weight.unsqueeze(0)), state.n_effective + 1
             left = max(estimate_dispersion(rows, eta, used), LEAST_DISPERSION)
             state = replace(state, dispersion=left)
-        moved = (state.precision / before.precision).log().abs()[size > 0]
+        moved = (state.precision / before.precision).log().abs()[frame.size > 0]
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
         if number > (0 if start else 2) and whole and settled:
             break
-    return _leave_out(problem, weight, state, size, options)
+    return _leave_out(problem, weight, state, frame, options)
 
 
 def _leave_out(
     problem: Problem,
     weight: Tensor,
     state: AdditiveFit,
-    size: Tensor,
+    frame: Frame,
     options: AdditiveOptions,
 ) -> AdditiveFit:
     """Without the groups that do nothing, as far as the rows can tell."""
-    group = problem.term_group
+    group, size = frame.group, frame.size
     look = _look(
         problem, weight, predict_additive(problem, state.coef, state.intercept)
     )
-    gram = look.moments.centred()[1]
+    gram = frame.gram(look.moments.centred()[1])
     factor = factorise(gram, state.ridge(group))
     spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
     gamma = size - state.precision * by_group(spread, group, size)
-    wald = by_group(state.coef.square() / spread, group, size)
+    wald = by_group(state.own.square() / spread, group, size)
     idle = wald < options.least_wald * gamma
     if not bool(idle.any()):
         return state
     high = options.precision_range[1]
     fewer = replace(state, precision=torch.where(idle, high, state.precision))
     still = replace(options, updates=0, updates_least_squares=0)
-    after = _learn(problem, weight, fewer, look, size, still)
-    after = _damp(problem, weight, fewer, after, look)[0]
-    coef = torch.where(idle[group], 0.0, after.coef)
-    return replace(after, coef=coef, n_effective=state.n_effective)
+    after = _learn(problem, weight, fewer, look, frame, still)
+    after = _damp(problem, weight, fewer, after, frame)[0]
+    own = torch.where(idle[group], 0.0, after.own)
+    used = state.n_effective
+    return replace(after, coef=frame.coef(own), own=own, n_effective=used)
 
 
-def _start(problem: Problem, weight: Tensor) -> AdditiveFit:
+def _start(problem: Problem, weight: Tensor, frame: Frame) -> AdditiveFit:
     """No coefficients, precisions of one."""
     link, share = LINKS[problem.family.link], weight / weight.sum()
     if problem.family.link == "identity":
@@ -178,8 +209,8 @@ def _start(problem: Problem, weight: Tensor) -> AdditiveFit:
         mean = link.inside(share @ problem.y, 1e-9)
         intercept = link.link_function(mean) - share @ problem.offset
     ones = torch.ones(problem.n_groups, dtype=torch.float64, device=problem.device)
-    nothing = ones.new_zeros(problem.n_terms)
-    return AdditiveFit(nothing, intercept, ones, 1.0, 0.0)
+    nothing = ones.new_zeros(len(frame.group))
+    return AdditiveFit(frame.coef(nothing), nothing, intercept, ones, 1.0, 0.0)
 
 
 def _learn(
@@ -187,19 +218,20 @@ def _learn(
     weight: Tensor,
     state: AdditiveFit,
     look: Look,
-    size: Tensor,
+    frame: Frame,
     options: AdditiveOptions,
 ) -> AdditiveFit:
     """Alternate ridge solves and precision updates on one quadratic model."""
-    family, group = problem.family, problem.term_group
+    family, group, size = problem.family, frame.group, frame.size
     low, high = options.precision_range
     low = max(low, options.least_separable) if family.separable else low
     mean, gram = look.moments.centred()
     pull = _pull(problem, look.score) - mean * look.score.sum()
-    target = pull + gram @ state.coef
+    target = frame.pull(pull + gram @ state.coef)
+    own_gram = frame.gram(gram)
     n_rows, precision = float(weight.sum()), state.precision
     dispersion, kind = state.dispersion, problem.group_is_curve.long()
-    coef, gamma = state.coef, torch.zeros_like(precision)
+    own, gamma = state.own, torch.zeros_like(precision)
     squares = float((look.score.square() / look.curvature).sum())
     squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
     n_updates = options.updates
@@ -207,29 +239,29 @@ def _learn(
         n_updates = options.updates_least_squares
     for number in range(n_updates + 1):
         ridge = (precision * dispersion)[group]
-        factor = factorise(gram, ridge)
-        coef = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
+        factor = factorise(own_gram, ridge)
+        own = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
         if number == n_updates:
             break
         spread = torch.cholesky_inverse(factor).diagonal() * dispersion
         gamma = size - precision * by_group(spread, group, size)
         gamma = torch.minimum(gamma.clamp(min=1e-8), size)
-        square = by_group(coef.square(), group, size).clamp(min=1e-30)
+        square = by_group(own.square(), group, size).clamp(min=1e-30)
         new = pool_precisions(gamma, square, kind, options.pooling).clamp(low, high)
         new = torch.where(size > 0, new, precision)
         change = (new / precision).log().abs()
         precision = new
         if family.least_squares:
-            step = coef - state.coef
+            step = frame.coef(own) - state.coef
             left = squares - 2 * float(step @ pull) + float(step @ (gram @ step))
             free = max(n_rows - float(gamma.sum()) - 1, 1.0)
             dispersion = max(left / free, LEAST_DISPERSION)
         if float(change.max()) < options.tol:
             break
+    coef = frame.coef(own)
     shift = (look.score.sum() / look.moments.weight) - mean @ (coef - state.coef)
-    return AdditiveFit(
-        coef, state.intercept + shift, precision, dispersion, float(gamma.sum())
-    )
+    level, used = state.intercept + shift, float(gamma.sum())
+    return AdditiveFit(coef, own, level, precision, dispersion, used)
 
 
 def pool_precisions(
@@ -251,24 +283,26 @@ def _damp(
     weight: Tensor,
     before: AdditiveFit,
     after: AdditiveFit,
-    look: Look,
+    frame: Frame,
 ) -> tuple[AdditiveFit, bool]:
     """Go as far towards the new coefficients as the loss falls; whether all the way."""
     if problem.family.least_squares:
         return after, True
-    ridge = after.ridge(problem.term_group)
+    ridge = after.ridge(frame.group)
     start = _objective(problem, weight, before, ridge)
     share = 1.0
     for _ in range(HALVINGS):
         trial = replace(
             after,
             coef=before.coef + share * (after.coef - before.coef),
+            own=before.own + share * (after.own - before.own),
             intercept=before.intercept + share * (after.intercept - before.intercept),
         )
         if _objective(problem, weight, trial, ridge) <= start:
             return trial, share == 1.0
         share /= 2
-    return replace(after, coef=before.coef, intercept=before.intercept), False
+    still = before.coef, before.own, before.intercept
+    return replace(after, coef=still[0], own=still[1], intercept=still[2]), False
 
 
 def _objective(
@@ -276,7 +310,7 @@ def _objective(
 ) -> float:
     eta = predict_additive(problem, at.coef, at.intercept)
     loss = torch.nan_to_num(problem.family.loss(problem.y, eta), nan=1e300)
-    return float((weight * loss).sum() + (ridge * at.coef.square()).sum() / 2)
+    return float((weight * loss).sum() + (ridge * at.own.square()).sum() / 2)
 
 
 def solve_bags(
@@ -286,8 +320,9 @@ def solve_bags(
 
     `left_out` (K, n) is in units of `weight`. Precisions are those of all rows.
     """
-    ridge = fit.ridge(problem.term_group)
-    idle = (fit.coef == 0) & (ridge > 0)
+    frame = Frame.of(problem)
+    ridge = fit.ridge(frame.group)
+    idle = (fit.own == 0) & (ridge > 0)
     eta = predict_additive(problem, fit.coef, fit.intercept)
     look = _look(problem, weight, eta)
     per_row = look.curvature / weight.clamp(min=1e-300)
@@ -297,18 +332,18 @@ def solve_bags(
         gone = _moments(problem, per_row * out, rows)
         moments = look.moments.less(gone)
         mean, gram = moments.centred()
-        factor = factorise(gram, torch.where(idle, 1e12, 1.0) * ridge)
-        coef, intercept = fit.coef, fit.intercept
+        factor = factorise(frame.gram(gram), torch.where(idle, 1e12, 1.0) * ridge)
+        own, coef, intercept = fit.own, fit.coef, fit.intercept
         for step in range(1 if problem.family.least_squares else n_steps):
             if step:
                 eta = predict_additive(problem, coef, intercept)
             score = problem.family.score(problem.y, eta) * (weight - out)
             total = score.sum()
-            pull = _pull(problem, score) - mean * total - ridge * coef
+            pull = frame.pull(_pull(problem, score) - mean * total) - ridge * own
             move = torch.cholesky_solve(pull.unsqueeze(1), factor).squeeze(1)
-            move = torch.where(idle, 0.0, move)
-            coef = coef + move
-            intercept = intercept + total / moments.weight - mean @ move
+            own = own + torch.where(idle, 0.0, move)
+            before, coef = coef, frame.coef(own)
+            intercept = intercept + total / moments.weight - mean @ (coef - before)
         eta = predict_additive(problem, fit.coef, fit.intercept)
         coefs.append(coef)
         intercepts.append(intercept)

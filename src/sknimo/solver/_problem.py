@@ -101,6 +101,17 @@ class MemoryColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """Sums of terms whose coefficients are independent before any row is seen.
+
+    The coefficients of the terms are `sums @ own` for coefficients `own` of m sums.
+    """
+
+    sums: Tensor  # (q, m)
+    group: Tensor  # (m,), integer, as `Problem.term_group`
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """The data as numbers, shared by all members.
 
@@ -120,6 +131,8 @@ class Problem:
     ranks: Ranks = ALONE  # the processes over which the rows are spread
     # (p,), bool. Features that no network bends; by default none.
     unbent: Tensor = field(default_factory=lambda: torch.empty(0).bool())
+    # What shares a precision in additive models, if that is not the terms themselves.
+    prior: Prior | None = None
     # (r,), bool. Inputs that are curves; by default none.
     curved_inputs: Tensor = field(default_factory=lambda: torch.empty(0).bool())
 

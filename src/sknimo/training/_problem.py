@@ -20,7 +20,7 @@ from sknimo.network import NetworkSpec, make_spec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE
 from sknimo.rows import StoredColumns
-from sknimo.solver import Members, MemoryColumns, Options, Problem, Solution
+from sknimo.solver import Members, MemoryColumns, Options, Prior, Problem, Solution
 from sknimo.training._data import TrainingSet, certain
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
@@ -60,9 +60,19 @@ def state_problem(
         family=family,
         spec=spec,
         ranks=ranks,
+        prior=None if isinstance(data, StreamedSet) else _state_walks(features),
         curved_inputs=torch.as_tensor(features.curved_inputs),
     )
     return to_device(problem, device)
+
+
+def _state_walks(features: FeatureMap) -> Prior | None:
+    """Curves as walks over their pieces, None where there are none."""
+    blocks, group = features.walks()
+    if len(group) == len(features.term_group):
+        return None
+    sums = torch.block_diag(*map(torch.as_tensor, blocks))
+    return Prior(sums, torch.as_tensor(group))
 
 
 def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:

@@ -89,7 +89,7 @@ def smooth_glm(
         design = linear_design(problem, 1, budget)
         if problem.in_one_place and problem.ranks.alone:
             counts = torch.as_tensor(count_weights(weight)).to(problem.y)
-            fit = fit_additive(problem, counts, options)
+            fit = fit_additive(replace(problem, prior=None), counts, options)
             rows = problem.rows(problem.share(counts))
             return rows.eta(design, fit.coef.unsqueeze(0), fit.intercept.reshape(1))[0]
         rows = problem.rows(problem.share(torch.as_tensor(weight).to(problem.y)))
