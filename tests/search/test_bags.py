@@ -62,7 +62,6 @@ def trained(make_task):
 def settled(trained):
     """The same states with coefficients that are solved for."""
     bags, states, settings = trained
-    weight = torch.ones(bags.problem.n_rows, dtype=torch.float64)
     return bagged.settle(bags, states, settings)
 
 
