@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._bagging import HIDDEN
+from sknimo.estimators._searching import HIDDEN
 from sknimo.search import Settings
 
 N_TEST = 2_000

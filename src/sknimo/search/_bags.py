@@ -30,14 +30,14 @@ from tqdm import tqdm
 from sknimo.features import FeatureOptions
 from sknimo.machine import hide_progress, run_alone
 from sknimo.network import one_hot, unpack
-from sknimo.search._settings import Settings
-from sknimo.search._sizes import (
+from sknimo.search._path import (
     Size,
     some_rows,
     sparsest,
     strongest,
     without_features,
 )
+from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
     Outcome,

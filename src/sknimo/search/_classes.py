@@ -45,14 +45,14 @@ from sknimo.search._class_dials import (
     mean_by_row,
     mean_of,
 )
-from sknimo.search._settings import Settings
-from sknimo.search._sizes import (
+from sknimo.search._path import (
     Size,
     some_rows,
     sparsest,
     strongest,
     without_features,
 )
+from sknimo.search._settings import Settings
 from sknimo.search._verdict import Outcome, straight_columns
 from sknimo.solver import (
     ClassFit,

@@ -1,9 +1,10 @@
 """The nested GLM: a relaxed lasso path, chosen on held-out rows.
 
 The table is read by blocks of rows, and sums are those of all ranks. A Gaussian path
-costs one pass: its Gram matrix says all there is to know of the rows.
+costs one pass: its Gram matrix says all there is to know of the rows. At the end, how
+other searches leave features out.
 
-Shapes: n rows, q terms, T penalties, R relaxations, F folds.
+Shapes: n rows, p features, q terms, T penalties, R relaxations, F folds.
 """
 
 import math
@@ -21,6 +22,7 @@ from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     Design,
+    MemoryColumns,
     PerMember,
     Problem,
     agree,
@@ -299,3 +301,51 @@ def largest_alpha(
         null = solve_coefficients(design, rows, penalty).coefficients
     norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model of some of the features, as the scouts see it."""
+
+    kept: Tensor  # (p,), bool
+    # Of rows that the scouts leave out: mean, and its standard error.
+    loss: float
+    error: float
+
+
+def sparsest(path: Sequence[Size]) -> Size:
+    """The fewest features as good as the best within its standard error."""
+    best = min(path, key=lambda size: size.loss)
+    return [size for size in path if size.loss <= best.loss + best.error][-1]
+
+
+def without_features(problem: Problem, kept: Tensor) -> Problem:
+    """The same rows, with zeros for the columns of features that are left out."""
+    if bool(kept.all()):
+        return problem
+    there = kept.to(problem.device)
+    owner = torch.tensor(problem.spec.input_feature, device=problem.device)
+    terms = problem.terms * there[problem.term_feature]
+    inputs = problem.inputs * there[owner]
+    return replace(problem, columns=MemoryColumns(terms, inputs))
+
+
+def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Tensor:
+    """Features whose effects vary most over the rows, in their order, (a,)."""
+    p = problem.spec.n_features
+    share = weight / weight.sum()
+    effect = weight.new_zeros(problem.n_rows, p)
+    effect.index_add_(1, problem.term_feature, problem.terms * coef)
+    centred = effect - share @ effect
+    variance = share @ centred.square()
+    usable = torch.zeros(p, dtype=torch.bool, device=weight.device)
+    usable[problem.term_feature[(problem.terms != 0).any(0)]] = True
+    variance = torch.where(usable & ~problem.unbent, variance, -1.0)
+    order = variance.argsort(descending=True, stable=True)[:count]
+    return order[variance[order] >= 0].sort().values
+
+
+def some_rows(problem: Problem, count: int) -> Tensor:
+    """Rows at even distances, about `count`."""
+    step = max(1, problem.n_rows // count)
+    return torch.arange(0, problem.n_rows, step, device=problem.device)
