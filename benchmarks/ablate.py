@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
-from sknimo.estimators._bagging import HIDDEN
+from sknimo.estimators._searching import HIDDEN
 from sknimo.search import Settings
 
 N_TEST = 2_000
@@ -251,7 +251,8 @@ LEFT_OUT = {
     *("batch_hidden", "batch_rows", "alpha_shares", "network_alphas", "first_pair"),
     *("rounds", "learning_rate", "patience_share"),
     # Limits of memory, and what acts on sparse models of large tables alone.
-    *("max_columns", "least_edges", "keep_share", "additive", "joint"),
+    *("max_columns", "least_edges", "keep_share", "copy_correlation"),
+    *("additive", "joint"),
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),

@@ -1,5 +1,7 @@
 """Intervals are kept with the model, and old files say that they have none."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -28,8 +30,18 @@ def test_a_loaded_model_has_the_same_intervals(fitted, tmp_path):
 def test_a_model_without_them_says_so(fitted, tmp_path):
     fitted.save(tmp_path / "model.sknimo")
     again = load(tmp_path / "model.sknimo")
-    del again._uncertainty  # as in files of earlier versions
+    del again._known  # as in files of earlier versions
     assert set(again.conf_int().notes) == {"not kept"}
     assert "No standard errors" in str(again.summary())
     with pytest.raises(ValueError, match="saved before intervals"):
         again.contrast({"x1": 1})
+
+
+def test_errors_wait_for_who_asks_and_rows_do_not_travel():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    est = NIMORegressor(max_iter=0).fit(X, X[:, 0] + rng.normal(size=40))
+    assert est._waiting is not None
+    again = pickle.loads(pickle.dumps(est))
+    assert again._waiting is None
+    np.testing.assert_array_equal(again.cov_, est.cov_)

@@ -16,7 +16,6 @@ from sknimo.families import FAMILIES, get_family
 from sknimo.penalties import make_penalty
 from sknimo.solver import Options, solve
 from sknimo.solver import _draws as draws
-from sknimo.solver._design import Design
 from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._profile import (
@@ -26,6 +25,7 @@ from sknimo.solver._profile import (
     newton_step,
     solve_coefficients,
 )
+from sknimo.solver._quadratic import Design
 
 SAME_ATOL = 1e-8  # the figure promised: blocks change the order of sums alone
 ALGEBRA_RTOL = 1e-10

@@ -21,19 +21,30 @@ from typing import (
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sknimo.estimators._diagnosing import Diagnosable
+from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._inferring import Inferring
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
-from sknimo.estimators._tables import ReadsTables
 from sknimo.exceptions import check_option
 from sknimo.explain import describe_training
 from sknimo.families import Family
-from sknimo.features import FeatureOptions, InputScaling
+from sknimo.features import (
+    FeatureOptions,
+    InputScaling,
+    Table,
+    TableSchema,
+    check_finite,
+    check_new,
+    encode_table,
+    has_columns,
+    read_table,
+)
 from sknimo.machine import choose_device, prediction_device, torch_threads
 from sknimo.model import FittedModel
 from sknimo.progress import watch
@@ -61,6 +72,86 @@ from sknimo.training import (
     state_network,
     state_problem,
 )
+
+MIN_SAMPLES = 3
+
+
+class ReadsTables(FromFormula):
+    """Estimators that learn the columns of a table, and read new rows alike."""
+
+    categorical: Any
+    missing: str
+    handle_unknown: str
+    model_: FittedModel
+
+    def _learn_names(self, schema: TableSchema) -> None:
+        """Number and names of the columns, as `validate_data` learns them."""
+        self.n_features_in_ = len(schema.names)
+        if schema.is_named:
+            self.feature_names_in_ = np.array(schema.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_n_samples(self, n_samples: int, n_given: int) -> None:
+        """Refuse too few rows that count among those that were given."""
+        if n_samples >= MIN_SAMPLES:
+            return
+        found = f"Found n_samples = {n_samples}"
+        if n_samples < n_given:
+            found = (
+                f"X has {n_given} rows, but with y only {n_samples} of them have "
+                "positive weight and differ from each other,"
+            )
+        raise ValueError(
+            f"{found} while a minimum of {MIN_SAMPLES} is required by "
+            f"{type(self).__name__}. Add rows that differ."
+        )
+
+    def _names(self, n_features: int) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            return [f"x{j}" for j in range(n_features)]
+        return [str(name) for name in names]
+
+    def _apply_formula(self, X: Any) -> Any:
+        """Columns that the formula asks for; the table itself without a formula."""
+        return X if self._recipe is None else self._recipe.apply(X)
+
+    def _read_training_table(self, X: Any) -> Table:
+        """Learn names, levels and numbers of a training table."""
+        missing = self.missing == "indicator"
+        X = self._apply_formula(X)
+        read = read_table(X, self.categorical, missing)
+        if read.values is not X:  # names come from the frame, numbers from us
+            validate_data(self, X, reset=True, skip_check_array=True)
+            table = self._as_array(read.values)
+        else:
+            table = validate_data(
+                self, X, reset=True, dtype=np.float64, ensure_all_finite=False
+            )
+        check_finite(table, self._names(table.shape[1]), missing)
+        return Table(table, read.levels)
+
+    def _read_table(self, X: Any, anywhere: bool = False) -> np.ndarray:
+        """Read new rows as the training rows were read.
+
+        Those too far away to compute with are refused, unless they may be anywhere.
+        """
+        check_is_fitted(self)
+        X = self._apply_formula(X)
+        features, values = self.model_.features, X
+        if has_columns(X):  # number and names first: columns are read by position
+            validate_data(self, X, reset=False, skip_check_array=True)
+            values = encode_table(X, features, self.handle_unknown)
+        table = self._as_array(values)
+        check_new(table, features, anywhere)
+        return table
+
+    def _as_array(self, values: Any) -> np.ndarray:
+        return check_array(
+            values, dtype=np.float64, ensure_all_finite=False, estimator=self
+        )
+
 
 # Bytes that a fit may take when nobody says otherwise, and the share of a GPU's memory.
 MEMORY_BUDGET = 1e9
@@ -173,12 +264,12 @@ class BaseNIMO(
         how = self._reading_options()
         if rows is None:
             data = self._read_training_set(X, y, sample_weight, offset, how)
-            yield self._restrain(data)
+            yield data if self.monotone is None else self._restrain(data)
             return
         reader, family = self._target_reader(), self._family()
         with read_stream(rows, reader, family, how) as (read, schema):
             self._learn_names(schema)
-            yield self._restrain(read)
+            yield read if self.monotone is None else self._restrain(read)
 
     def _state_problem(
         self,
@@ -193,6 +284,8 @@ class BaseNIMO(
         family = family or self._family()
         device = choose_device(self.device, data.n_total)
         problem = state_problem(data, family, spec, device)
+        if self.monotone is None:
+            return problem
         unbent = torch.as_tensor(self._unbent(data.features))
         return replace(problem, unbent=unbent.to(problem.device))
 

@@ -154,10 +154,6 @@ class FromFormula:
 
     _recipe: Recipe | None = None
 
-    def _apply_formula(self, X: Any) -> Any:
-        """Columns that the formula asks for; the table itself without a formula."""
-        return X if self._recipe is None else self._recipe.apply(X)
-
     if TYPE_CHECKING:  # the estimator brings its own
 
         def fit(

@@ -1,7 +1,8 @@
 """Estimators that say how well their coefficients are known."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from sknimo.inference import (
     named_weights,
     with_errors,
 )
-from sknimo.machine import to_device
+from sknimo.machine import to_device, torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.penalties import CoefPenalty
 from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
@@ -36,13 +37,33 @@ from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
 # Values of a curve, between these quantiles of a normal column.
 GRID_SIZE = 101
 GRID_REACH = 2.0
+# Cells up to which rows wait for errors to be asked for; more would take room.
+MAX_WAITING = 2_000_000
 
 
 class Inferring(Explainable):
     """Standard errors, intervals and contrasts of a fitted estimator."""
 
     coef_: np.ndarray
-    _uncertainty: Uncertainty = Uncertainty("not kept")
+    _known: Uncertainty = Uncertainty("not kept")
+    # What works it out, with the rows, until somebody asks.
+    _waiting: Callable[[], Uncertainty] | None = None
+
+    @property
+    def _uncertainty(self) -> Uncertainty:
+        """How well coefficients are known, worked out when it is first asked for."""
+        if self._waiting is not None:
+            self._uncertainty = self._waiting()
+        return self._known
+
+    @_uncertainty.setter
+    def _uncertainty(self, known: Uncertainty) -> None:
+        self._known, self._waiting = known, None
+
+    def __getstate__(self) -> Any:
+        """What copies and pickles hold: no rows."""
+        _ = self._uncertainty
+        return super().__getstate__()  # type: ignore[misc]
 
     @property
     def cov_(self) -> np.ndarray:
@@ -229,35 +250,46 @@ class Inferring(Explainable):
         labels: np.ndarray | None = None,
         **others: Any,
     ) -> None:
-        """Work out how well the coefficients are known while the rows are there."""
+        """Have errors of the coefficients worked out; at once where rows are many."""
         model: FittedModel | ClassModels = self.model_
         if isinstance(data, TrainingSet):
             columns = state_columns(self.model_.features, data.table)
             problem = replace(problem, columns=to_device(columns, problem.device))
         weight = torch.as_tensor(counts).to(problem.y)
         if isinstance(model, ClassModels):
-            self._uncertainty = _of_classes(model, problem, data, weight, **others)
-            return
-        if not isinstance(members, Ensemble):
-            parts = members.coef, members.intercept, members.params, members.modulated
-            members = Ensemble(*parts)
-        # In units beyond 1e150 squares overflow: no errors there, but no failed fit.
-        with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"):
-            self._uncertainty = coefficient_covariance(
+            known = (model, problem, data, weight)
+            work = partial(_of_classes, *known, **others)
+        else:
+            if not isinstance(members, Ensemble):
+                own = members.coef, members.intercept, members.params, members.modulated
+                members = Ensemble(*own)
+            work = partial(
+                coefficient_covariance,
                 problem,
                 members,
                 weight,
-                self.model_.features,
+                model.features,
                 y_mean=data.y_mean,
                 y_scale=data.y_scale,
                 clusters=_clusters(data, labels, weight),
                 watched=self._watched_rows(data),
                 **others,
             )
+        n_cells = data.n_total * problem.n_terms
+        self._waiting = partial(_quietly, work, data.n_total, n_cells)
+        if isinstance(data, StreamedSet) or n_cells > MAX_WAITING:
+            _ = self._uncertainty
 
     def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
         """The follow-up behind the rows of a fit, for hazards."""
         return None
+
+
+def _quietly(work: Callable[[], Uncertainty], *size: int) -> Uncertainty:
+    """In units beyond 1e150 squares overflow: no errors there, but no failure."""
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    with torch_threads(*size), torch.no_grad(), quiet:
+        return work()
 
 
 def _of_classes(
@@ -274,16 +306,15 @@ def _of_classes(
     assert isinstance(data, TrainingSet)  # `LabelReader` has seen to it
     each = [model.of_class(c) for c in range(model.n_classes)]
     free = penalty is not None and not bool((penalty.strength > 0).any())
-    with torch.no_grad():
-        return class_covariance(
-            problem,
-            model.eta(data.table),
-            np.stack([one.term_coef for one in each]),
-            weight,
-            model.features,
-            exact=free and not find_roles(model.stacked).modifies.any(),
-            separated=separated,
-        )
+    return class_covariance(
+        problem,
+        model.eta(data.table),
+        np.stack([one.term_coef for one in each]),
+        weight,
+        model.features,
+        exact=free and not find_roles(model.stacked).modifies.any(),
+        separated=separated,
+    )
 
 
 def _clusters(

@@ -69,8 +69,7 @@ class Restrained:
     def _unbent(self, features: FeatureMap) -> np.ndarray:
         """Features that no network bends, (p,)."""
         out = np.zeros(features.n_features, dtype=bool)
-        if self.monotone is not None:
-            out[list(self._monotone(features).signs)] = True
+        out[list(self._monotone(features).signs)] = True
         return out
 
     def _monotone(self, features: FeatureMap) -> Monotone:
@@ -79,8 +78,6 @@ class Restrained:
 
     def _restrain(self, data: Rows) -> Rows:
         """The rows with monotone features beside the network."""
-        if self.monotone is None:
-            return data
         if self.checkpoint is not None:
             raise ValueError(
                 "monotone may take more than one fit, and a checkpoint belongs to one. "

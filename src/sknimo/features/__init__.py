@@ -30,6 +30,7 @@ from sknimo.features._fit import (
     fit_summaries,
     only_missing,
     spread_option,
+    typical_reference,
 )
 from sknimo.features._grow import BlockReader, TableReading, TableSchema, merge_readings
 from sknimo.features._map import FeatureMap
@@ -50,4 +51,3 @@ from sknimo.features._read import (
     take_rows,
 )
 from sknimo.features._shapes import ValueSample, fit_linear, make_linear, weigh_values
-from sknimo.features._typical import typical_reference

@@ -18,7 +18,6 @@ that each of them has not seen decide:
 Shapes: K members, n rows, m rows held out, q terms, p features, P weights.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +31,15 @@ from tqdm import tqdm
 from sknimo.features import FeatureOptions
 from sknimo.machine import hide_progress, run_alone
 from sknimo.network import one_hot, unpack
-from sknimo.search._settings import Settings
-from sknimo.search._sizes import (
+from sknimo.search._path import (
+    Look,
     Size,
+    fewer_features,
     some_rows,
-    sparsest,
     strongest,
     without_features,
 )
+from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
     Outcome,
@@ -110,8 +110,8 @@ def search_bags(
     if problem.n_rows <= settings.few_rows:
         problem = replace(problem, prior=None)
     if settings.rule == "1se":
-        path = fewer_features(problem, chosen, settings, weight, seeds, store)
-        kept = sparsest(path).kept
+        path = _path_of_sizes(problem, chosen, settings, weight, seeds, store)
+        kept = path[-1].kept
     problem = without_features(problem, kept)
     fit = store.call(
         AdditiveFit, "curves", fit_additive, problem, weight, settings.additive
@@ -134,14 +134,7 @@ def search_bags(
     return Outcome(
         members=mix_members(bags, states, dial),
         problem=bags.problem,
-        features=None,
-        path=None,
         verdict=verdict,
-        alpha=math.nan,
-        network_alpha=math.nan,
-        input_precision=math.nan,
-        log_evidence=math.nan,
-        glm_log_evidence=math.nan,
         trials=table,
         best_index=int(np.argmin(table["loss"])),
         n_members=len(states) if dial > 0 else 0,
@@ -186,7 +179,7 @@ def _curve(kind: str) -> str:
     return "ramps" if kind == "auto" else kind
 
 
-def fewer_features(
+def _path_of_sizes(
     problem: Problem,
     folds: Sequence[AnyFold],
     settings: Settings,
@@ -194,32 +187,33 @@ def fewer_features(
     seeds: Sequence[int],
     store: TaskStore,
 ) -> list[Size]:
-    """Models of ever fewer features, those that matter most, until one is left.
+    """Models of ever fewer features; the last is wanted.
 
     Curves alone would not do: a feature may act by bending others.
     """
-    kept = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    kept[problem.term_feature.cpu()] = True
     few = min(settings.n_scouts, len(folds))
-    path: list[Size] = []
-    while True:
+
+    def look(kept: Tensor) -> Look:
         part = without_features(problem, kept)
         fit = fit_additive(part, weight, settings.additive)
         bags = state_bags(part, folds[:few], settings, weight, fit, seeds[:few])
         states = train_bags(bags, settings, store)
-        held_out = _hold_out(bags, states)
-        dial = turn_dial(bags, states, held_out, settings)
-        eta = (1 - dial) * held_out.glm + dial * held_out.agreed
-        loss, share = eta_losses(part, held_out.rows, eta), held_out.weight
-        mean = float(np.average(loss, weights=share))
-        spread = float(np.average((loss - mean) ** 2, weights=share))
-        path.append(Size(kept, mean, math.sqrt(spread / float(share.sum()))))
-        count = int(settings.keep_share * int(kept.sum()))
-        if count < 1 or time.monotonic() >= settings.deadline:
-            return path
-        matter = torch.where(kept, importance(bags, states, dial, settings), -1.0)
-        kept = torch.zeros_like(kept)
-        kept[matter.argsort(descending=True, stable=True)[:count]] = True
+        dial = turn_dial(bags, states, _hold_out(bags, states), settings)
+
+        def size(rows: Problem) -> Size:
+            own = replace(bags, problem=rows, table=JointTable.of(rows, bags.active))
+            held_out = _hold_out(own, states)
+            eta = (1 - dial) * held_out.glm + dial * held_out.agreed
+            loss = torch.as_tensor(eta_losses(rows, held_out.rows, eta))
+            return Size.of(kept, loss, torch.as_tensor(held_out.weight))
+
+        return Look(
+            size(bags.problem),
+            lambda: importance(bags, states, dial, settings),
+            lambda rows: size(replace(rows, spec=bags.problem.spec)).loss,
+        )
+
+    return fewer_features(problem, settings, 0, look)
 
 
 def importance(
@@ -568,7 +562,7 @@ def _table(
         name: [] for name in ("stage", "fold", "seed", "loss", "n_features", "n_iter")
     }
 
-    for size in path:
+    for size in path[:-1]:
         row = ("path", -1, -1, size.loss, int(size.kept.sum()), 1)
         for name, value in zip(table, row, strict=True):
             table[name].append(value)

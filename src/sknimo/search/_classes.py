@@ -20,7 +20,6 @@ all, must earn theirs.
 Shapes: K bags, C classes, n rows, m rows held out, q terms, p features, P weights.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -45,14 +44,15 @@ from sknimo.search._class_dials import (
     mean_by_row,
     mean_of,
 )
-from sknimo.search._settings import Settings
-from sknimo.search._sizes import (
+from sknimo.search._path import (
+    Look,
     Size,
+    fewer_features,
     some_rows,
-    sparsest,
     strongest,
     without_features,
 )
+from sknimo.search._settings import Settings
 from sknimo.search._verdict import Outcome, straight_columns
 from sknimo.solver import (
     ClassFit,
@@ -130,8 +130,8 @@ def search_classes(
     chosen = [folds[k % len(folds)] for k in range(settings.n_members)]
     path: list[Size] = []
     if settings.rule == "1se":
-        path = fewer_features(problem, chosen, settings, weight, seeds, store)
-        problem = without_features(problem, sparsest(path).kept)
+        path = _path_of_sizes(problem, chosen, settings, weight, seeds, store)
+        problem = without_features(problem, path[-1].kept)
     bags = state_bags(problem, chosen, settings, weight, seeds, store)
     bent = train_bags(bags, settings, store)
     held_out = hold_out(bags, bent)
@@ -142,14 +142,7 @@ def search_classes(
     return Outcome(
         members=members[0],
         problem=bags.problem,
-        features=None,
-        path=None,
         verdict=verdict,
-        alpha=math.nan,
-        network_alpha=math.nan,
-        input_precision=math.nan,
-        log_evidence=math.nan,
-        glm_log_evidence=math.nan,
         trials=table,
         best_index=int(np.argmin(table["loss"])),
         n_members=sum(map(len, bent.used(share).values())),
@@ -450,7 +443,7 @@ def mix_members(bags: ClassBags, bent: Bent, share: Tensor) -> list[Ensemble]:
     return members
 
 
-def fewer_features(
+def _path_of_sizes(
     problem: Problem,
     folds: Sequence[AnyFold],
     settings: Settings,
@@ -458,29 +451,28 @@ def fewer_features(
     seeds: Sequence[int],
     store: TaskStore,
 ) -> list[Size]:
-    """Models of ever fewer features, those that matter most, until one is left."""
-    kept = torch.zeros(problem.spec.n_features, dtype=torch.bool)
-    kept[problem.term_feature.cpu()] = True
+    """Models of ever fewer features; the last is wanted."""
     few = min(settings.n_scouts, len(folds))
-    path: list[Size] = []
-    while True:
+
+    def look(kept: Tensor) -> Look:
         part = without_features(problem, kept)
         bags = state_bags(part, folds[:few], settings, weight, seeds[:few], store)
         bent = train_bags(bags, settings, store)
-        held_out = hold_out(bags, bent)
-        share, _ = turn_dials(bags, bent, held_out, settings)
-        loss, own = class_losses(held_out.truth, held_out.mix(share)), held_out.weight
-        mean = float(own @ loss / own.sum())
-        spread = float(own @ (loss - mean).square() / own.sum())
-        path.append(Size(kept, mean, math.sqrt(spread / float(own.sum()))))
-        count = int(settings.keep_share * int(kept.sum()))
-        if int(kept.sum()) <= settings.few_kept:
-            count = int(kept.sum()) - 1
-        if count < 1 or time.monotonic() >= settings.deadline:
-            return path
-        matter = torch.where(kept, importance(bags, bent, share, settings), -1.0)
-        kept = torch.zeros_like(kept)
-        kept[matter.argsort(descending=True, stable=True)[:count]] = True
+        share, _ = turn_dials(bags, bent, hold_out(bags, bent), settings)
+
+        def size(rows: Problem) -> Size:
+            tables = bent_tables(rows, bags.active)
+            held_out = hold_out(replace(bags, problem=rows, tables=tables), bent)
+            loss = class_losses(held_out.truth, held_out.mix(share))
+            return Size.of(kept, loss, held_out.weight)
+
+        return Look(
+            size(bags.problem),
+            lambda: importance(bags, bent, share, settings),
+            lambda rows: size(replace(rows, spec=bags.problem.spec)).loss,
+        )
+
+    return fewer_features(problem, settings, settings.few_kept, look)
 
 
 def importance(
@@ -518,7 +510,7 @@ def _table(
     """One row per model that was trained, ready for a data frame."""
     names = ("stage", "fold", "seed", "loss", "n_features", "n_iter")
     rows: list[tuple[Any, ...]] = [
-        ("path", -1, -1, size.loss, int(size.kept.sum()), 1) for size in path
+        ("path", -1, -1, size.loss, int(size.kept.sum()), 1) for size in path[:-1]
     ]
     coefs = {CURVES: bags.curves[:, :, :-1]}
     if bags.lines is not None:

@@ -219,7 +219,6 @@ def _by_evidence(
         path=path,
         verdict=verdict,
         alpha=float(path.alphas[path.index]),
-        network_alpha=math.nan,
         input_precision=input_precision(agreed),
         log_evidence=curved.selection.best.log_evidence,
         glm_log_evidence=curved.selection.linear.log_evidence,

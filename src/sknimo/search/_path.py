@@ -1,15 +1,17 @@
 """The nested GLM: a relaxed lasso path, chosen on held-out rows.
 
 The table is read by blocks of rows, and sums are those of all ranks. A Gaussian path
-costs one pass: its Gram matrix says all there is to know of the rows.
+costs one pass: its Gram matrix says all there is to know of the rows. At the end, how
+other searches leave features out.
 
-Shapes: n rows, q terms, T penalties, R relaxations, F folds.
+Shapes: n rows, p features, q terms, T penalties, R relaxations, F folds.
 """
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     Design,
+    MemoryColumns,
     PerMember,
     Problem,
     agree,
@@ -299,3 +302,151 @@ def largest_alpha(
         null = solve_coefficients(design, rows, penalty).coefficients
     norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model of some of the features, as the scouts see it."""
+
+    kept: Tensor  # (p,), bool
+    # Of rows that the scouts leave out: mean, and its standard error.
+    loss: float
+    error: float
+
+    @classmethod
+    def of(cls, kept: Tensor, loss: Tensor, weight: Tensor) -> Self:
+        """With the losses of rows, (m,), and how often each of them counts."""
+        mean = float(weight @ loss / weight.sum())
+        spread = float(weight @ (loss - mean).square() / weight.sum())
+        return cls(kept, mean, math.sqrt(spread / float(weight.sum())))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Members of some of the features, trained."""
+
+    size: Size
+    importance: Callable[[], Tensor]  # how much each feature matters, (p,)
+    # Their loss on rows held out, with other columns in the place of their own.
+    loss: Callable[[Problem], float]
+
+
+def fewer_features(
+    problem: Problem,
+    settings: Settings,
+    few_kept: int,
+    look: Callable[[Tensor], Look],
+) -> list[Size]:
+    """Models of ever fewer features, those that matter most; the last is to be taken.
+
+    It has the fewest features of those as good as the best within its standard error.
+    Up to `few_kept` features leave one at a time.
+    """
+    kept = torch.zeros(problem.spec.n_features, dtype=torch.bool)
+    kept[problem.term_feature.cpu()] = True
+    path: list[Size] = []
+    while True:
+        here = look(kept)
+        path.append(here.size)
+        n_kept = int(kept.sum())
+        count = n_kept - 1 if n_kept <= few_kept else int(settings.keep_share * n_kept)
+        if count < 1 or time.monotonic() >= settings.deadline:
+            break
+        matter = torch.where(kept, here.importance(), -1.0)
+        kept = torch.zeros_like(kept)
+        kept[matter.argsort(descending=True, stable=True)[:count]] = True
+    best = min(path, key=lambda size: size.loss)
+    chosen = [size for size in path if size.loss <= best.loss + best.error][-1]
+    return [*path, exchange_copies(problem, chosen, settings, look)]
+
+
+def exchange_copies(
+    problem: Problem, size: Size, settings: Settings, look: Callable[[Tensor], Look]
+) -> Size:
+    """As many features, each the best of those that repeat each other.
+
+    It is chance to which of them members give more weight. But of a noisy copy they
+    learn what is true of the column itself: with that in its place they predict better.
+    """
+    kept, pairs = size.kept.clone(), _copies(problem, size.kept, settings)
+    if not pairs or time.monotonic() >= settings.deadline:
+        return size
+    here = without_features(problem, kept)
+    loss_of = look(kept).loss
+    least = loss_of(here)
+    for j, k in pairs:
+        there = _in_place(here, problem, j, k)
+        loss = loss_of(there)
+        if loss < least and not bool(kept[k]):
+            here, least = there, loss
+            kept[j], kept[k] = False, True
+    return replace(size, kept=kept)
+
+
+def _copies(
+    problem: Problem, kept: Tensor, settings: Settings
+) -> list[tuple[int, int]]:
+    """Features that are kept, each with the one left out that is most like it."""
+    rows = some_rows(problem, settings.spread_rows)
+    z = torch.stack([_line(problem, j)[rows] for j in range(len(kept))], 1)
+    z = z - z.mean(0)
+    z = z / z.norm(dim=0).clamp(min=1e-300)
+    alike = (z.T @ z).abs().cpu()
+    alike[:, kept] = 0.0
+    pairs = [(j, int(alike[j].argmax())) for j in kept.nonzero().squeeze(1).tolist()]
+    return [(j, k) for j, k in pairs if float(alike[j, k]) > settings.copy_correlation]
+
+
+def _line(problem: Problem, j: int) -> Tensor:
+    """Standardised values of a feature, (n,); zeros if they are more than a number."""
+    own = (problem.term_feature == j) & (problem.term_group == j)
+    if int(own.sum()) != 1:
+        return problem.y.new_zeros(problem.n_rows)
+    return problem.terms[:, own].squeeze(1)
+
+
+def _in_place(here: Problem, problem: Problem, j: int, k: int) -> Problem:
+    """Rows whose columns of feature j are those that its values would have at k's."""
+    own, other = _line(problem, j), _line(problem, k)
+    values, order = own.sort()
+    wanted = other if float(own @ other) > 0 else -other
+    above = torch.searchsorted(values, wanted).clamp(max=len(values) - 1)
+    below = (above - 1).clamp(min=0)
+    nearer = (wanted - values[below]).abs() < (values[above] - wanted).abs()
+    rows = order[torch.where(nearer, below, above)]
+    owner = torch.tensor(problem.spec.input_feature, device=problem.device)
+    terms = torch.where(problem.term_feature == j, here.terms[rows], here.terms)
+    inputs = torch.where(owner == j, here.inputs[rows], here.inputs)
+    return replace(here, columns=MemoryColumns(terms, inputs))
+
+
+def without_features(problem: Problem, kept: Tensor) -> Problem:
+    """The same rows, with zeros for the columns of features that are left out."""
+    if bool(kept.all()):
+        return problem
+    there = kept.to(problem.device)
+    owner = torch.tensor(problem.spec.input_feature, device=problem.device)
+    terms = problem.terms * there[problem.term_feature]
+    inputs = problem.inputs * there[owner]
+    return replace(problem, columns=MemoryColumns(terms, inputs))
+
+
+def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Tensor:
+    """Features whose effects vary most over the rows, in their order, (a,)."""
+    p = problem.spec.n_features
+    share = weight / weight.sum()
+    effect = weight.new_zeros(problem.n_rows, p)
+    effect.index_add_(1, problem.term_feature, problem.terms * coef)
+    centred = effect - share @ effect
+    variance = share @ centred.square()
+    usable = torch.zeros(p, dtype=torch.bool, device=weight.device)
+    usable[problem.term_feature[(problem.terms != 0).any(0)]] = True
+    variance = torch.where(usable & ~problem.unbent, variance, -1.0)
+    order = variance.argsort(descending=True, stable=True)[:count]
+    return order[variance[order] >= 0].sort().values
+
+
+def some_rows(problem: Problem, count: int) -> Tensor:
+    """Rows at even distances, about `count`."""
+    step = max(1, problem.n_rows // count)
+    return torch.arange(0, problem.n_rows, step, device=problem.device)

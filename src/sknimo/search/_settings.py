@@ -254,6 +254,8 @@ class Settings:
     bag_steps: int = 4
     # Share of the features that go on to the next size under `rule="1se"`.
     keep_share: float = 0.7
+    # Features that correlate more are tried in each other's place. Not ablated.
+    copy_correlation: float = 0.9
     # Bags that are trained first, to see whether bends add anything.
     n_scouts: int = 2
     # Rows that a member is shown in all its passes, unless these are fewer than ten.

@@ -91,22 +91,23 @@ class Outcome:
     members: Ensemble | Solution
     # What they were fitted to; a search on batches has a wider network.
     problem: Problem
-    # Around the reference that was chosen, None where that is the data's.
-    features: FeatureMap | None
-    path: GlmPath | None  # None after a search on bags
     verdict: Verdict | None  # None when there was no network to judge, or no time
-    alpha: float  # penalty of the nested GLM, or of the members of a search on batches
-    # Group shrinkage of the first layer chosen by a search on batches.
-    network_alpha: float
-    # Median precision of the inputs that the best member reads, learned by evidence.
-    input_precision: float
-    # Of the best restart and of the linear fit, NaN after a search on batches.
-    log_evidence: float
-    glm_log_evidence: float
     trials: dict[str, list[Any]]  # one row per model that was trained
     best_index: int  # row of the best one there, -1 when there is none
     n_members: int  # members with a network, 0 where the GLM was kept
     out_of_time: bool
+    # Around the reference that was chosen, None where that is the data's.
+    features: FeatureMap | None = None
+    path: GlmPath | None = None  # None after a search on bags
+    # Penalty of the nested GLM, or of the members of a search on batches.
+    alpha: float = math.nan
+    # Group shrinkage of the first layer chosen by a search on batches.
+    network_alpha: float = math.nan
+    # Median precision of the inputs that the best member reads, learned by evidence.
+    input_precision: float = math.nan
+    # Of the best restart and of the linear fit, NaN after a search on batches.
+    log_evidence: float = math.nan
+    glm_log_evidence: float = math.nan
     # Weight of members with a network; NaN after a search on batches.
     dial: float = math.nan
     # Linear predictors by members that have not seen the row, NaN where all have.

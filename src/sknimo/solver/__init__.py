@@ -8,7 +8,6 @@ from sknimo.solver._additive import (
     solve_bags,
 )
 from sknimo.solver._cycle import ClassCycle, class_members
-from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
     fit_crew,
@@ -57,7 +56,7 @@ from sknimo.solver._profile import (
     solve_coefficients,
     start_coefficients,
 )
-from sknimo.solver._quadratic import minimise_quadratic
+from sknimo.solver._quadratic import Design, cut_rows, minimise_quadratic
 from sknimo.solver._softmax import (
     ClassFit,
     ClassRows,

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from sknimo.network import Modulator, unpack
 from sknimo.penalties import CoefPenalty
-from sknimo.solver._design import Design, as_design
 from sknimo.solver._problem import Members, Options, Problem
 from sknimo.solver._profile import (
     Coefficients,
@@ -35,6 +34,7 @@ from sknimo.solver._profile import (
     start_coefficients,
     step_from,
 )
+from sknimo.solver._quadratic import Design, as_design
 from sknimo.solver._supply import RowSupply, send
 
 # Coefficients far below this size are majorised as if they had it (penalties.ridge).

@@ -19,8 +19,8 @@ from sknimo.families import Family
 from sknimo.network import NetworkSpec
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
-from sknimo.solver._design import Design, cut_rows
 from sknimo.solver._profile import PerMember, Rows
+from sknimo.solver._quadratic import Design, cut_rows
 
 MatmulName = Literal["exact", "tf32", "bf16"]
 

@@ -34,8 +34,13 @@ from torch import Tensor
 from sknimo.families import LINKS, Family
 from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE, Ranks
-from sknimo.solver._design import Design, as_design
-from sknimo.solver._quadratic import minimise_quadratic, solve_ridge, stationarity_gap
+from sknimo.solver._quadratic import (
+    Design,
+    as_design,
+    minimise_quadratic,
+    solve_ridge,
+    stationarity_gap,
+)
 
 # Working weights below this share of their mean are lifted to it: curvature only, so
 # the solution does not move, but a saturated row can no longer make a step explode.

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from sknimo.solver._design import cut_rows
 from sknimo.solver._draws import Pool, pool_bytes
 from sknimo.solver._problem import MemoryColumns, Options, Problem
+from sknimo.solver._quadratic import cut_rows
 
 # Share of a GPU's free memory that may be taken.
 FREE_SHARE = 0.8

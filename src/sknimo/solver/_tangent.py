@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from sknimo.network import NetworkSpec, unpack
-from sknimo.solver._design import cut_rows
 from sknimo.solver._profile import WEIGHT_FLOOR, PerMember, Rows
+from sknimo.solver._quadratic import cut_rows
 
 # Blocks of this size keep products efficient; larger ones are no faster on a CPU.
 BLOCK_BYTES = 64 * 2**20
