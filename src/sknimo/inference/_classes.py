@@ -62,7 +62,8 @@ def class_covariance(
     assert normal.target is not None
     theta, inverse = settled.inverse @ normal.target, settled.inverse
     if not exact:
-        settled, theta = average_sizes(given, settled, 1 + len(normal.columns))
+        part = torch.zeros(len(settled.inverse) - 1 - len(normal.columns)).long()
+        settled, theta = average_sizes(given, settled, part)
         assert settled.spread is not None
         inverse = settled.inverse + settled.spread
     at = slice(1, 1 + len(normal.columns))
@@ -90,7 +91,7 @@ def class_equations(given: Given, lines: Lines, basis: Tensor, known: Tensor) ->
     In the order of terms by contrast and products by contrast, after a silent one.
     """
     problem, weight, k = given.problem, given.weight, basis.shape[1]
-    width = 1 + len(lines.columns) + sum(lines.widths)
+    width = 1 + len(lines.columns) + lines.width
     gram = weight.new_zeros(k, width, k, width)
     target = weight.new_zeros(k, width)
     for rows in lines.chunks():
@@ -119,12 +120,8 @@ def class_equations(given: Given, lines: Lines, basis: Tensor, known: Tensor) ->
     small[1:, 1:] = gram[order][:, order] - gram[order][:, level] @ pull
     aimed[1:] = target[order] - pull.mT @ target[level]
     columns, n_groups = lines.columns.repeat(k), problem.n_groups
-    group = torch.cat(
-        [
-            problem.term_group[columns],
-            torch.full((k * sum(lines.widths),), n_groups, device=weight.device),
-        ]
-    )
+    own = problem.term_group[columns]
+    group = torch.cat([own, own.new_full((k * lines.width,), n_groups)])
     sizes = gram.new_zeros(n_groups + 1)
     kind = kinds(problem, n_groups + 1)
     return Normal(small, group, sizes, kind, columns, lines, aimed)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from sknimo.features import FeatureMap
 from sknimo.inference._hazard import Risks, Watched
-from sknimo.inference._lines import average_sizes, line_equations, open_bends
+from sknimo.inference._lines import Lines, average_sizes, line_equations, open_bends
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
@@ -76,25 +76,23 @@ class Averaged:
     def of(cls, members: Ensemble) -> Averaged:
         """Undo the scaling by which members of other weights became equals."""
         scale = members.scale.double()
+        used = (members.coef[~members.of_bags] != 0).any(0)
         points = tuple(
             MemberPoint(
                 members.coef[m].double() / scale[m],
                 members.intercept[m].double() / scale[m],
                 members.params[m],
                 members.modulated[m],
+                used,
             )
             for m in range(len(scale))
         )
         return cls(points, scale / len(scale), members.of_bags)
 
     def of_evidence(self) -> Averaged | None:
-        """Members with a network that are not of bags, if there are any."""
-        kept = [
-            m
-            for m, point in enumerate(self.points)
-            if not bool(self.of_bags[m]) and bool(point.modulated.any())
-        ]
-        if not kept:
+        """Members that are not of bags, if one of them has a network."""
+        kept = (~self.of_bags).nonzero().squeeze(-1).tolist()
+        if not any(bool(self.points[m].modulated.any()) for m in kept):
             return None
         share = self.share[kept]
         points = tuple(self.points[m] for m in kept)
@@ -349,7 +347,7 @@ def member_estimate(
     spread, of_terms = _spread(averaged, features)
     moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
     if given.ridge is None and method == "joint":
-        settled, moved = _open_all(given, averaged, settled, coef)
+        settled, moved = _open_all(given, averaged, settled, coef, features)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
     parts = [
         Part(given, each, features, share)
@@ -369,7 +367,11 @@ def member_estimate(
 
 
 def _open_all(
-    given: Given, averaged: Averaged, settled: list[Settled], coef: Tensor
+    given: Given,
+    averaged: Averaged,
+    settled: list[Settled],
+    coef: Tensor,
+    features: FeatureMap,
 ) -> tuple[list[Settled], Tensor]:
     """Members opened to bends that they do not have, and where that moves them.
 
@@ -381,7 +383,7 @@ def _open_all(
         tangents = Tangents(given.problem, point)
         level = point.intercept.reshape(1)
         start = torch.cat([level, tangents.coef, tangents.params])
-        own, theta = open_bends(given, found, start, coef)
+        own, theta = open_bends(given, found, start, coef, features)
         opened.append(own)
         step = share * (theta[: len(start)] - start)
         moved[0] += step[0]
@@ -401,7 +403,8 @@ def line_estimate(
     """Lines with bends that may be there; a reason where there is no honest number."""
     if not given.is_finite:
         return "overflow"
-    normal = line_equations(given, coef)
+    lines = Lines(given.problem, coef)
+    normal = line_equations(given, lines)
     assert normal.target is not None
     found: Settled | None = None
     score, used = given.score, 1.0 + float((coef != 0).sum())
@@ -418,7 +421,7 @@ def line_estimate(
     assert found is not None
     if reason := refuse_fit(given, [found], used):
         return reason
-    found, theta = average_sizes(given, found, 1 + len(normal.columns))
+    found, theta = average_sizes(given, found, torch.zeros(lines.width).long())
     part = Part(replace(given, score=score), found, features, 1.0)
     centre = coef.new_zeros(1 + len(coef))
     centre[0] = theta[0]

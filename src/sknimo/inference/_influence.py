@@ -207,6 +207,7 @@ def _points(
                 intercept=torch.zeros(()),  # no derivative depends on it
                 params=model.params[m].cpu(),
                 modulated=model.modulated[m].cpu(),
+                used=model.coef[m].cpu() != 0,
             )
             yield point, scale * len(own) / len(some) / model.n_members
 

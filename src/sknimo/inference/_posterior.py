@@ -53,6 +53,9 @@ class MemberPoint:
     intercept: Tensor  # ()
     params: Tensor  # (P,)
     modulated: Tensor  # (p,), bool
+    # Terms that it or another member has: what one has left out is not known to be
+    # nothing while others have it.
+    used: Tensor  # (q,), bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,8 @@ class Tangents:
     """Derivatives of `eta` in what a member can move, block by block of rows."""
 
     def __init__(self, problem: Problem, point: MemberPoint) -> None:
-        used = torch.zeros_like(problem.term_feature, dtype=torch.bool)
-        used |= point.coef != 0
+        curve = problem.group_is_curve[problem.term_group]
+        used = (point.coef != 0) | (point.used & ~curve)
         self.columns = used.nonzero().squeeze(-1)
         self.coef = point.coef[self.columns]
         owner = problem.term_feature[self.columns]
@@ -172,6 +175,18 @@ class Tangents:
             bent = self._tangent(design, inputs).design(self.params)
             design[:, self.bent] = bent
         return design
+
+    def bends(self, inputs: Tensor) -> Tensor:
+        """How much more the features that bend have, times a coefficient, (n, a)."""
+        if len(self.params) == 0:
+            return inputs.new_zeros(len(inputs), 0)
+        size = self.coef.new_zeros(self.problem.spec.n_features)
+        size.index_add_(0, self.owner[self.bent], self.coef[self.bent].abs())
+        ones = inputs.new_ones(len(inputs), len(self.active))
+        tangent = Tangent(
+            self.spec, inputs[:, self.live], ones, self.active, self.active
+        )
+        return tangent.design(self.params) * size[self.active]
 
     def _tangent(self, terms: Tensor, inputs: Tensor) -> Tangent:
         return Tangent(
@@ -332,11 +347,19 @@ def _pool(gamma: Tensor, size: Tensor, kind: Tensor) -> Tensor:
 
 def invert(gram: Tensor, precision: Tensor) -> Tensor:
     """`(gram + diag(precision))^-1`."""
-    return invert_sized(gram, precision)[0]
+    factor, root = _factor(gram, precision)
+    return torch.cholesky_inverse(factor) * root * root.unsqueeze(-1)
 
 
-def invert_sized(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, scaled first, and the log determinant of the sum."""
+def solve_sized(gram: Tensor, precision: Tensor, aim: Tensor) -> tuple[Tensor, Tensor]:
+    """`(gram + diag(precision))^-1 aim`, and the log determinant of the sum."""
+    factor, root = _factor(gram, precision)
+    found = torch.cholesky_solve((aim * root).unsqueeze(-1), factor).squeeze(-1)
+    return found * root, 2 * (factor.diagonal().log().sum() - root.log().sum())
+
+
+def _factor(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """Cholesky factor of the sum, scaled on both sides by what comes second."""
     matrix = gram + torch.diag(precision)
     root = matrix.diagonal().clamp(min=1e-300).rsqrt()
     scaled = matrix * root * root.unsqueeze(-1)
@@ -348,9 +371,7 @@ def invert_sized(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
         if not bool(info):
             break
         lift = max(100 * lift, 1e-14)
-    inverse = torch.cholesky_inverse(factor)
-    log_size = 2 * (factor.diagonal().log().sum() - root.log().sum())
-    return inverse * root * root.unsqueeze(-1), log_size
+    return factor, root
 
 
 def _condition(gram: Tensor) -> float:
