@@ -1,4 +1,4 @@
-"""How bags read a table, alone or beside the evidence, and which of both is kept."""
+"""One search or two, how bags read a table, and which features are kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +12,25 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions
 from sknimo.network import make_spec
-from sknimo.search import Beside, Outcome, Settings, large_features, takes_long
-from sknimo.training import AnyFold, StreamedSet, TrainingSet, count_folds
+from sknimo.search import (
+    Beside,
+    MovableReference,
+    Outcome,
+    Settings,
+    large_features,
+    movable_reference,
+    search,
+    takes_long,
+)
+from sknimo.solver import Problem
+from sknimo.training import (
+    AnyFold,
+    StreamedSet,
+    TaskStore,
+    TrainingSet,
+    count_folds,
+    learn_again,
+)
 
 # Units of the networks that evidence compares. Where the dispersion is known, restarts
 # of eight fail: 0.667 instead of 0.911 in the second setting with classes, seed 0.
@@ -29,11 +46,58 @@ def _lines(basis: Any) -> Any:
 
 
 class Bagging(BaseNIMO):
-    """What a search needs to know of bags."""
+    """What a search is given, with bags and without."""
 
     cv: Any
     rule: str
     hidden: tuple[int, int] | None
+    reference: Any
+
+    def _search(
+        self,
+        problem: Problem,
+        data: TrainingSet | StreamedSet,
+        folds: Sequence[AnyFold],
+        settings: Settings,
+        weight: torch.Tensor,
+        labels: np.ndarray | None,
+        random: np.random.RandomState,
+        store: TaskStore,
+    ) -> Outcome:
+        """Search; once more where what was found asks for another shape."""
+
+        def look(problem: Problem) -> Outcome:
+            family = problem.family
+            beside = self._state_beside(data, settings, labels, random, folds, family)
+            return search(
+                problem,
+                folds,
+                settings,
+                weight=weight,
+                random=random,
+                store=store,
+                reference=self._movable_reference(data, family),
+                beside=beside,
+            )
+
+        outcome = look(problem)
+        known = data.weight, outcome.held_out_eta
+        again = learn_again(problem, self._family(), *known)
+        if again is problem or outcome.out_of_time:
+            return outcome
+        return look(again)
+
+    def _movable_reference(
+        self, data: TrainingSet | StreamedSet, family: Family
+    ) -> MovableReference | None:
+        """How the reference may move; not for families of known dispersion.
+
+        There a perfect fit to a part of the rows would pull it anywhere.
+        """
+        known = not family.estimates_dispersion
+        if self.reference != "auto" or known or isinstance(data, StreamedSet):
+            return None
+        return movable_reference(data.features, data.table)
 
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""

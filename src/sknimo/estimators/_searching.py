@@ -24,13 +24,10 @@ from sknimo.network import make_spec
 from sknimo.progress import LAST, expect, plan, watch
 from sknimo.rows import RowBlocks
 from sknimo.search import (
-    MovableReference,
     Outcome,
     RuleName,
     Settings,
     is_large,
-    movable_reference,
-    search,
     takes_long,
 )
 from sknimo.solver import Options, Problem
@@ -180,17 +177,9 @@ class Searching(Bagging):
                 cv = self._n_folds(data, settings) if bags else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
-                outcome = search(
-                    problem,
-                    folds,
-                    settings,
-                    weight=torch.as_tensor(counts).to(problem.y),
-                    random=random,
-                    store=store,
-                    reference=self._movable_reference(data, problem.family),
-                    beside=self._state_beside(
-                        data, settings, labels, random, folds, problem.family
-                    ),
+                weight = torch.as_tensor(counts).to(problem.y)
+                outcome = self._search(
+                    problem, data, folds, settings, weight, labels, random, store
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
@@ -246,18 +235,6 @@ class Searching(Bagging):
             if not takes_long(len(X), p + spec.n_params, self._settings):
                 return None
         return rows
-
-    def _movable_reference(
-        self, data: TrainingSet | StreamedSet, family: Family
-    ) -> MovableReference | None:
-        """How the reference may move; not for families of known dispersion.
-
-        There a perfect fit to a part of the rows would pull it anywhere.
-        """
-        known = not family.estimates_dispersion
-        if self.reference != "auto" or known or isinstance(data, StreamedSet):
-            return None
-        return movable_reference(data.features, data.table)
 
     def _search_settings(self, started: float, streamed: bool) -> Settings:
         """What the parameters ask of the search."""
