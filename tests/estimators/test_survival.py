@@ -345,6 +345,23 @@ def test_a_formula_names_time_and_event():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_network_off_is_cox_regression_of_scikit_survival(ties):
+    linear = pytest.importorskip("sksurv.linear_model")
+    X, time, event, *_ = draw_rows()
+    y = pytest.importorskip("sksurv.util").Surv.from_arrays(event == 1, time)
+    other = linear.CoxPHSurvivalAnalysis(ties=ties, tol=1e-12).fit(X, y)
+    est = NIMOSurvival(ties=ties, alpha=0, max_iter=0).fit(X, y)
+    np.testing.assert_allclose(est.coef_, other.coef_, atol=AGREED)
+    if ties == "breslow":  # scikit-survival's baseline is always Breslow's
+        times = np.unique(time)[1:-1]
+        curves = other.predict_survival_function(X[:9])
+        expected = [curve(times) for curve in curves]
+        found = est.predict_survival_function(X[:9], times).values
+        np.testing.assert_allclose(found, expected, atol=AGREED)
+
+
+@pytest.mark.slow
 def test_metrics_of_scikit_survival_take_what_is_predicted():
     metrics = pytest.importorskip("sksurv.metrics")
     surv = pytest.importorskip("sksurv.util").Surv

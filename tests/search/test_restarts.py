@@ -92,6 +92,9 @@ def test_loose_members_keep_the_supports_that_they_found(select):
     again = found.loose_starts(2)
     assert [start.seed for start in again] == [1, 2]
     assert torch.equal(again[0].support, few)
+    for rule in ("1se", "stability"):  # for fewer features, not for all of them again
+        runner.settings = replace(runner.settings, rule=rule)
+        assert loose_members(runner, found) == []
 
 
 def test_the_best_restarts_are_named_once_each(select):

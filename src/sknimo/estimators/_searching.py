@@ -40,6 +40,7 @@ from sknimo.solver import Options, Problem
 from sknimo.training import (
     AnyFold,
     StreamedSet,
+    TaskStore,
     TrainingSet,
     assemble,
     check_folder,
@@ -50,6 +51,7 @@ from sknimo.training import (
     count_folds,
     find_rows,
     fit_budget,
+    learn_again,
     learn_shape,
     read_groups,
     smooth_glm,
@@ -69,11 +71,58 @@ def _lines(basis: Any) -> Any:
 
 
 class Bagging(BaseNIMO):
-    """What a search needs to know of bags."""
+    """What a search is given, with bags and without."""
 
     cv: Any
     rule: str
     hidden: tuple[int, int] | None
+    reference: Any
+
+    def _search(
+        self,
+        problem: Problem,
+        data: TrainingSet | StreamedSet,
+        folds: Sequence[AnyFold],
+        settings: Settings,
+        weight: torch.Tensor,
+        labels: np.ndarray | None,
+        random: np.random.RandomState,
+        store: TaskStore,
+    ) -> Outcome:
+        """Search; once more where what was found asks for another shape."""
+
+        def look(problem: Problem) -> Outcome:
+            family = problem.family
+            beside = self._state_beside(data, settings, labels, random, folds, family)
+            return search(
+                problem,
+                folds,
+                settings,
+                weight=weight,
+                random=random,
+                store=store,
+                reference=self._movable_reference(data, family),
+                beside=beside,
+            )
+
+        outcome = look(problem)
+        known = data.weight, outcome.held_out_eta
+        again = learn_again(problem, self._family(), *known)
+        if again is problem or outcome.out_of_time:
+            return outcome
+        return look(again)
+
+    def _movable_reference(
+        self, data: TrainingSet | StreamedSet, family: Family
+    ) -> MovableReference | None:
+        """How the reference may move; not for families of known dispersion.
+
+        There a perfect fit to a part of the rows would pull it anywhere.
+        """
+        known = not family.estimates_dispersion
+        if self.reference != "auto" or known or isinstance(data, StreamedSet):
+            return None
+        return movable_reference(data.features, data.table)
 
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""
@@ -290,17 +339,9 @@ class Searching(Bagging):
                 cv = self._n_folds(data, settings) if bags else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
-                outcome = search(
-                    problem,
-                    folds,
-                    settings,
-                    weight=torch.as_tensor(counts).to(problem.y),
-                    random=random,
-                    store=store,
-                    reference=self._movable_reference(data, problem.family),
-                    beside=self._state_beside(
-                        data, settings, labels, random, folds, problem.family
-                    ),
+                weight = torch.as_tensor(counts).to(problem.y)
+                outcome = self._search(
+                    problem, data, folds, settings, weight, labels, random, store
                 )
                 plan(LAST)
                 data = self._chosen_features(data, outcome)
@@ -356,18 +397,6 @@ class Searching(Bagging):
             if not takes_long(len(X), p + spec.n_params, self._settings):
                 return None
         return rows
-
-    def _movable_reference(
-        self, data: TrainingSet | StreamedSet, family: Family
-    ) -> MovableReference | None:
-        """How the reference may move; not for families of known dispersion.
-
-        There a perfect fit to a part of the rows would pull it anywhere.
-        """
-        known = not family.estimates_dispersion
-        if self.reference != "auto" or known or isinstance(data, StreamedSet):
-            return None
-        return movable_reference(data.features, data.table)
 
     def _search_settings(self, started: float, streamed: bool) -> Settings:
         """What the parameters ask of the search."""

@@ -471,10 +471,14 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
 
 
 def loose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
-    """The best successful restarts, one per seed, with the supports each has found."""
+    """The best successful restarts, one per seed, with the supports each has found.
+
+    None under a rule for fewer features: together they bring back what was left out.
+    """
     settings, view = runner.settings, found.view
     floor = found.linear.log_evidence
-    if not found.best.log_evidence - floor >= settings.evidence_margin:
+    enough = found.best.log_evidence - floor >= settings.evidence_margin
+    if not enough or settings.rule != "min":
         return []
     pool = successful(found.leaders(), floor, settings)[: settings.n_members]
     if not view.has_moved:

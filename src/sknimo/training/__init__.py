@@ -44,6 +44,11 @@ from sknimo.training._problem import (
     state_network,
     state_problem,
 )
-from sknimo.training._shape import learn_shape, penalised_glm, smooth_glm
+from sknimo.training._shape import (
+    learn_again,
+    learn_shape,
+    penalised_glm,
+    smooth_glm,
+)
 from sknimo.training._stores import TaskStore, open_store
 from sknimo.training._streams import StreamedSet, read_stream
