@@ -203,7 +203,7 @@ def _by_evidence(
         where, n_rows = curved.held_out, view.problem.n_rows
         held_out = mean_by_row(where, eta, n_rows)
         straight_eta = mean_by_row(where, where.glm, n_rows)
-    features = curved.view.features
+    features, glm = curved.view.features, curved.view.shift(curved.glm)
     if members is None:
         features, glm = None, curved.glm
         if curved.has_network:
@@ -230,6 +230,7 @@ def _by_evidence(
         dial=float(n_members > 0),
         held_out_eta=held_out,
         straight_eta=straight_eta,
+        straight=glm,
     )
 
 
