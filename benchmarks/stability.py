@@ -6,8 +6,9 @@
                                    [--csv stability.csv]
 
 A search draws folds and restarts by `random_state`. All rows of a table are fitted with
-several of them, and as many bootstrap samples as asked for, each with its own seed. For every coefficient the standard deviation over seeds is divided by that over samples,
-its bootstrap standard error; and so for average effects on the linear predictor.
+several of them, and as many bootstrap samples as asked for, each with its own seed. For
+every coefficient the standard deviation over seeds is divided by that over samples, its
+bootstrap standard error; and so for average effects on the linear predictor.
 
 Fits that are in the file are not repeated. Tables are those of `real_tables.py`.
 """
