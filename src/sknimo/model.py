@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -350,6 +351,70 @@ class ClassModels:
     def chances(self, table: np.ndarray) -> np.ndarray:
         """Probability of each class, (n, C)."""
         return torch.as_tensor(self.eta(table)).softmax(1).numpy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dial:
+    """The way from the model without bends to the model that is nothing but bent.
+
+    Linear predictors are linear in coefficients: `(1 - w) straight + w bent` is a model
+    for every w, and a model found at one w gives that at any other.
+
+    Attributes
+    ----------
+    bend : float
+        Where the model stands, above 0.
+    coef, intercept : ndarray of shape (C, q) and (C,)
+        The straight model, of every class; C is 1 where there are no classes.
+    bends, scores : ndarray of shape (k,)
+        Positions, and the score on rows held out there.
+    """
+
+    bend: float
+    coef: np.ndarray
+    intercept: np.ndarray
+    bends: np.ndarray
+    scores: np.ndarray
+
+    def score(self, bend: float) -> float:
+        """Score on rows held out, between positions by interpolation."""
+        return float(np.interp(bend, self.bends, self.scores))
+
+    def turn(self, model: FittedModel | ClassModels, bend: float) -> Any:
+        """The model with another share of bends."""
+        if isinstance(model, ClassModels):
+            each = [
+                self._turn(model.of_class(c), bend, c) for c in range(model.n_classes)
+            ]
+            return ClassModels.of(each)
+        return self._turn(model, bend, 0)
+
+    def _turn(self, model: FittedModel, bend: float, number: int) -> FittedModel:
+        own = torch.as_tensor(self.coef[number : number + 1]).to(model.coef)
+        level = torch.as_tensor(self.intercept[number : number + 1]).to(own)
+        ratio = bend / self.bend
+        # Members that bend nothing become one, which has the straight model beside.
+        bent = model.modulated.any(1) if bend > 0 else torch.zeros(model.n_members) > 0
+        some = _take_members(model, bent.nonzero().squeeze(1))
+        count, scale = some.n_members + 1, ratio / model.n_members
+        coef = scale * model.coef[~bent].sum(0) if bend > 0 else 0.0
+        intercept = scale * model.intercept[~bent].sum() if bend > 0 else 0.0
+        return replace(
+            some,
+            coef=torch.cat(
+                [count * scale * some.coef, count * (coef + (1 - ratio) * own)]
+            ),
+            intercept=torch.cat(
+                [
+                    count * scale * some.intercept,
+                    count * (intercept + (1 - ratio) * level),
+                ]
+            ),
+            params=torch.cat([some.params, torch.zeros_like(model.params[:1])]),
+            modulated=torch.cat(
+                [some.modulated, torch.zeros_like(model.modulated[:1])]
+            ),
+        )
 
 
 def _take_members(model: FittedModel, which: slice | Tensor) -> FittedModel:

@@ -122,6 +122,19 @@ class TestModel:
         gap = np.abs(outside - np.sort(expected)).max()
         assert gap < IDENTITY * np.std(expected)
 
+    def test_without_bends_it_is_the_weighted_mean_of_both_without(self, blended):
+        est, X, y, (found, other, w, _) = blended
+        lines = [
+            each.problem.terms @ each.straight.coef[0] + each.straight.intercept
+            for each in (found, other)
+        ]
+        expected = ((1 - w) * lines[0] + w * lines[1]).numpy()
+        if isinstance(est, NIMORegressorCV):
+            expected = y.mean() + y.std() * expected
+        outside = est.set_bend(0.0).model_.eta(est._read_table(X))
+        gap = np.abs(np.sort(outside) - np.sort(expected)).max()
+        assert gap < IDENTITY * np.std(expected)
+
     def test_contributions_sum_to_eta(self, blended):
         est, X, _, _ = blended
         table = est._read_table(X)

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import Origin, explain, measure_support
 from sknimo.inference import calibrate, next_intervals
+from sknimo.model import Dial
 from sknimo.report import ModelCard, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
@@ -58,6 +59,31 @@ def test_every_kind_of_feature_is_predicted_and_explained_as_in_python(
             view.set(feature, value)
             row[feature] = value
             assert_page_agrees(view, made, row)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_the_dial_predicts_as_the_model_with_another_share_of_bends(
+    make_report, open_report, family
+):
+    made = make_report(family=family)
+    rng = np.random.default_rng(0)
+    coef, scores = rng.normal(size=made.model.coef[:1].shape), np.linspace(0.1, 0.5, 21)
+    dial = Dial(0.6, coef, np.array([0.3]), np.linspace(0, 1, 21), scores)
+    classes = ("no", "yes") if family == "binomial" else None
+    card = ModelCard(made.model, classes=classes, dial=dial)
+    view = open_report(render_report(card, made.sample, rows=[3]))
+    view.page.locator("#start").select_option("1")
+    row = made.sample.table[3]
+    assert_page_agrees(view, made, row)
+    for share in (0.0, 0.9):
+        view.page.locator("#bend").fill(str(share))
+        model = dial.turn(made.model, share)
+        swap = share / dial.bend * made.swap
+        found = explain(model, row[None], swap=swap)
+        assert view.mean == close(found.mean[0])
+        for feature, value in view.parts().items():
+            assert value == close(found.values[0][feature])
+        assert view.number("#bend-told") == close(0.1 + 0.4 * share)
 
 
 def test_values_beyond_the_training_range_are_predicted_and_flagged(

@@ -290,6 +290,7 @@ class SeveralClasses(BaseNIMO):
             # With all else as an offset it is the log-odds against the other classes.
             model=replace(card.model, family=BINOMIAL),
             facts=None,
+            dial=None,
             classes=(others, label),
             left_out=None if left_out is None else left_out[:, self._class],
             note=(

@@ -63,7 +63,7 @@ class Inferring(Explainable):
     def __getstate__(self) -> Any:
         """What copies and pickles hold: no rows."""
         _ = self._uncertainty
-        return super().__getstate__()  # type: ignore[misc]
+        return super().__getstate__()
 
     @property
     def cov_(self) -> np.ndarray:

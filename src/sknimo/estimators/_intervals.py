@@ -464,19 +464,12 @@ class Foreseeing(Averaging):
         Effects of separated classes have no honest interval.
         """
         units, place = data.y_scale, data.place
-        model, y = self._explained(), data.y * units + data.y_mean
+        y = data.y * units + data.y_mean
         eta = eta * units + data.y_mean
         line = eta if straight is None else straight * units + data.y_mean
         known = data.offset * units
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._conformal = inference.calibrate(
-                model, data.table, y, eta, data.weight
-            )
-            rows = KnownRows(data.table, y, data.weight, known, eta)
-            facts = self._facts
-            if facts is not None and facts.comparisons is not None and not separated:
-                found = inference.correct_comparisons(model, rows, facts.comparisons)
-                self._facts = replace(facts, comparisons=found)
+        rows = KnownRows(data.table, y, data.weight, known, eta)
+        self._learn_intervals(rows, eta, separated)
         if (place >= 0).all():
             self._held_out = HeldOutRows(
                 digest_rows(data.table[place]),
@@ -485,6 +478,19 @@ class Foreseeing(Averaging):
                 eta[place],
                 line[place],
             )
+
+    def _learn_intervals(
+        self, rows: KnownRows, eta: np.ndarray, separated: bool
+    ) -> None:
+        """Intervals of predictions, and averages corrected for shrinkage."""
+        model, facts = self._explained(), self._facts
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._conformal = inference.calibrate(
+                model, rows.table, rows.y, eta, rows.weight
+            )
+            if facts is not None and facts.comparisons is not None and not separated:
+                found = inference.correct_comparisons(model, rows, facts.comparisons)
+                self._facts = replace(facts, comparisons=found)
 
 
 def refuse_others(est: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._baseline import BASELINE, read_baseline
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
+from sknimo.estimators._saved_dial import read_dial, write_dial
 from sknimo.estimators._saved_errors import read_errors, write_errors
 from sknimo.estimators._saved_intervals import read_intervals, write_intervals
 from sknimo.estimators._saving import (
@@ -114,6 +115,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     if not model.family.is_hazard == issubclass(cls, SurvivalTask) == bool(baseline):
         raise class_name.refuse(f"a class for the {model.family.name} family")
     est._saved_by = found["library"].text()
+    _read_attributes(est, found["attributes"], found["certificate"])
     if isinstance(est, ClassificationTask):
         est.classes_ = read_classes(classes, several)
     if isinstance(est, ClassificationTask) and several:
@@ -135,6 +137,10 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     if isinstance(est, SurvivalTask):
         est._show_baseline(read_baseline(found["baseline"], archive.tensors))
         known |= {*BASELINE}
+    if isinstance(est, Searching):
+        n_terms = len(model.features.term_feature)
+        est._dial = read_dial(archive.tensors, n_terms, count, est.bend_)
+        known |= {*write_dial(est._dial)}
     unused = archive.tensors.keys() - known
     if unused:
         raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
@@ -143,7 +149,6 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         est.feature_names_in_ = np.array(model.features.names, dtype=object)
     if not issubclass(cls, ClassificationTask) and classes.value is not None:
         raise classes.refuse("null for a regression")
-    _read_attributes(est, found["attributes"], found["certificate"])
     return est
 
 

@@ -175,6 +175,7 @@ class Reportable(Foreseeing, Traceable):
             straight=None if self._held_out is None else self._held_out.straight,
             conformal=getattr(self, "_conformal", None),
             uncertainty=self._local_uncertainty(),
+            dial=getattr(self, "_dial", None),
         )
 
     # Notebooks ask for a bundle, other tools for HTML: scikit-learn's own diagram until

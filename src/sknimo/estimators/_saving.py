@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._baseline import BASELINE, write_baseline
 from sknimo.estimators._explaining import refuse_classes
+from sknimo.estimators._saved_dial import DIAL_TENSORS, write_dial
 from sknimo.estimators._saved_errors import ERROR_TENSORS, write_errors
 from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
 from sknimo.exceptions import ModelFileError
@@ -92,7 +93,10 @@ FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
     *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
-OWN_TENSORS = (*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS, *BASELINE)
+OWN_TENSORS = (
+    *(*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS),
+    *(*BASELINE, *DIAL_TENSORS),
+)
 TENSORS = (*OWN_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
 
@@ -319,6 +323,7 @@ def describe_estimator(est: Any) -> Archive:
         "model": model.content,
     }
     tensors |= more | steps | write_intervals(est._conformal)
+    tensors |= write_dial(getattr(est, "_dial", None))
     return Archive(content | baseline, model.tensors | tensors)
 
 

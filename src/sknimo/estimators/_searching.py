@@ -13,6 +13,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo.estimators._base import BaseNIMO, parameters, unchanged_on_failure
+from sknimo.estimators._bending import Bendable
 from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._texts import SEARCHING
@@ -212,7 +213,7 @@ class Bagging(BaseNIMO):
 
 
 @parameters
-class Searching(Bagging):
+class Searching(Bagging, Bendable):
     """What the searching estimators share: rows in, a search, attributes out."""
 
     alphas: Any = None
@@ -358,6 +359,7 @@ class Searching(Bagging):
                 )
             self._keep(outcome, separated)
             self._keep_held_out(outcome, data, separated)
+            self._keep_dial(outcome, data, counts)
         return self
 
     def _foretell(self, settings: Settings, problem: Problem) -> Settings:

@@ -288,7 +288,7 @@ def average_sizes(
         evidence.append((aim @ theta - log_size) / 2 - prior)
     share = torch.stack(evidence).softmax(0)
     likely = (share > LEAST_SHARE).nonzero().squeeze(-1).tolist()
-    share = (share[likely] / share[likely].sum()).tolist()
+    share = share[likely] / share[likely].sum()
     found = []
     for k in likely:
         inverse = invert(gram, tried[k])

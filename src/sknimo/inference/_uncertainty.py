@@ -24,6 +24,7 @@ REASONS = {
     "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
     "several ranks": "Errors were not computed over several processes.",
     "overflow": "Numbers of this size have no squares.",
+    "bend set": "Bends were set after the fit, and errors are those of the fit.",
     "not kept": "The model was saved before intervals were kept with it.",
 }
 

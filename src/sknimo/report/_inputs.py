@@ -18,7 +18,7 @@ from sknimo.explain import (
     fill_offset,
 )
 from sknimo.inference import Conformal, Uncertainty
-from sknimo.model import FittedModel
+from sknimo.model import Dial, FittedModel
 from sknimo.survival import Baseline, FollowUp
 
 # Level of intervals of the next observation.
@@ -50,6 +50,7 @@ class ModelCard:
     baseline: Baseline | None = None  # the hazard at the reference of a survival model
     conformal: Conformal | None = None  # how far from predictions rows held out lie
     uncertainty: Uncertainty | None = None  # what single rows can be judged by
+    dial: Dial | None = None  # the way to the model without bends
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ import torch
 from sknimo.explain import Support, weighted_quantiles
 from sknimo.inference import Conformal
 from sknimo.io import model_record
-from sknimo.model import FittedModel
+from sknimo.model import Dial, FittedModel
 from sknimo.report._inputs import INTERVAL, Sample
 from sknimo.report._story import Story
 from sknimo.report._text import clean_text
@@ -45,6 +45,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "shown": SHOWN,
         "support": None if story.support is None else _support(story.support),
         "interval": _interval(model, card.conformal),
+        "dial": _dial(card.dial),
         "hasOffset": sample.offset is not None,
         "rows": [
             {
@@ -80,6 +81,18 @@ def _interval(model: FittedModel, found: Conformal | None) -> dict[str, Any] | N
         "log": [width.intercept, width.low, width.high],
         "whole": found.whole,
         "positive": model.family.positive_only,
+    }
+
+
+def _dial(dial: Dial | None) -> dict[str, Any] | None:
+    """The model without bends, and what rows held out say along the way to it."""
+    if dial is None or not np.isfinite(dial.scores).all():
+        return None
+    return {
+        "bend": dial.bend,
+        "coef": _numbers(dial.coef[0]),
+        "intercept": float(dial.intercept[0]),
+        "scores": [_round(score) for score in dial.scores],
     }
 
 

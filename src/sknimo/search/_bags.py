@@ -49,6 +49,7 @@ from sknimo.search._verdict import (
 )
 from sknimo.solver import (
     AdditiveFit,
+    Coefficients,
     JointOptions,
     JointStart,
     JointState,
@@ -143,6 +144,7 @@ def search_bags(
         held_out_eta=mean_by_row(held_out, mixed, problem.n_rows),
         straight_eta=mean_by_row(held_out, held_out.glm, problem.n_rows),
         by_bags=True,
+        straight=Coefficients(bags.coef.mean(0)[None], bags.intercept.mean(0)[None]),
     )
 
 

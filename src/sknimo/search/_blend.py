@@ -22,7 +22,7 @@ from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, one_hot, unpack
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
-from sknimo.solver import Problem
+from sknimo.solver import Coefficients, Problem
 from sknimo.training import AnyFold, Ensemble
 
 
@@ -121,12 +121,25 @@ def _blend(
         held_out_eta=eta,
         straight_eta=straight,
         by_bags=True,
+        straight=_mean_line(found.straight, other.straight, beside, w),
     )
 
 
 def _mean(one: np.ndarray | None, two: np.ndarray | None, w: float) -> np.ndarray:
     assert one is not None and two is not None  # both have predicted rows held out
     return np.asarray((1 - w) * one + w * two)
+
+
+def _mean_line(
+    one: Coefficients | None, two: Coefficients | None, beside: Beside, w: float
+) -> Coefficients:
+    """The mean of two models without bends, among the columns of the second."""
+    assert one is not None and two is not None and beside.columns is not None
+    coef = torch.zeros_like(two.coef)
+    coef[:, beside.columns[0]] = one.coef
+    return Coefficients(
+        (1 - w) * coef + w * two.coef, (1 - w) * one.intercept + w * two.intercept
+    )
 
 
 def _weigh(first: Ensemble, second: Ensemble, w: float) -> Ensemble:

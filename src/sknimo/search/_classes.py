@@ -57,6 +57,7 @@ from sknimo.search._verdict import Outcome, straight_columns
 from sknimo.solver import (
     ClassFit,
     ClassRows,
+    Coefficients,
     HeadsStart,
     HeadsState,
     JointTable,
@@ -137,7 +138,7 @@ def search_classes(
     held_out = hold_out(bags, bent)
     share, still = turn_dials(bags, bent, held_out, settings)
     verdict = judge(held_out, share, still)
-    members = mix_members(bags, bent, share)
+    members, plain = mix_members(bags, bent, share), bags.still(still)
     table = _table(bags, bent, held_out, path)
     return Outcome(
         members=members[0],
@@ -152,6 +153,7 @@ def search_classes(
         straight_eta=mean_by_row(held_out, held_out.mix(still), problem.n_rows),
         by_bags=True,
         by_class=tuple(members),
+        straight=Coefficients(plain[:, :-1], plain[:, -1]),
     )
 
 

@@ -114,15 +114,21 @@ def search(
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
-    other = None
-    if beside is not None and not is_decisive(
-        runner, _first_gain(runner, view, path, _twin(random))
+    other, classes = None, problem.family.is_binary
+    # The loss of classes is bounded: no gain over the linear model is decisive.
+    if beside is not None and (
+        classes
+        or not is_decisive(runner, _first_gain(runner, view, path, _twin(random)))
     ):
         # A copy: restarts have the seeds of a search without bags.
         twin = _twin(random)
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
-        if bend_gain(other) < settings.least_gain:
-            runner.settings = replace(settings, cautious=True)
+        gain = bend_gain(other)
+        runner.settings = replace(
+            settings,
+            cautious=gain < settings.least_gain,
+            hopeless=classes and gain < settings.least_class_gain,
+        )
     found = _by_evidence(runner, view, path, own, random)
     if beside is None or other is None:
         return found
@@ -203,7 +209,7 @@ def _by_evidence(
         where, n_rows = curved.held_out, view.problem.n_rows
         held_out = mean_by_row(where, eta, n_rows)
         straight_eta = mean_by_row(where, where.glm, n_rows)
-    features = curved.view.features
+    features, glm = curved.view.features, curved.view.shift(curved.glm)
     if members is None:
         features, glm = None, curved.glm
         if curved.has_network:
@@ -229,6 +235,7 @@ def _by_evidence(
         dial=float(n_members > 0),
         held_out_eta=held_out,
         straight_eta=straight_eta,
+        straight=glm,
     )
 
 

@@ -89,6 +89,13 @@ class View:
         mean = self.reference.features
         return mean.around(mean.reference + self.distance.numpy() * mean.scale)
 
+    def shift(self, at: Coefficients) -> Coefficients:
+        """A linear model around the mean, as it is around this point."""
+        if self.distance is None:
+            return at
+        moved = self.distance.to(at.coef)[self.problem.term_feature]
+        return replace(at, intercept=at.intercept + at.coef @ moved)
+
     def around(self, distance: Tensor) -> View:
         """The same table from a point so many scales (p,) away from the mean."""
         if self.reference is None:

@@ -107,6 +107,9 @@ class Settings:
     # others are not tried.
     least_gain: float = 0.1
     cautious: bool = False
+    # With two classes none are tried where bags gain less than this.
+    least_class_gain: float = 0.1
+    hopeless: bool = False
     # Nats per row that the first restarts gain over the linear model beyond which
     # nothing stands beside them: errors of a tenth of its variance. This and the two
     # numbers below were set on settings 1 and 3, seeds 0 to 2; not ablated.

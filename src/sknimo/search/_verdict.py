@@ -116,6 +116,9 @@ class Outcome:
     by_bags: bool = False  # whether the model has the curves of bags
     # Members of every class where these are more than two; `members` are the first.
     by_class: tuple[Ensemble, ...] = ()
+    # The model without bends, in the columns of the members: coefficients of one model,
+    # or of every class. None after a search on batches.
+    straight: Coefficients | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,12 +184,14 @@ function compileNetwork(spec, flat) {
 }
 
 // A model that explains itself. `swap` lists [t, u, amount]: the product of terms t and
-// u moves by this amount from the channel of t to that of u.
-function compileModel(record, swap, link) {
+// u moves by this amount from the channel of t to that of u. `straight` is the model
+// without bends: `setBend(ratio)` goes on from there, 1 is the model itself.
+function compileModel(record, swap, link, straight = null) {
   const bases = record.features.map((feature) => compileBasis(feature.basis));
   const inputBases = record.features.map((feature) => compileBasis(feature.input));
   const reference = record.features.map((feature) => referenceOf(feature.basis));
-  const baseValue = average(record.intercept);
+  const fitted = average(record.intercept);
+  let ratio = 1;
   const members = record.coef.map((coef, m) => ({
     coef,
     modulated: record.modulated[m],
@@ -216,26 +218,34 @@ function compileModel(record, swap, link) {
         if (effect !== 0 && modulated[j]) effect *= 1 + modulation(j);
         total += effect;
       }
-      return total / members.length;
+      total /= members.length;
+      if (ratio === 1) return total;
+      const line = own.reduce((sum, term, t) => sum + straight.coef[at + t] * term, 0);
+      return ratio * total + (1 - ratio) * line;
     });
     return { parts, terms };
   };
+  const base = () => (ratio === 1 ? fitted
+    : ratio * fitted + (1 - ratio) * straight.intercept);
 
   const owners = bases.flatMap((basis, j) => basis(reference[j]).map(() => j));
   const eta = (values, offset = 0) =>
-    split(values).parts.reduce((sum, part) => sum + part, baseValue + offset);
+    split(values).parts.reduce((sum, part) => sum + part, base() + offset);
   const explain = (values) => {
     const { parts, terms } = split(values);
     const flat = terms.flat();
     for (const [t, u, amount] of swap) {
-      const moved = amount * flat[t] * flat[u];
+      const moved = ratio * amount * flat[t] * flat[u];
       parts[owners[t]] -= moved;
       parts[owners[u]] += moved;
     }
     return parts;
   };
   const termsOf = (values) => bases.flatMap((basis, j) => basis(values[j]));
-  return { reference, baseValue, eta, explain, termsOf, mean: MEANS[link] };
+  const setBend = (to) => { ratio = to; };
+  return {
+    reference, get baseValue() { return base(); }, eta, explain, termsOf, setBend, mean: MEANS[link],
+  };
 }
 
 // Where the next observation is expected: quantiles of scores of rows held out, times

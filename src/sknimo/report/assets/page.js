@@ -100,7 +100,8 @@
 
   // ---- the model --------------------------------------------------------------
 
-  const model = compileModel(data.model, data.swap, data.link);
+  const { dial } = data;
+  const model = compileModel(data.model, data.swap, data.link, dial);
   const interval = data.interval ? compileInterval(data.interval, model) : null;
   const percent = data.link === "logit";
   const showMean = (mean) => {
@@ -302,6 +303,37 @@
       : changed ? `was ${showValue(control, before)}` : "";
   }
 
+  // ---- the dial between the model without bends and the bent one ------------------
+
+  let turned = dial ? dial.bend : 1;
+
+  function tellDial() {
+    const at = clamp(turned * (dial.scores.length - 1), 0, dial.scores.length - 1);
+    const below = Math.min(Math.floor(at), dial.scores.length - 2);
+    const [low, high] = [dial.scores[below], dial.scores[below + 1]];
+    const score = low + (at - below) * (high - low);
+    const told = byId("bend-told");
+    told.dataset.value = score;
+    const show = (value) => showNumber(value, 3);
+    told.textContent = `Share of bends ${showNumber(turned, 2)}: R\u00b2 ${show(score)} on rows held out. `
+      + `Without bends ${show(dial.scores[0])}; the fit has ${showNumber(dial.bend, 2)}.`;
+  }
+
+  function addDial() {
+    const slider = byId("bend");
+    byId("bend-box").hidden = false;
+    slider.value = dial.bend;
+    slider.addEventListener("input", () => {
+      // Positions are steps; the fit's own is exact.
+      const near = Math.abs(Number(slider.value) - dial.bend) < 0.005;
+      turned = near ? dial.bend : Number(slider.value);
+      model.setBend(turned / dial.bend);
+      tellDial();
+      update();
+    });
+    tellDial();
+  }
+
   // ---- what follows from the values -------------------------------------------
 
   let partScale = 0;
@@ -326,8 +358,8 @@
     const moved = offset !== start.offset
       || values.some((value, j) => !Object.is(value, start.values[j]));
     const expected = byId("expected");
-    expected.hidden = !interval;
-    if (interval) {
+    expected.hidden = !interval || Boolean(dial && turned !== dial.bend);
+    if (!expected.hidden) {
       const [low, high] = interval(values, eta);
       expected.dataset.low = low;
       expected.dataset.high = high;
@@ -481,6 +513,7 @@
     });
     byId("reset").after(make("label", { for: "offset" }, "Offset"), offsetField);
   }
+  if (dial) addDial();
   for (const spec of data.controls) controls.push(makeControl(spec));
   const shown = controls.length > data.shown + 2 ? data.shown : controls.length;
   byId("controls").append(...controls.slice(0, shown).map(({ item }) => item));
