@@ -14,6 +14,7 @@ import torch
 
 from sknimo.explain import (
     RARE,
+    describe_reference,
     describe_stop,
     feature_kinds,
     find_roles,
@@ -177,6 +178,7 @@ def _reference(facts: Facts) -> Iterator[Check]:
         f"At the reference these effects are unlike those of most rows, in sign or "
         f"size: {names}. Quote the average effect, not the coefficient."
     ) * bool(wrong)
+    trouble = describe_reference(len(wrong), len(facts.lines)) or trouble
     fine = "Every coefficient has the sign and size that most rows have."
     yield _check("Coefficients at the reference", fine, trouble, "warn")
 
@@ -262,23 +264,30 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     free = max(size - spent, 1)
     statistic = float(size * (sample.row_weight @ scaled)) / free
     text = f"Pearson's statistic is {statistic:.2f} per degree of freedom"
+    where = _where(judged)
     trouble = (
         f"{text}, where a {family.name} target has 1: rows vary more than the family "
         "says. Effects stand; anything said of their uncertainty would be too sure."
-        f"{_name_wider(family, sample, mean)}"
+        f"{_name_wider(family, sample)}{where}"
     ) * (statistic > OVERDISPERSED)
-    yield _check("Overdispersion", f"{text}.", trouble, "warn")
+    yield _check("Overdispersion", f"{text}.{where}", trouble, "warn")
 
 
-def _name_wider(family: Family, sample: Sample, mean: torch.Tensor) -> str:
+def _where(quality: Quality) -> str:
+    """On which rows a figure was computed."""
+    if quality.is_fresh:
+        return " On rows the model has not seen."
+    if quality.rows == "training":
+        return " On the training rows, which flatters."
+    return " On the rows given."
+
+
+def _name_wider(family: Family, sample: Sample) -> str:
     """The family that lets rows vary as they do, where there is one."""
-    y, weight = torch.as_tensor(sample.y), torch.as_tensor(sample.row_weight)
+    y = torch.as_tensor(sample.y)
     takes = (FAMILIES[name] for name in family.wider)
     wider = next((each for each in takes if bool(each.in_domain(y).all())), None)
-    if wider is None:
-        return ""
-    found = wider.learned(y, wider.link_function(mean), weight)
-    return f" family={wider.name!r} allows for it: {found.title}."
+    return "" if wider is None else f" family={wider.name!r} allows for it."
 
 
 def _n_coefficients(model: FittedModel) -> int:
@@ -352,7 +361,7 @@ def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
     share = np.isnan(sample.table).mean(axis=0)
     trouble = (
         f"{_worst(card, share, show_percent)}. A missing value stands at the "
-        "reference and has a coefficient of its own."
+        "reference and has a coefficient of its own, unless it is too rare for one."
     ) * bool(share.any())
     yield _check("Missing values", "None on the rows of this report.", trouble)
 
@@ -453,7 +462,9 @@ def _possible(facts: Facts) -> Iterator[Check]:
     odd = [
         line.feature
         for line in facts.lines
-        if line.support < POSSIBLE and not line.row.is_rare
+        if line.support < POSSIBLE
+        and not line.row.is_rare
+        and line.row.kind != "missing"
     ]
     names = [facts.card.model.features.names[j] for j in dict.fromkeys(odd)]
     trouble = (
@@ -557,7 +568,7 @@ def _balance(quality: Quality) -> Iterator[Check]:
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
         how = "too bold" if slope < 1 else "too timid"
         trouble = f"{text}, where 1 is right: predictions are {how}."
-    where = " On rows the model has not seen." * quality.is_fresh
+    where = _where(quality)
     yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
 
 
