@@ -175,16 +175,16 @@ def warn_of_reference(
     if whole:
         return (whole,)
     ranked = found[np.argsort(-np.abs(comparisons.eta[found]), kind="stable")]
-    unit = "" if model.family.link == "identity" else f" of the {model.family.eta_name}"
+    unit = "" if model.family.link == "identity" else f" on the {model.family.eta_name}"
     named = [
         f"{cut(clean(features.coef_names[c]), 40)} "
         f"({show_number(coef[c] * comparisons.step[c], 3)} there, "
-        f"{show_number(comparisons.eta[c], 3)}{unit} on average)"
+        f"{show_number(comparisons.eta[c], 3)} on average)"
         for c in ranked[:NAMED]
     ]
     more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
     return (
-        "At the reference these effects are unlike those of most rows: "
+        f"At the reference these effects{unit} are unlike those of most rows: "
         f"{', '.join(named)}{more}. Quote the average.",
     )
 

@@ -163,8 +163,8 @@ class KnownErrors:
         if self.reason:
             return (f"No standard errors or intervals: {self.reason}",)
         words = [
-            f"{100 * self.level:g} % interval: of coef, approximate. It allows for "
-            "bends and averages being estimated, not for features being selected."
+            f"{100 * self.level:g} % interval: of coef, approximate. It allows for all "
+            "that was estimated, not for features having been selected."
         ]
         if any(row.is_aside for row in rows):
             words.append(

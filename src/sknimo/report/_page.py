@@ -505,8 +505,10 @@ def _facts(story: Story) -> tuple[tuple[str, str], ...]:
         ("Family and link", f"{model.family.title}, {model.family.link}"),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
-        ("Hidden units", " and ".join(str(width) for width in model.spec.hidden)),
     ]
+    if n_networks(model):
+        units = " and ".join(str(width) for width in model.spec.hidden)
+        facts.append(("Hidden units", units))
     if card.facts is not None:
         facts.append(("Training rows", f"{card.facts.n_samples:,}"))
     if card.scores is not None:
