@@ -210,6 +210,12 @@ TROUBLES = [
     ),
     ("Missing values", missing, "note", "dose (20.0"),
     (
+        "Numbers or codes",
+        lambda: Case(with_column(4, np.arange(400) % 5), COEF),
+        "note",
+        "lab: few whole numbers",
+    ),
+    (
         "Extrapolation",
         lambda: good(later=draw_table(300, 7) * [1, 3, 1, 1, 1]),
         "warn",

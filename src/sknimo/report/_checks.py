@@ -23,10 +23,11 @@ from sknimo.explain import (
     spread_rows,
 )
 from sknimo.families import FAMILIES, Family
+from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
-from sknimo.report._quality import Quality, rank_auc
+from sknimo.report._quality import Quality, calibration_slope, rank_auc
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
 Status = Literal["ok", "note", "warn"]
@@ -83,7 +84,6 @@ CALIBRATION_GAP = 0.05
 # How far the slope of observations on predictions may lie from one, and how surely.
 CALIBRATION_SLOPE = 0.2
 SLOPE_ERRORS = 3.0
-STEPS = 20  # Newton's, of which five are enough
 # How much less may be explained on held-out rows before it is said, and warned of.
 SHORTFALL = 0.05
 OVERFIT = 0.15
@@ -114,6 +114,7 @@ def run_checks(facts: Facts) -> tuple[Check, ...]:
         *_weights(sample),
         *_constant(card, sample),
         *_missing(card, sample),
+        *_codes(card, sample),
         *_range(card, sample, facts.quality, facts.held_out),
         *_far_values(card, sample),
         *_correlation(card, sample),
@@ -366,6 +367,22 @@ def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
     yield _check("Missing values", "None on the rows of this report.", trouble)
 
 
+def _codes(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    """Numbers of which one more may mean nothing."""
+    features = card.model.features
+    found = [
+        features.names[j]
+        for j in np.flatnonzero(find_roles(card.model).relevant).tolist()
+        if features.levels(j) is None and may_be_codes(sample.table[:, j])
+    ]
+    trouble = (
+        f"{join_words(found)}: few whole numbers, taken as numbers. If they are codes, "
+        "“one more” means nothing: fit them as categories."
+    ) * bool(found)
+    fine = "No number looks like a code."
+    yield _check("Numbers or codes", fine, trouble)
+
+
 def _range(
     card: ModelCard, sample: Sample, quality: Quality, held_out: Sample | None
 ) -> Iterator[Check]:
@@ -560,9 +577,7 @@ def _balance(quality: Quality) -> Iterator[Check]:
     )
     trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
     trouble *= gap > CALIBRATION_GAP
-    slope, error = _slope(mean - predicted, y - observed, weight)
-    if sample.follow_up is not None:  # predictions grow with the time that is left
-        slope, error = _hazard_slope(quality.eta - sample.row_offset, sample)
+    slope, error = calibration_slope(quality, sample)
     text += f"; observations follow predictions with a slope of {slope:.2f}"
     off = abs(slope - 1)
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
@@ -570,28 +585,3 @@ def _balance(quality: Quality) -> Iterator[Check]:
         trouble = f"{text}, where 1 is right: predictions are {how}."
     where = _where(quality)
     yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
-
-
-def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
-    """Slope of log hazards on predicted ones, and its standard error."""
-    design = np.stack([np.ones_like(risk), risk - sample.row_weight @ risk], axis=1)
-    if not np.ptp(risk) > 0:
-        return 1.0, np.inf
-    beta, weight = np.array([sample.row_weight @ risk, 1.0]), sample.row_weight
-    for _ in range(STEPS):
-        mean = weight * np.exp(design @ beta + sample.row_offset)
-        information = design.T @ (design * mean[:, None])
-        step = np.linalg.solve(information, design.T @ (weight * sample.y - mean))
-        beta = beta + step * min(1.0, 1 / float(np.abs(step).max() or 1.0))
-    spread = float(np.linalg.inv(information)[1, 1]) / len(risk)
-    return float(beta[1]), float(np.sqrt(spread))
-
-
-def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Slope of y on x, both centred, and its standard error."""
-    total = float(weight @ x**2)
-    if total <= 0:
-        return 1.0, np.inf
-    slope = float(weight @ (x * y)) / total
-    left = (y - slope * x) * weight * x
-    return slope, float(np.sqrt((left**2).sum())) / total

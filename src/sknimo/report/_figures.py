@@ -295,7 +295,7 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray, step: float = 1.0) -> 
 def _key(labels: list[str], lines: bool) -> str:
     """What tells several lines or dots apart, in words."""
     if len(labels) < 2:
-        return labels[0] if labels else ""
+        return f"level {labels[0]}" if labels and labels[0] else ""
     styles = ("full", "dashed", "dotted") if lines else ("blue", "orange", "grey")
     pairs = zip(styles, labels, strict=False)
     return ", ".join(f"{style}: {label}" for style, label in pairs)

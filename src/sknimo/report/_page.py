@@ -53,9 +53,11 @@ MAX_SENTENCES = 4
 MAX_SETTING = 120
 # An effect that varies by less than this share of itself is called the same.
 STEADY = 0.1
-# One that goes so many times its average either way has no direction: it is told by
-# where it is lowest and highest, looked for over rows and values.
+# One that goes so many times its average either way has no direction.
 UP_AND_DOWN = 2.0
+# A curve that goes one way by more than this share of the other turns: it is told by
+# where it is lowest and highest, looked for over rows and values.
+TURNS = 0.25
 TURN_ROWS = 200
 TURN_VALUES = 25
 
@@ -398,10 +400,10 @@ def _sentence(story: Story, line: Line) -> str:
     sure = story.show_interval(line)
     usual = "on average"
     usual += f" (95\N{NO-BREAK SPACE}% interval {sure})" if sure else ""
+    if line.row.kind == "curve" and min(-low, high) > TURNS * max(-low, high):
+        return f": up and down. {_turns(story, line.feature)}{depends}."
     size = UP_AND_DOWN * abs(line.response)
     if low < -size and high > size:  # its average says little
-        if line.row.is_feature and len(_values(story, line.feature)) > 2:
-            return f": up and down. {_turns(story, line.feature)}{depends}."
         return (
             f": up and down. {what[0].upper()}{what[1:]} goes with {ends} in the "
             f"{where} in 90\N{NO-BREAK SPACE}% of the rows, {average} {usual}{depends}."
