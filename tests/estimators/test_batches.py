@@ -137,6 +137,21 @@ def test_time_for_a_few_candidates_is_spent_on_neighbours(sample, monkeypatch):
     assert len(pairs) == 3 and len(set(shares)) <= 2 and len(set(rates)) <= 3
 
 
+def test_what_merely_ends_late_is_not_cut(sample, monkeypatch):
+    """All members are trained when the clock passes the deadline."""
+    now, note = [0.0], batches._add_rows
+
+    def dawdle(table, stage, *others):
+        now[0] = 100.0 if stage == "member" else 0.0
+        return note(table, stage, *others)
+
+    monkeypatch.setattr(batches.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(batches, "_add_rows", dawdle)
+    est = NIMORegressorCV(**SHORT, max_time=50).fit(rows(sample.X, sample.y))
+    assert now[0] > 50
+    assert est.converged_
+
+
 @pytest.mark.parametrize("stage", ["round-1", "members"])
 def test_what_was_cut_short_does_not_replace_what_was_better(
     sample, fitted, monkeypatch, stage

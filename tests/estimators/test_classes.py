@@ -9,6 +9,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
+import sknimo.search._classes as classes
 from sknimo import NIMOClassifier, NIMOClassifierCV, load
 
 N_ROWS = 150
@@ -237,3 +238,19 @@ def test_effects_at_the_reference_are_not_drawn_to_zero_by_strong_bends():
         slope = 1 + np.tanh(2 * est.reference_[1])
         errors.append(est.coef_[:, 0] - slope * np.array([1, 0, -1]))
     assert abs(np.mean(errors, axis=0)).max() < TRUTH_ATOL / 2
+
+
+@pytest.mark.slow
+def test_what_merely_ends_late_is_not_cut(rows, monkeypatch):
+    """All members are trained when the clock passes the deadline."""
+    now, judge = [0.0], classes.judge
+
+    def dawdle(*args):
+        now[0] = 100.0
+        return judge(*args)
+
+    monkeypatch.setattr(classes.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(classes, "judge", dawdle)
+    est = NIMOClassifierCV(n_members=2, max_iter=4, max_time=50, random_state=0)
+    assert est.fit(*rows).converged_
+    assert now[0] > 50

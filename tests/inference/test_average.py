@@ -1,10 +1,14 @@
 """Average effects: statsmodels' margins without a network, coverage with one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
 
 from sknimo import NIMOClassifier, NIMORegressor
+from sknimo.explain import compare
+from sknimo.inference import KnownRows, correct_comparisons
 
 from .conftest import draw_rows, quick_search
 
@@ -121,8 +125,26 @@ def test_the_summary_shows_what_was_kept(case):
     kept = case.est._facts.comparisons.corrected
     np.testing.assert_allclose(found.loc["x0", "corrected_average"], kept[2, 0])
     reach = 1.959964 * kept[3, 0]
-    np.testing.assert_allclose(found.loc["x0", "average_upper"], kept[2, 0] + reach)
-    assert "Average in the population" in str(case.est.summary())
+    shown = found.loc["x0"]
+    upper = max(kept[2, 0] + reach, shown["average"])  # stretched to hold both
+    np.testing.assert_allclose(shown["average_upper"], upper)
+    assert (found["average_lower"].dropna() <= found["average"].dropna()).all()
+    text = str(case.est.summary())
+    assert f"{shown['average']:+.3g} [{shown['average_lower']:+.3g}, " in text
+
+
+def test_the_corrected_average_is_that_of_the_step_shown(rows, least_squares):
+    """Whatever step the few rows that are moved would choose for themselves."""
+    table, y = rows
+    known = KnownRows(table, y, np.ones(len(y)), None, None)
+    shown = compare(least_squares.model_, table)
+    far = replace(shown, step=10 * shown.step)
+    found = [
+        correct_comparisons(least_squares.model_, known, each) for each in (shown, far)
+    ]
+    np.testing.assert_allclose(
+        found[1].corrected[2:, 0], 10 * found[0].corrected[2:, 0], rtol=1e-6
+    )
 
 
 def test_too_few_rows_get_no_interval():

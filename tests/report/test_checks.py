@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sknimo.explain import compare, effects
+from sknimo.explain import compare, describe_reference, effects
 from sknimo.families import get_family
 from sknimo.features import fit_features
 from sknimo.model import FittedModel
@@ -179,6 +179,13 @@ def missing():
     return Case(table, COEF)
 
 
+def missing_together():
+    """A form that was not handed in leaves two cells empty, and no others."""
+    table = draw_table()
+    table[::4, [0, 4]] = np.nan
+    return Case(table, COEF)
+
+
 weights = np.r_[np.full(20, 100.0), np.ones(380)]
 TROUBLES = [
     ("Convergence", lambda: good(converged=False), "warn", "it may move"),
@@ -202,6 +209,12 @@ TROUBLES = [
         "Without spread in training",
     ),
     ("Missing values", missing, "note", "dose (20.0"),
+    (
+        "Numbers or codes",
+        lambda: Case(with_column(4, np.arange(400) % 5), COEF),
+        "note",
+        "lab: few whole numbers",
+    ),
     (
         "Extrapolation",
         lambda: good(later=draw_table(300, 7) * [1, 3, 1, 1, 1]),
@@ -248,6 +261,15 @@ def test_good_data_are_in_order(family):
     assert {
         check.title: check.text for check in found.values() if check.status != "ok"
     } == {}
+
+
+def test_cells_that_are_missing_together_forbid_no_value():
+    assert missing_together().checks()["Possible comparisons"].status == "ok"
+
+
+def test_many_coefficients_that_mislead_are_the_reference_s_fault():
+    assert describe_reference(5, 6) == ""
+    assert "9 of 12 effects" in describe_reference(9, 12)
 
 
 def test_every_check_that_can_be_in_order_is_in_the_table():

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import compare
-from sknimo.report._figures import effect_panel
+from sknimo.report._figures import curve_panel, effect_panel
 from sknimo.report._text import show_fixed, show_number, show_percent
 
 N_TRAIN = 150
@@ -212,12 +212,55 @@ def test_steps_of_single_rows_are_the_contributions_of_explain(fitted):
 
 
 def test_figures_say_which_levels_they_leave_out():
-    months = tuple(f"month {k}" for k in range(12))
+    def panel(count):
+        labels = tuple(f"month {k}" for k in range(count))
+        values = np.arange(float(count))
+        curve = SimpleNamespace(
+            feature="month", levels=labels, value=values, effect=0 * values
+        )
+        rows = SimpleNamespace(data=values[:, None], values=np.zeros((count, 1)))
+        return effect_panel(curve, rows, 0, None)
+
+    assert panel(12).left == ""
+    assert all(f"month {k}<" in panel(12).figure for k in range(12))
+    assert panel(14).left == "Not drawn: 2 values of fewer rows."
+
+
+def test_figures_of_coefficients_have_the_unit_of_the_table():
+    """And a missing value, whose unit is another, is not among them."""
     curve = SimpleNamespace(
-        feature="month", levels=months, value=np.arange(12.0), effect=np.zeros(12)
+        feature="hour",
+        modifier="day",
+        modifier_levels=None,
+        grid=np.array([0.0, 1.0]),
+        reference=0.5,
+        all_coef=np.array([[0.1, 3.0], [0.2, 9.0]]),
+        coef_labels=("", "missing"),
     )
-    rows = SimpleNamespace(data=np.arange(12.0)[:, None], values=np.zeros((12, 1)))
-    assert effect_panel(curve, rows, 0, None).left == "Not drawn: 4 rarer values."
+    panel = curve_panel(curve, np.array([0.15, 5.0]), step=10.0)
+    assert "coefficient of hour, per 10" in panel.figure
+    assert "goes from 1 to 2" in panel.figure
+    assert panel.caption == panel.left == ""
+
+
+def test_a_feature_that_goes_up_and_down_is_told_by_its_ends():
+    """The sum of its ups and downs would be a headline about nothing."""
+    hour = np.repeat(np.arange(10.0), 30)
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"hour": hour, "age": random.normal(60, 10, 300)})
+    y = 20 - (hour - 4) ** 2 + 0.001 * X["age"]
+    est = NIMORegressor(alpha=0.0, max_iter=0, basis={"hour": "poly2"})
+    text = plain(est.fit(X, y).report(None, X, y).html)
+    assert "hour: up and down. With all else as in the rows" in text
+    assert "lowest at 9 (−4.94 on average) and highest at 4 (20.1)" in text
+
+
+def test_what_helped_to_fit_is_called_so(page, other_page):
+    seen = "The rows helped to fit, so that predictions lie closer to them"
+    assert seen in page
+    assert seen not in other_page
+    assert "On the training rows, which flatters." in page
+    assert "On the rows given." in other_page
 
 
 def test_a_target_without_a_name_has_one_article(make_report):

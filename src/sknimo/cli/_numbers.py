@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pa_compute
 
 from sknimo.cli._errors import UserError
-from sknimo.features import Disguise, find_disguise, is_code, number_pattern
+from sknimo.features import (
+    Disguise,
+    find_disguise,
+    is_code,
+    may_be_codes,
+    number_pattern,
+)
 
 UNITS = "[$€£¥%‰]"
-# Columns of so few whole numbers may be codes, of which the user is reminded.
-FEW_VALUES = 12
-MIN_ROWS_EACH = 5
 # Names that a column without one has been given.
 NAMELESS = ("Unnamed: 0", "__index_level_0__", "unnamed_1")
 
@@ -145,11 +148,8 @@ def remark_on(
     for name in X.column_names:
         if name in categorical or not pa.types.is_floating(X[name].type):
             continue
-        values = np.unique(X[name].drop_null().to_numpy())
-        whole = bool((values == np.round(values)).all())
-        if whole and 2 < len(values) <= FEW_VALUES:
-            if len(values) * MIN_ROWS_EACH <= len(X):
-                few.append(name)
+        if may_be_codes(X[name].to_numpy()):
+            few.append(name)
         elif counts_rows(X[name]):
             counting.append(name)
     if few:

@@ -63,6 +63,7 @@ from sknimo.explain._kept import (
     HeldOutScores,
     describe_gain,
     describe_kept,
+    describe_reference,
     describe_stop,
     describe_trial,
     has_curves,

@@ -128,7 +128,9 @@ def compare(
     for j in np.flatnonzero(find_roles(model).relevant).tolist():
         before = eta_at(model, table, j, float(model.features.reference[j]), eta)
         importance[j] = weight @ np.abs(eta - before) / weight.sum()
-        for move in moves_of(model, table, j, eta, before):
+        for move in moves_of(
+            model, table, j, eta, before, choose_step(model, table, j)
+        ):
             low, high = (mean_of(model.family, at + fixed) for at in move.eta)
             if respond is not None:
                 low, high = (respond(switch(table, j, x)) for x in move.values)
@@ -158,18 +160,19 @@ def moves_of(
     j: int,
     eta: np.ndarray,
     before: np.ndarray,
-    slope: bool = False,
+    step: float = math.nan,
 ) -> Iterator[Move]:
-    """Steps of one feature, in the order of its coefficients; per unit for a slope.
+    """Moves of one feature, in the order of its coefficients.
 
-    `before` (n,) is the linear predictor with the feature at its reference.
+    `before` (n,) is the linear predictor with the feature at its reference. A number
+    moves by `step`, or has its slope per unit where that is NaN.
     """
     features, column = model.features, table[:, j]
     places = iter(np.flatnonzero(features.coef_feature == j).tolist())
     levels = features.levels(j)
     reference = float(features.reference[j])
     if levels is None:
-        yield _step(model, table, j, next(places), slope)
+        yield _step(model, table, j, next(places), step)
     states = [float(code) for code in range(len(levels or ())) if code != reference]
     if features.admits_missing[j]:
         states.append(np.nan)
@@ -179,25 +182,38 @@ def moves_of(
         yield Move(at, 1.0, 1.0, (base, np.full(len(column), value)), (before, after))
 
 
-def _step(model: FittedModel, table: np.ndarray, j: int, at: int, slope: bool) -> Move:
-    """A step of a number around each of its values, within the training range."""
-    features, column = model.features, table[:, j]
+def choose_step(model: FittedModel, table: np.ndarray, j: int) -> float:
+    """A readable step of a feature for these rows; between both where it has two."""
+    column, scale = table[:, j], float(model.features.scale[j])
     only = two_values(column)
     if only is not None:
-        step = float(only[1] - only[0])
+        return float(only[1] - only[0])
+    step = readable_step(min(usual_spread(column) or scale, scale))
+    whole = (np.isnan(column) | (column == np.round(column))).all()
+    return max(step, 1.0) if whole else step  # whole numbers have no halves
+
+
+def _step(
+    model: FittedModel, table: np.ndarray, j: int, at: int, wanted: float
+) -> Move:
+    """A step of a number around each of its values, within the training range.
+
+    At an end of the range it lies inside, in full: a part of it, blown up, would be a
+    change that no two values have.
+    """
+    features, column = model.features, table[:, j]
+    only, slope = two_values(column), math.isnan(wanted)
+    if only is not None:
         low, high = (np.where(np.isnan(column), np.nan, value) for value in only)
     else:
-        scale = float(features.scale[j])
-        step = readable_step(min(usual_spread(column) or scale, scale))
-        if slope:
-            step = SLOPE * scale
-        elif (np.isnan(column) | (column == np.round(column))).all():
-            step = max(step, 1.0)  # whole numbers have no halves
+        step = SLOPE * float(features.scale[j]) if slope else wanted
         low, high = column - step / 2, column + step / 2
         if features.low:
-            low = np.maximum(low, np.minimum(features.low[j], column))
-            high = np.minimum(high, np.maximum(features.high[j], column))
-    length, step = high - low, 1.0 if slope else step
+            least = np.minimum(features.low[j], column)
+            most = np.maximum(features.high[j], column)
+            shift = np.maximum(least - low, 0.0) - np.maximum(high - most, 0.0)
+            low, high = (np.clip(end + shift, least, most) for end in (low, high))
+    length, step = high - low, 1.0 if slope else wanted
     factor = np.where(length > 0, step / np.where(length > 0, length, 1.0), np.nan)
     before, after = (model.eta(switch(table, j, value)) for value in (low, high))
     known = np.where(np.isnan(column), np.nan, factor)

@@ -12,8 +12,10 @@ from sknimo.explain._text import clean, cut, show_number
 from sknimo.families import Family
 from sknimo.model import FittedModel
 
-# Coefficients that are named where they mislead; the others are counted.
+# Coefficients that are named where they mislead; the others are counted. More than so
+# many, and half of all: the reference is the odd one.
 NAMED = 3
+MANY = 8
 NOT_HELD_OUT = " No rows were held out to tell whether that predicts better."
 # Comparisons that fewer of the rows could make are called impossible.
 POSSIBLE = 0.5
@@ -67,7 +69,8 @@ def n_networks(model: FittedModel) -> int:
 def plain_name(family: Family) -> str:
     """What a model of lines without a network is called."""
     names = {"identity": "linear model", "logit": "logistic regression"}
-    return names.get(family.link, f"{family.name.replace('_', ' ')} regression")
+    own = family.name.replace("poisson", "Poisson").replace("_", " ")
+    return names.get(family.link, f"{own} regression")
 
 
 def without_bends_name(model: FittedModel) -> str:
@@ -168,7 +171,11 @@ def warn_of_reference(
     found = np.flatnonzero(wrong)
     if len(found) == 0:
         return ()
+    whole = describe_reference(len(found), int(np.isfinite(comparisons.eta).sum()))
+    if whole:
+        return (whole,)
     ranked = found[np.argsort(-np.abs(comparisons.eta[found]), kind="stable")]
+    unit = "" if model.family.link == "identity" else f" on the {model.family.eta_name}"
     named = [
         f"{cut(clean(features.coef_names[c]), 40)} "
         f"({show_number(coef[c] * comparisons.step[c], 3)} there, "
@@ -177,9 +184,17 @@ def warn_of_reference(
     ]
     more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
     return (
-        "At the reference these effects are unlike those of most rows: "
+        f"At the reference these effects{unit} are unlike those of most rows: "
         f"{', '.join(named)}{more}. Quote the average.",
     )
+
+
+def describe_reference(n_wrong: int, n_all: int) -> str:
+    """What to say where most effects at the reference mislead; nothing otherwise."""
+    return (
+        f"The reference is an unusual point: {n_wrong} of {n_all} effects there are "
+        "unlike those of most rows. Quote the averages, not the coefficients."
+    ) * (n_wrong > max(MANY, n_all / 2))
 
 
 def warn_of_support(
@@ -189,15 +204,21 @@ def warn_of_support(
     if comparisons is None:
         return ()
     features = model.features
-    odd = comparisons.support < POSSIBLE
+    owner = features.coef_feature
+    # Cells that are missing together say nothing of the values; a feature's last
+    # coefficient is that of a missing one.
+    missing = features.admits_missing[owner] & (np.diff(owner, append=-1) != 0)
+    odd = (comparisons.support < POSSIBLE) & ~missing
     names: dict[str, None] = {}
     for c in np.flatnonzero(odd).tolist():
-        names[features.names[int(features.coef_feature[c])]] = None
+        names[features.names[int(owner[c])]] = None
     if not names:
         return ()
     shown = [cut(name, 30) for name in list(names)[:NAMED]]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    it, its = ("it", "Its effect") if len(names) == 1 else ("them", "Their effects")
+    s = "s" * (len(names) == 1)
     return (
         f"{', '.join(shown)}{more} cannot change alone in most rows: other features "
-        "almost fix it. Its effect, all else equal, compares rows that do not exist.",
+        f"almost fix {it}. {its}, all else equal, compare{s} rows that do not exist.",
     )

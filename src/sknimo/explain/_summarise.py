@@ -192,8 +192,12 @@ def _at(
     if math.isnan(middle) or math.isnan(error) or row.is_rare:
         return row
     reach = NormalDist().inv_cdf(0.975) * error
-    ends = {"average_lower": middle - reach, "average_upper": middle + reach}
-    return replace(row, corrected=middle, **ends)
+    return replace(
+        row,
+        corrected=middle,
+        average_lower=min(middle - reach, float(compared.response[at])),
+        average_upper=max(middle + reach, float(compared.response[at])),
+    )
 
 
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
@@ -382,8 +386,8 @@ def _notes(
         )
     if any(row.corrected is not None for row in rows):
         notes.append(
-            "Average in the population: that of rows like these, corrected for "
-            "shrinkage by residuals of rows held out; see docs/inference.md."
+            "Intervals of averages: what rows held out say of rows like these, "
+            "stretched to hold the average; see docs/inference.md."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")

@@ -78,7 +78,7 @@ class SummaryRow:
     # Average change of the response that goes with one step.
     response: float | None = None
     # The same in the population, corrected for shrinkage, and the ends of its 95 %
-    # interval.
+    # interval, stretched to hold both.
     corrected: float | None = None
     average_lower: float | None = None
     average_upper: float | None = None
@@ -98,6 +98,14 @@ class SummaryRow:
     def is_pooled(self) -> bool:
         """Whether the row has no coefficient of its own."""
         return bool(self.stands_for) and self.coef == 0
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the coefficient lies in an outer quarter of its interval."""
+        if self.lower is None or self.upper is None:
+            return False
+        middle, width = (self.lower + self.upper) / 2, self.upper - self.lower
+        return abs(self.coef - middle) > width / 4
 
     @property
     def is_feature(self) -> bool:
@@ -155,10 +163,15 @@ class KnownErrors:
         if self.reason:
             return (f"No standard errors or intervals: {self.reason}",)
         words = [
-            f"{100 * self.level:g} % interval: of coef, approximate. It allows for "
-            "bends and averages being estimated, not for features being selected."
+            f"{100 * self.level:g} % interval: of coef, approximate. It allows for all "
+            "that was estimated, not for features having been selected."
         ]
-        if any(row.error_note == "removed" for row in rows):
+        if any(row.is_aside for row in rows):
+            words.append(
+                "Intervals lie around an estimate without shrinkage and are stretched "
+                "to hold coef, which can then be one of their ends."
+            )
+        if any(row.error_note == "removed" and not row.is_pooled for row in rows):
             words.append("removed: selected away, which is no proof of no effect.")
         if any(row.error_note == BENDS for row in rows):
             words.append(f"{BENDS}: no coefficient of its own; it bends others.")
@@ -265,9 +278,12 @@ class Summary:
             return "" if row.kind in ("baseline", "category") else NOT_KNOWN
         if np.isnan(row.response):
             return NOT_KNOWN
-        if self.percent:
-            return f"{100 * row.response:+.1f} pp"
-        return f"{row.response:+.3g}"
+        return self._change(row.response) + " pp" * self.percent
+
+    def _change(self, value: float) -> str:
+        """A change of the response; nothing has no sign."""
+        text = f"{100 * value:+.1f}" if self.percent else f"{value:+.3g}"
+        return text if float(text) else text.lstrip("+-")
 
     def _coef(self, row: SummaryRow) -> str:
         if row.kind == "baseline":
@@ -316,7 +332,7 @@ class Summary:
             ]
             left = len(known) - len(lines)
             lines += [("", f"and {left} more: to_frame() has them")] * bool(left)
-            yield "Average in the population, with its 95 % interval", tuple(lines)
+            yield "The averages with their 95 % intervals", tuple(lines)
         if self.curves:
             head = "Curves (effect within 2 sd, everything else at the reference)"
             yield head, self.curves
@@ -326,10 +342,9 @@ class Summary:
 
     def _interval(self, row: SummaryRow) -> str:
         """An average change and the ends of its interval."""
-        factor, unit = (100.0, " pp") if self.percent else (1.0, "")
-        ends = (row.corrected, row.average_lower, row.average_upper)
-        middle, low, high = (f"{factor * _number(x):+.3g}" for x in ends)
-        return f"{middle}{unit} [{low}, {high}]"
+        ends = (row.response, row.average_lower, row.average_upper)
+        middle, low, high = (self._change(_number(x)) for x in ends)
+        return f"{middle}{' pp' * self.percent} [{low}, {high}]"
 
     def _idle_text(self) -> str:
         return f"No effect and no influence: {', '.join(self.idle)}"

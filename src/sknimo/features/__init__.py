@@ -21,7 +21,13 @@ from sknimo.features._bases import (
     RankGauss,
     Spline,
 )
-from sknimo.features._disguise import Disguise, find_disguise, is_code, number_pattern
+from sknimo.features._disguise import (
+    Disguise,
+    find_disguise,
+    is_code,
+    may_be_codes,
+    number_pattern,
+)
 from sknimo.features._fit import (
     ColumnSummary,
     FeatureOptions,

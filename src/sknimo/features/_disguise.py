@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 # Signs that stand before or after a number and change nothing but its unit.
 UNITS = "[$€£¥%‰]"
 SIGNS = rf"\s*{UNITS}?\s*"
@@ -19,6 +21,9 @@ CODE = re.compile(r"0\d+")
 FORMATS = ((".", ""), (",", ""), (",", "."), (".", ","), (".", " "), (",", " "))
 # Text of which at least this share are numbers is a column of numbers.
 MOSTLY = 0.5
+# Columns of so few whole numbers, each in so many rows, may be codes.
+FEW_VALUES = 12
+MIN_ROWS_EACH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +98,11 @@ def _compile(decimal: str, thousands: str) -> re.Pattern[str]:
 def is_code(labels: Iterable[str]) -> bool:
     """Whether some labels are whole numbers that begin with a zero."""
     return any(CODE.fullmatch(label.strip()) for label in labels)
+
+
+def may_be_codes(column: np.ndarray) -> bool:
+    """Whether a column of numbers holds so few whole ones that they may be codes."""
+    values = np.unique(column[~np.isnan(column)])
+    whole = bool((values == np.round(values)).all())
+    few = 2 < len(values) <= FEW_VALUES
+    return whole and few and len(values) * MIN_ROWS_EACH <= len(column)

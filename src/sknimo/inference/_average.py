@@ -250,7 +250,7 @@ def average_effects(
     parts = list(by) or [(ALL, np.ones(len(rows.y), dtype=bool))]
     fewest = min(int(mask.sum()) for _, mask in parts)
     kept = spread_rows(len(rows.y), most)
-    prepared = _prepare(model, rows, kept, slope=True, fewest=fewest)
+    prepared = _prepare(model, rows, kept, fewest)
     names, sizes, found = [], [], []
     for name, mask in parts:
         names.append(name)
@@ -283,7 +283,7 @@ def correct_comparisons(
     count = max(1, 2 * len(model.features.coef_feature))
     most = min(MAX_ROWS, max(FEW_ROWS, FEW_EVALUATIONS // count))
     kept = spread_rows(len(rows.y), most)
-    prepared = _prepare(model, rows, kept, slope=False, fewest=len(rows.y))
+    prepared = _prepare(model, rows, kept, len(rows.y), compared.step)
     found = _correct(model, rows, prepared, np.ones(len(rows.y), dtype=bool))
     parts = [(each.estimate, each.std_err(rows)) for each in found]
     return replace(compared, corrected=np.array([x for pair in parts for x in pair]))
@@ -303,7 +303,11 @@ class _Prepared:
 
 
 def _prepare(
-    model: FittedModel, rows: KnownRows, kept: np.ndarray, slope: bool, fewest: int
+    model: FittedModel,
+    rows: KnownRows,
+    kept: np.ndarray,
+    fewest: int,
+    steps: np.ndarray | None = None,
 ) -> _Prepared:
     """`fewest` are the rows of the smallest group."""
     features = model.features
@@ -321,7 +325,7 @@ def _prepare(
         left = np.where(np.isfinite(rows.held_out), rows.held_out, eta)
     return _Prepared(
         kept=kept,
-        moves=tuple(_all_moves(model, rows.table[kept], slope)),
+        moves=tuple(_all_moves(model, rows.table[kept], steps)),
         columns=columns,
         owner=owner,
         curved=curved,
@@ -330,15 +334,18 @@ def _prepare(
     )
 
 
-def _all_moves(model: FittedModel, table: np.ndarray, slope: bool) -> Iterator[Move]:
-    """Every coefficient's step of every feature that varies."""
-    eta = model.eta(table)
+def _all_moves(
+    model: FittedModel, table: np.ndarray, steps: np.ndarray | None
+) -> Iterator[Move]:
+    """Every move of every feature that varies: by `steps` (c,), or slopes per unit."""
+    eta, owner = model.eta(table), model.features.coef_feature
     for j, basis in enumerate(model.features.bases):
         if basis.n_terms:
             before = eta
             if len(basis.labels) > 1 or basis.labels[0]:  # levels, or missing values
                 before = eta_at(model, table, j, basis.reference, eta)
-            yield from moves_of(model, table, j, eta, before, slope)
+            step = np.nan if steps is None else float(steps[owner == j][0])
+            yield from moves_of(model, table, j, eta, before, step)
 
 
 def _correct(

@@ -58,6 +58,7 @@ class TableRow:
     level: bool = False
     per: str = ""
     average: str = ""
+    sure: str = ""
     reach: str = ""
     coef: str = ""
     coef_value: str = ""
@@ -133,6 +134,7 @@ def _table_row(
         level=level,
         per=show_number(row.step) if row.is_feature else "",
         average=story.show_change(line.response),
+        sure=story.show_interval(line),
         reach="" if low == high else story.show_changes(low, high),
         coef=show_number(row.coef * row.step),
         coef_value=repr(row.coef),
@@ -208,8 +210,14 @@ def make_curve_panels(story: Story) -> tuple[Panel, ...]:
             n_grid=N_GRID,
             table=story.sample.table,
         )
-        panels.append(curve_panel(curve, coef[features.coef_feature == bent]))
+        own = features.coef_feature == bent
+        panels.append(curve_panel(curve, coef[own], _step_of(story, bent)))
     return tuple(panels)
+
+
+def _step_of(story: Story, feature: int) -> float:
+    """The step that the table has a number's coefficient for; one for levels."""
+    return next((x.row.step for x in story.lines_of(feature) if x.row.is_feature), 1.0)
 
 
 def make_waterfall(story: Story, case: Case) -> list[StepRow]:
@@ -251,7 +259,7 @@ def tell_outcome(story: Story, case: Case) -> str:
         return text + _tell_interval(story, case)
     observed = classes[int(case.observed > 0.5)]
     chance = show_percent(mean)
-    return f"Probability of {classes[1]} {chance}, observed {observed}."
+    return f"Probability of {classes[1]}: {chance}. Observed: {observed}."
 
 
 def _tell_interval(story: Story, case: Case) -> str:

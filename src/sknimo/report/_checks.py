@@ -14,6 +14,7 @@ import torch
 
 from sknimo.explain import (
     RARE,
+    describe_reference,
     describe_stop,
     feature_kinds,
     find_roles,
@@ -22,10 +23,11 @@ from sknimo.explain import (
     spread_rows,
 )
 from sknimo.families import FAMILIES, Family
+from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
-from sknimo.report._quality import Quality, rank_auc
+from sknimo.report._quality import Quality, calibration_slope, rank_auc
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
 Status = Literal["ok", "note", "warn"]
@@ -82,7 +84,6 @@ CALIBRATION_GAP = 0.05
 # How far the slope of observations on predictions may lie from one, and how surely.
 CALIBRATION_SLOPE = 0.2
 SLOPE_ERRORS = 3.0
-STEPS = 20  # Newton's, of which five are enough
 # How much less may be explained on held-out rows before it is said, and warned of.
 SHORTFALL = 0.05
 OVERFIT = 0.15
@@ -113,6 +114,7 @@ def run_checks(facts: Facts) -> tuple[Check, ...]:
         *_weights(sample),
         *_constant(card, sample),
         *_missing(card, sample),
+        *_codes(card, sample),
         *_range(card, sample, facts.quality, facts.held_out),
         *_far_values(card, sample),
         *_correlation(card, sample),
@@ -177,6 +179,7 @@ def _reference(facts: Facts) -> Iterator[Check]:
         f"At the reference these effects are unlike those of most rows, in sign or "
         f"size: {names}. Quote the average effect, not the coefficient."
     ) * bool(wrong)
+    trouble = describe_reference(len(wrong), len(facts.lines)) or trouble
     fine = "Every coefficient has the sign and size that most rows have."
     yield _check("Coefficients at the reference", fine, trouble, "warn")
 
@@ -262,23 +265,30 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     free = max(size - spent, 1)
     statistic = float(size * (sample.row_weight @ scaled)) / free
     text = f"Pearson's statistic is {statistic:.2f} per degree of freedom"
+    where = _where(judged)
     trouble = (
         f"{text}, where a {family.name} target has 1: rows vary more than the family "
         "says. Effects stand; anything said of their uncertainty would be too sure."
-        f"{_name_wider(family, sample, mean)}"
+        f"{_name_wider(family, sample)}{where}"
     ) * (statistic > OVERDISPERSED)
-    yield _check("Overdispersion", f"{text}.", trouble, "warn")
+    yield _check("Overdispersion", f"{text}.{where}", trouble, "warn")
 
 
-def _name_wider(family: Family, sample: Sample, mean: torch.Tensor) -> str:
+def _where(quality: Quality) -> str:
+    """On which rows a figure was computed."""
+    if quality.is_fresh:
+        return " On rows the model has not seen."
+    if quality.rows == "training":
+        return " On the training rows, which flatters."
+    return " On the rows given."
+
+
+def _name_wider(family: Family, sample: Sample) -> str:
     """The family that lets rows vary as they do, where there is one."""
-    y, weight = torch.as_tensor(sample.y), torch.as_tensor(sample.row_weight)
+    y = torch.as_tensor(sample.y)
     takes = (FAMILIES[name] for name in family.wider)
     wider = next((each for each in takes if bool(each.in_domain(y).all())), None)
-    if wider is None:
-        return ""
-    found = wider.learned(y, wider.link_function(mean), weight)
-    return f" family={wider.name!r} allows for it: {found.title}."
+    return "" if wider is None else f" family={wider.name!r} allows for it."
 
 
 def _n_coefficients(model: FittedModel) -> int:
@@ -352,9 +362,25 @@ def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
     share = np.isnan(sample.table).mean(axis=0)
     trouble = (
         f"{_worst(card, share, show_percent)}. A missing value stands at the "
-        "reference and has a coefficient of its own."
+        "reference and has a coefficient of its own, unless it is too rare for one."
     ) * bool(share.any())
     yield _check("Missing values", "None on the rows of this report.", trouble)
+
+
+def _codes(card: ModelCard, sample: Sample) -> Iterator[Check]:
+    """Numbers of which one more may mean nothing."""
+    features = card.model.features
+    found = [
+        features.names[j]
+        for j in np.flatnonzero(find_roles(card.model).relevant).tolist()
+        if features.levels(j) is None and may_be_codes(sample.table[:, j])
+    ]
+    trouble = (
+        f"{join_words(found)}: few whole numbers, taken as numbers. If they are codes, "
+        "“one more” means nothing: fit them as categories."
+    ) * bool(found)
+    fine = "No number looks like a code."
+    yield _check("Numbers or codes", fine, trouble)
 
 
 def _range(
@@ -453,7 +479,9 @@ def _possible(facts: Facts) -> Iterator[Check]:
     odd = [
         line.feature
         for line in facts.lines
-        if line.support < POSSIBLE and not line.row.is_rare
+        if line.support < POSSIBLE
+        and not line.row.is_rare
+        and line.row.kind != "missing"
     ]
     names = [facts.card.model.features.names[j] for j in dict.fromkeys(odd)]
     trouble = (
@@ -549,38 +577,11 @@ def _balance(quality: Quality) -> Iterator[Check]:
     )
     trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
     trouble *= gap > CALIBRATION_GAP
-    slope, error = _slope(mean - predicted, y - observed, weight)
-    if sample.follow_up is not None:  # predictions grow with the time that is left
-        slope, error = _hazard_slope(quality.eta - sample.row_offset, sample)
+    slope, error = calibration_slope(quality, sample)
     text += f"; observations follow predictions with a slope of {slope:.2f}"
     off = abs(slope - 1)
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
         how = "too bold" if slope < 1 else "too timid"
         trouble = f"{text}, where 1 is right: predictions are {how}."
-    where = " On rows the model has not seen." * quality.is_fresh
+    where = _where(quality)
     yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
-
-
-def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
-    """Slope of log hazards on predicted ones, and its standard error."""
-    design = np.stack([np.ones_like(risk), risk - sample.row_weight @ risk], axis=1)
-    if not np.ptp(risk) > 0:
-        return 1.0, np.inf
-    beta, weight = np.array([sample.row_weight @ risk, 1.0]), sample.row_weight
-    for _ in range(STEPS):
-        mean = weight * np.exp(design @ beta + sample.row_offset)
-        information = design.T @ (design * mean[:, None])
-        step = np.linalg.solve(information, design.T @ (weight * sample.y - mean))
-        beta = beta + step * min(1.0, 1 / float(np.abs(step).max() or 1.0))
-    spread = float(np.linalg.inv(information)[1, 1]) / len(risk)
-    return float(beta[1]), float(np.sqrt(spread))
-
-
-def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Slope of y on x, both centred, and its standard error."""
-    total = float(weight @ x**2)
-    if total <= 0:
-        return 1.0, np.inf
-    slope = float(weight @ (x * y)) / total
-    left = (y - slope * x) * weight * x
-    return slope, float(np.sqrt((left**2).sum())) / total

@@ -28,6 +28,9 @@ from sknimo.survival import Baseline, FollowUp, kaplan_meier
 # A number with so few values is shown by value.
 FEW_VALUES = 4
 MAX_LEVELS = 8
+MAX_STRIPS = 12
+# Letters of a level for which there is room beside a strip, and more of them.
+SHORT, LONG = 13, 20
 # Lines of one figure that can be told apart.
 MAX_LINES = 3
 SHADES = ("low", "middle", "high")
@@ -157,8 +160,8 @@ def effect_panel(
     many = curve.levels is None and len(curve.value) > FEW_VALUES
     draw = _effect_by_value if many else _effect_by_level
     figure = draw(curve, column, values, which)
-    more = 0 if many else len(curve.value) - MAX_LEVELS
-    left = f"Not drawn: {show_count(more, 'rarer value')}." if more > 0 else ""
+    more = 0 if many else len(curve.value) - MAX_STRIPS
+    left = f"Not drawn: {show_count(more, 'value')} of fewer rows." if more > 0 else ""
     return Panel(curve.feature, other, figure, caption, left)
 
 
@@ -204,8 +207,11 @@ def _effect_by_level(
 ) -> str:
     """Panel of a feature with few values: one strip of dots for each."""
     counts = np.array([(column == value).sum() for value in curve.value])
-    kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_LEVELS])
-    left, top, bottom = svg.NAMES_LEFT, svg.TOP, svg.HEIGHT - svg.BOTTOM
+    kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_STRIPS])
+    names = [show_value(float(value), curve.levels) for value in curve.value[kept]]
+    wide = max(map(len, names)) > SHORT
+    left = svg.LONG_NAMES_LEFT if wide else svg.NAMES_LEFT
+    top, bottom = svg.TOP, svg.HEIGHT - svg.BOTTOM
     ends = svg.spread(np.concatenate([values, curve.effect[kept], [0.0]]))
     across = svg.Scale(*ends, left, svg.WIDTH - svg.RIGHT)
     step = (bottom - top) / len(kept)
@@ -215,7 +221,7 @@ def _effect_by_level(
         zip(curve.value[kept], curve.effect[kept], strict=True)
     ):
         middle = top + (at + 0.5) * step
-        name = cut_text(show_value(float(value), curve.levels), 13)
+        name = cut_text(names[at], LONG if wide else SHORT)
         body += svg.text(left - 8, middle + 4, name, "tick end")
         mine = column == value
         jitter = (np.arange(mine.sum()) * 0.618 % 1 - 0.5) * 0.55 * step
@@ -238,15 +244,18 @@ def _no_ticks(start: float, stop: float) -> svg.Scale:
     return svg.Scale(np.nan, np.nan, start, stop)
 
 
-def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
+def curve_panel(curve: CorrectionCurve, coef: np.ndarray, step: float = 1.0) -> Panel:
     """Coefficients of one feature along another, all else at the reference.
 
-    `coef` (c,) are those of the table.
+    `coef` (c,) are per unit; the figure shows them for a `step`, as the table does.
     """
-    # Beyond a few levels lines cannot be told apart: the ones that move most.
+    # Beyond a few levels lines cannot be told apart: the ones that move most. Of a
+    # number its own; that of a missing value has another unit.
     span = np.ptp(curve.all_coef, axis=0)
     most = np.argsort(-span, kind="stable")[:MAX_LINES]
-    along, coef = curve.all_coef[:, most], coef[most]
+    if "" in curve.coef_labels:
+        most = np.array([curve.coef_labels.index("")])
+    along, coef = step * curve.all_coef[:, most], step * coef[most]
     labels = [clean_text(curve.coef_labels[at]) for at in most]
     name, other, levels = curve.feature, curve.modifier, curve.modifier_levels
     heights = np.concatenate([along.ravel(), coef, [0.0]])
@@ -255,7 +264,8 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
         last = len(levels) - 0.5
         across = svg.Scale(-0.5, last, across.start, across.stop)
     numbered = _no_ticks(across.start, across.stop) if levels else across
-    body = svg.axes(numbered, up, other, f"coefficient of {name}")
+    per = "" if step == 1 else f", per {show_number(step)}"
+    body = svg.axes(numbered, up, other, f"coefficient of {name}{per}")
     if up.low <= 0 <= up.high:
         body += svg.rule(across.start, up(0.0), across.stop, up(0.0), "zero")
     x = across(curve.reference)
@@ -276,18 +286,19 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray) -> Panel:
         for label, line in zip(labels, along.T, strict=True)
     )
     figure = svg.figure(body, f"Coefficient of {name} along {other}", told)
-    more = len(span) - len(most)
-    left = f"Not drawn: {show_count(more, 'level')} that move less." if more else ""
+    more = 0 if "" in curve.coef_labels else len(span) - len(most)
+    move = "moves" if more == 1 else "move"
+    left = f"Not drawn: {show_count(more, 'level')} that {move} less." if more else ""
     return Panel(name, other, figure, _key(labels, levels is None), left)
 
 
 def _key(labels: list[str], lines: bool) -> str:
     """What tells several lines or dots apart, in words."""
     if len(labels) < 2:
-        return labels[0] if labels else ""
+        return f"level {labels[0]}" if labels and labels[0] else ""
     styles = ("full", "dashed", "dotted") if lines else ("blue", "orange", "grey")
     pairs = zip(styles, labels, strict=False)
-    return ", ".join(f"{style}: {label or 'per unit'}" for style, label in pairs)
+    return ", ".join(f"{style}: {label}" for style, label in pairs)
 
 
 def survival_figure(card: ModelCard, quality: Quality) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from sknimo.explain import (
     mean_of,
     n_networks,
     plain_name,
+    spread_rows,
 )
 from sknimo.report._blocks import (
     make_curve_panels,
@@ -54,6 +55,11 @@ MAX_SETTING = 120
 STEADY = 0.1
 # One that goes so many times its average either way has no direction.
 UP_AND_DOWN = 2.0
+# A curve that goes one way by more than this share of the other turns: it is told by
+# where it is lowest and highest, looked for over rows and values.
+TURNS = 0.25
+TURN_ROWS = 200
+TURN_VALUES = 25
 
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 
@@ -135,7 +141,8 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         for case in story.cases
     ]
     silent = join_words(story.names_with_role("modifier"), 12)
-    known = f", a mean of {_mean_text(card, story.model.base_value)}"
+    kind = "mean" if card.classes is None else "probability"
+    known = f", a {kind} of {_mean_text(card, story.model.base_value)}"
     return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
         kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
@@ -152,7 +159,8 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
             if quality is not None
         ),
         is_compared=story.fresh is not None,
-        n_local=f"{story.effects.n_rows:,}",
+        averaged=_averaged_text(story),
+        is_seen=story.quality.rows == "training",
         ratio_name=model.family.ratio_name or "",
         is_bent=is_bent(model),
         misleads=any(line.misleads for line in story.lines),
@@ -347,6 +355,17 @@ def _errors_text(story: Story) -> str:
     return " ".join(errors.words(tuple(line.row for line in story.lines)))
 
 
+def _averaged_text(story: Story) -> str:
+    """Over which rows averages are, and where their intervals come from."""
+    text = f"averaged over the {story.effects.n_rows:,} rows looked at"
+    if any(story.show_interval(line) for line in story.lines):
+        text += (
+            "; below it its 95\N{NO-BREAK SPACE}% interval, by what rows left out of "
+            "the fit say of rows like these"
+        )
+    return text
+
+
 def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
     """The features that move predictions most, each with a sentence."""
     out = []
@@ -378,16 +397,48 @@ def _sentence(story: Story, line: Line) -> str:
         depends = f", depending on {join_words(story.name(k) for k in modifiers)}"
     if line.support < POSSIBLE:
         depends += "; few rows could change so, all else equal"
+    sure = story.show_interval(line)
+    usual = "on average"
+    usual += f" (95\N{NO-BREAK SPACE}% interval {sure})" if sure else ""
+    if line.row.kind == "curve" and min(-low, high) > TURNS * max(-low, high):
+        return f": up and down. {_turns(story, line.feature)}{depends}."
     size = UP_AND_DOWN * abs(line.response)
     if low < -size and high > size:  # its average says little
         return (
             f": up and down. {what[0].upper()}{what[1:]} goes with {ends} in the "
-            f"{where} in 90 % of the rows, {average} on average{depends}."
+            f"{where} in 90\N{NO-BREAK SPACE}% of the rows, {average} {usual}{depends}."
         )
-    text = f": {what} goes with {average} in the {where} on average"
+    text = f": {what} goes with {average} in the {where} {usual}"
     if high - low <= STEADY * abs(line.response):
         return f"{text}, much the same in all rows."
-    return f"{text}, {ends} in 90 % of the rows{depends}."
+    return f"{text}; {ends} in 90\N{NO-BREAK SPACE}% of the rows{depends}."
+
+
+def _turns(story: Story, feature: int) -> str:
+    """Where along a feature predictions are lowest and highest, on average."""
+    rows = story.sample.take(spread_rows(len(story.sample), TURN_ROWS))
+    weight, values = rows.row_weight, _values(story, feature)
+    if len(values) > TURN_VALUES:
+        column = story.sample.table[:, feature]
+        values = np.nanquantile(column, np.linspace(0.02, 0.98, TURN_VALUES))
+    table, means = rows.table.copy(), []
+    for value in values:
+        table[:, feature] = value
+        eta = story.model.eta(table) + rows.row_offset
+        means.append(float(weight @ mean_of(story.model.family, eta)))
+    low, high = int(np.argmin(means)), int(np.argmax(means))
+    shown = [
+        show_percent(means[at])
+        if story.card.classes is not None
+        else show_number(means[at], 3)
+        for at in (low, high)
+    ]
+    ends = [show_number(float(values[at]), 3) for at in (low, high)]
+    where = _response_name(story)
+    return (
+        f"With all else as in the rows, the {where} is lowest at {ends[0]} "
+        f"({shown[0]} on average) and highest at {ends[1]} ({shown[1]})"
+    )
 
 
 def _modifier_sentence(story: Story, feature: int) -> str:
@@ -403,12 +454,17 @@ def _comparison(story: Story, line: Line) -> str:
     if not line.row.is_feature:
         baseline = story.reference_text(line.feature)
         return f"{clean_text(line.row.level)} instead of {baseline}"
-    column = story.sample.table[:, line.feature]
-    values = np.unique(column[~np.isnan(column)])
+    values = _values(story, line.feature)
     if len(values) == 2:
         low, high = (show_number(float(value)) for value in values)
         return f"{high} instead of {low}"
     return "one more" if line.row.step == 1 else f"{show_number(line.row.step)} more"
+
+
+def _values(story: Story, feature: int) -> np.ndarray:
+    """Different values of a number, in order."""
+    column = story.sample.table[:, feature]
+    return np.unique(column[~np.isnan(column)])
 
 
 def _mean_text(card: ModelCard, eta: float) -> str:
@@ -451,8 +507,10 @@ def _facts(story: Story) -> tuple[tuple[str, str], ...]:
         ("Family and link", f"{model.family.title}, {model.family.link}"),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
-        ("Hidden units", " and ".join(str(width) for width in model.spec.hidden)),
     ]
+    if n_networks(model):
+        units = " and ".join(str(width) for width in model.spec.hidden)
+        facts.append(("Hidden units", units))
     if card.facts is not None:
         facts.append(("Training rows", f"{card.facts.n_samples:,}"))
     if card.scores is not None:

@@ -34,6 +34,7 @@ SAME_SCORE = 0.02
 N_GROUPS = 10
 # How far predictions on new rows may lie from the ends of their range.
 EDGE = 1e-12
+STEPS = 20  # Newton's, of which five are enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,3 +404,36 @@ def group_means(predicted: np.ndarray, sample: Sample, by: np.ndarray) -> np.nda
         for values in (predicted, sample.y)
     ]
     return np.array(sums) / total[known]
+
+
+def calibration_slope(quality: Quality, sample: Sample) -> tuple[float, float]:
+    """Slope of observations on predictions, and its standard error; 1 is right."""
+    if sample.follow_up is not None:  # predictions grow with the time that is left
+        return _hazard_slope(quality.eta - sample.row_offset, sample)
+    weight, y, mean = sample.row_weight, sample.y, quality.predicted
+    return _slope(mean - weight @ mean, y - weight @ y, weight)
+
+
+def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
+    """Slope of log hazards on predicted ones, and its standard error."""
+    design = np.stack([np.ones_like(risk), risk - sample.row_weight @ risk], axis=1)
+    if not np.ptp(risk) > 0:
+        return 1.0, np.inf
+    beta, weight = np.array([sample.row_weight @ risk, 1.0]), sample.row_weight
+    for _ in range(STEPS):
+        mean = weight * np.exp(design @ beta + sample.row_offset)
+        information = design.T @ (design * mean[:, None])
+        step = np.linalg.solve(information, design.T @ (weight * sample.y - mean))
+        beta = beta + step * min(1.0, 1 / float(np.abs(step).max() or 1.0))
+    spread = float(np.linalg.inv(information)[1, 1]) / len(risk)
+    return float(beta[1]), float(np.sqrt(spread))
+
+
+def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Slope of y on x, both centred, and its standard error."""
+    total = float(weight @ x**2)
+    if total <= 0:
+        return 1.0, np.inf
+    slope = float(weight @ (x * y)) / total
+    left = (y - slope * x) * weight * x
+    return slope, float(np.sqrt((left**2).sum())) / total

@@ -111,6 +111,11 @@ class Story:
         ends = [show_fixed(100 * end, 1) for end in (low, high)]
         return f"{ends[0]} to {ends[1]}"
 
+    def show_interval(self, line: Line) -> str:
+        """The 95 % interval of an average, where rows held out give one."""
+        low, high = line.row.average_lower, line.row.average_upper
+        return "" if low is None or high is None else self.show_changes(low, high)
+
     def lines_of(self, feature: int) -> list[Line]:
         """The coefficients of a feature."""
         return [line for line in self.lines if line.feature == feature]

@@ -21,7 +21,7 @@ from sknimo.report._text import cut_text, show_number
 WIDTH, HEIGHT = 320, 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 26, 38
 # Wider left margin where levels are named there.
-NAMES_LEFT = 92
+NAMES_LEFT, LONG_NAMES_LEFT = 92, 128
 # A cell is drawn in these units and stretched to its column.
 CELL_WIDTH, CELL_HEIGHT = 100, 20
 

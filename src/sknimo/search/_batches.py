@@ -74,13 +74,15 @@ def search_batches(
     seeds = [int(s) for s in random.randint(2**31 - 1, size=len(folds))]
     chosen, final = best[-1]
     members = [chosen]
-    if not _is_late(problem, settings):
+    late = _is_late(problem, settings)
+    if not late:
         members = [
             replace(chosen, fold=fold, seed=seed)
             for fold, seed in zip(folds, seeds, strict=True)
         ]
         n_passes = settings.max_iter
         final = _train(store, "members", problem, members, settings, n_passes, seeds[0])
+    late = late or Status.OUT_OF_TIME in final.status  # what ends late is not cut
     if Status.OUT_OF_TIME in final.status:
         # What was cut short counts only where it had the time to become better.
         candidate, trial = min(best, key=lambda one: float(one[1].validation_loss))
@@ -104,7 +106,7 @@ def search_batches(
         trials=table,
         best_index=n_tried + int(np.nanargmin(network_loss)),
         n_members=n_final if keeps else 0,
-        out_of_time=_is_late(problem, settings),
+        out_of_time=late,
     )
 
 

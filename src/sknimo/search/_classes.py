@@ -135,6 +135,8 @@ def search_classes(
         problem = without_features(problem, path[-1].kept)
     bags = state_bags(problem, chosen, settings, weight, seeds, store)
     bent = train_bags(bags, settings, store)
+    # From here on nothing is left out: what merely ends late is not cut.
+    late = time.monotonic() >= settings.deadline
     held_out = hold_out(bags, bent)
     share, still = turn_dials(bags, bent, held_out, settings)
     verdict = judge(held_out, share, still)
@@ -147,7 +149,7 @@ def search_classes(
         trials=table,
         best_index=int(np.argmin(table["loss"])),
         n_members=sum(map(len, bent.used(share).values())),
-        out_of_time=time.monotonic() >= settings.deadline,
+        out_of_time=late,
         dial=float(share[BENDS] + share[STRAIGHT]),
         held_out_eta=mean_by_row(held_out, held_out.mix(share), problem.n_rows),
         straight_eta=mean_by_row(held_out, held_out.mix(still), problem.n_rows),
