@@ -114,6 +114,9 @@ LONG = {
     "contract/test_determinism.py": {
         "test_nothing_depends_on_hashes_or_generators_of_the_process",
     },
+    "contract/test_leaks.py": {
+        "test_loads_leave_nothing_behind",
+    },
     "contract/test_imports.py": {
         "test_importing_the_package_adds_nothing_heavy_to_its_dependencies",
     },
@@ -155,6 +158,7 @@ LONG = {
         "test_dask",
         "test_every_rule_resumes",
         "test_states_within_a_run_resume",
+        "test_what_time_cut_short_is_not_kept",
     },
     "estimators/test_streaming.py": {
         "test_neither_do_blocks_of_the_solver",

@@ -15,8 +15,8 @@ from sknimo.explain import (
     effect_curve,
     summarise,
 )
+from sknimo.explain._frames import clean, cut, pad, width_of, wrap
 from sknimo.explain._summary import Summary, SummaryRow
-from sknimo.explain._text import clean, cut, pad, width_of, wrap
 from sknimo.features import FeatureMap
 
 HOSTILE = (

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sknimo.solver._draws import Batches, Noise
 
 from sknimo.families import FAMILIES, get_family
 from sknimo.penalties import make_penalty
 from sknimo.solver import Options, solve
 from sknimo.solver import _draws as draws
-from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._profile import (
     Coefficients,

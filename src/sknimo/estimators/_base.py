@@ -24,11 +24,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sknimo.estimators._diagnosing import Diagnosable
+from sknimo.estimators._diagnosing import Diagnosable, Reaching
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._inferring import Inferring
 from sknimo.estimators._monotone import Restrained
-from sknimo.estimators._reaching import Reaching
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
 from sknimo.exceptions import check_option

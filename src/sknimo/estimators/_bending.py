@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
-from sknimo.estimators._saved_dial import POSITIONS
+from sknimo.estimators._saved_errors import POSITIONS
 from sknimo.explain import describe_training
 from sknimo.inference import KnownRows, Uncertainty
 from sknimo.machine import torch_threads

@@ -7,11 +7,17 @@ from typing import Any
 import numpy as np
 
 from sknimo.estimators._base import BaseNIMO
-from sknimo.estimators._baseline import BASELINE, read_baseline
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
-from sknimo.estimators._saved_dial import read_dial, write_dial
-from sknimo.estimators._saved_errors import read_errors, write_errors
-from sknimo.estimators._saved_intervals import read_intervals, write_intervals
+from sknimo.estimators._saved_errors import (
+    BASELINE,
+    read_baseline,
+    read_dial,
+    read_errors,
+    read_intervals,
+    write_dial,
+    write_errors,
+    write_intervals,
+)
 from sknimo.estimators._saving import (
     CERTIFICATE,
     FIXED_ATTRIBUTES,

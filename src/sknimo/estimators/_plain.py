@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint
 from sknimo.estimators._base import BaseNIMO, parameters
-from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
+from sknimo.estimators._texts import document
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
 from sknimo.machine import DeviceName

@@ -1,4 +1,4 @@
-"""How well coefficients are known, in a file: written and read.
+"""What is known of errors, rows held out, baselines and dials, in a file.
 
 Shapes: c coefficients, q terms.
 """
@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 
 from sknimo.features import FeatureMap
-from sknimo.inference import REASONS, Uncertainty
+from sknimo.inference import (
+    REASONS,
+    Conformal,
+    Uncertainty,
+    pack_conformal,
+    restore_conformal,
+)
 from sknimo.io import Node, write_real
+from sknimo.model import Dial, FittedModel
+from sknimo.survival import Baseline
 
 NUMBERS = ("dispersion", "n_effective", "n_rows")
 COVARIANCES = ("nonrobust", "hc3", "cluster")
@@ -135,3 +143,102 @@ def _read_blocks(
         block.reshape(width, width) if len(block) else np.zeros((width, width))
         for block, width in zip(blocks, widths, strict=True)
     )
+
+
+SHAPES = {"facts": (6,), "width": (2, None), "plain": (3, None), "adapted": (3, None)}
+INTERVAL_TENSORS = tuple(f"intervals.{name}" for name in SHAPES)
+
+
+def write_intervals(found: Conformal | None) -> dict[str, np.ndarray]:
+    """The arrays of a file."""
+    packed = {} if found is None else pack_conformal(found)
+    return {f"intervals.{name}": array for name, array in packed.items()}
+
+
+def read_intervals(
+    tensors: dict[str, np.ndarray], model: FittedModel
+) -> Conformal | None:
+    """Undo `write_intervals`."""
+    if not any(name in tensors for name in INTERVAL_TENSORS):
+        return None
+    nodes = {
+        name: Node(tensors.get(f"intervals.{name}"), f"intervals.{name}")
+        for name in SHAPES
+    }
+    found = {name: nodes[name].array(shape) for name, shape in SHAPES.items()}
+    # A width follows all terms and the linear predictor, or that alone.
+    if found["width"].shape[1] not in (1, len(model.features.term_feature) + 1):
+        raise nodes["width"].refuse("a column for every term, or one")
+    for name in ("plain", "adapted"):
+        if found[name].shape[1] == 0 or (np.diff(found[name]) < 0).any():
+            raise nodes[name].refuse("scores in order")
+    return restore_conformal(found)
+
+
+BASELINE = ("baseline.times", "baseline.hazard")
+
+
+def write_baseline(
+    baseline: Baseline | None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The baseline hazard of a survival model, as values and arrays; else nothing."""
+    if baseline is None:
+        return {}, {}
+    labels = list(baseline.labels)
+    if not all(type(label) in (str, bool, int, float, type(None)) for label in labels):
+        raise ValueError(
+            f"Labels of strata {labels} cannot be saved; use strings, numbers or "
+            "booleans."
+        )
+    parts = baseline.times, baseline.hazard
+    steps = (np.concatenate(part) for part in parts)
+    lengths = [len(times) for times in baseline.times]
+    content = {"strata": None if labels == [None] else labels, "lengths": lengths}
+    return {"baseline": content}, dict(zip(BASELINE, steps, strict=True))
+
+
+def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
+    """Undo `write_baseline`."""
+    strata, lengths = node.fields("strata", "lengths")
+    sizes = [length.integer(low=0) for length in lengths.items()]
+    labels = (None,) if strata.value is None else strata.labels()
+    if len(labels) != len(sizes) or len(set(labels)) != len(labels):
+        raise strata.refuse("a label for every stratum")
+    steps = (Node(tensors.get(name), name).array((sum(sizes),)) for name in BASELINE)
+    ends = np.cumsum(sizes)[:-1]
+    times, hazard = (tuple(np.split(each, ends)) for each in steps)
+    for part in (*times, *hazard):
+        if (np.diff(part) < 0).any() or (part < 0).any():
+            raise node.refuse("times and hazards that increase")
+    return Baseline(labels, times, hazard)
+
+
+# Where the dial has a score.
+POSITIONS = np.linspace(0.0, 1.0, 21)
+DIAL_TENSORS = ("dial.coef", "dial.intercept", "dial.scores")
+
+
+def write_dial(dial: Dial | None) -> dict[str, np.ndarray]:
+    """The arrays of a file."""
+    if dial is None:
+        return {}
+    return dict(
+        zip(DIAL_TENSORS, (dial.coef, dial.intercept, dial.scores), strict=True)
+    )
+
+
+def read_dial(
+    tensors: dict[str, np.ndarray], n_terms: int, n_classes: int, bend: float
+) -> Dial | None:
+    """Undo `write_dial`; earlier files have none of it."""
+    if not any(name in tensors for name in DIAL_TENSORS):
+        return None
+    shapes = (n_classes, n_terms), (n_classes,), POSITIONS.shape
+    nodes = [Node(tensors.get(name), name) for name in DIAL_TENSORS]
+    coef, intercept = (
+        node.array(shape) for node, shape in zip(nodes[:2], shapes[:2], strict=True)
+    )
+    scores = nodes[2].array(shapes[2], finite=False)
+    if not 0 < bend <= 1:
+        raise nodes[0].refuse("a share of bends above 0")
+    return Dial(bend, coef, intercept, POSITIONS, scores)

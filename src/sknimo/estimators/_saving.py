@@ -18,11 +18,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sknimo.estimators._baseline import BASELINE, write_baseline
 from sknimo.estimators._explaining import refuse_classes
-from sknimo.estimators._saved_dial import DIAL_TENSORS, write_dial
-from sknimo.estimators._saved_errors import ERROR_TENSORS, write_errors
-from sknimo.estimators._saved_intervals import INTERVAL_TENSORS, write_intervals
+from sknimo.estimators._saved_errors import (
+    BASELINE,
+    DIAL_TENSORS,
+    ERROR_TENSORS,
+    INTERVAL_TENSORS,
+    write_baseline,
+    write_dial,
+    write_errors,
+    write_intervals,
+)
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
     Comparisons,

@@ -14,9 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sknimo.estimators._base import BaseNIMO, parameters, unchanged_on_failure
 from sknimo.estimators._bending import Bendable
-from sknimo.estimators._docs import document
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
-from sknimo.estimators._texts import SEARCHING
+from sknimo.estimators._texts import SEARCHING, document
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from sknimo.checkpoint import Checkpoint
 from sknimo.estimators._base import parameters, unchanged_on_failure
-from sknimo.estimators._docs import document
 from sknimo.estimators._plain import PLAIN, FixedPenalties
 from sknimo.estimators._searching import Searching
 from sknimo.estimators._survival_task import SurvivalTask
-from sknimo.estimators._texts import SEARCHING
+from sknimo.estimators._texts import SEARCHING, document
 from sknimo.model import FittedModel
 from sknimo.progress import watch
 from sknimo.search import Outcome, Settings

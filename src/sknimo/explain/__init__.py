@@ -48,14 +48,15 @@ from sknimo.explain._comparisons import (
     RARE,
     Comparisons,
     Move,
+    Support,
     compare,
+    measure_support,
     moves_of,
     restore_comparisons,
 )
 from sknimo.explain._effects import Effects, effects
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
-from sknimo.explain._first_layer import FirstLayer, first_layer
-from sknimo.explain._frames import Origin, Shown, find_origin, make_frame
+from sknimo.explain._frames import Origin, Shown, clean, find_origin, make_frame
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import Interactions, interactions
 from sknimo.explain._kept import (
@@ -101,10 +102,14 @@ from sknimo.explain._price import (
     ranking_rows,
 )
 from sknimo.explain._reach import Reach, measure_shape, restore_reach
-from sknimo.explain._sensitivity import ReferenceSensitivity, reference_sensitivity
+from sknimo.explain._sensitivity import (
+    FirstLayer,
+    ReferenceSensitivity,
+    first_layer,
+    reference_sensitivity,
+)
 from sknimo.explain._summarise import CertificateLike, summarise, summary_rows
 from sknimo.explain._summary import KnownErrors, Summary, SummaryOrder, SummaryRow
-from sknimo.explain._support import Support, measure_support
 from sknimo.explain._surfaces import (
     CorrectionCurve,
     EffectCurve,
@@ -113,4 +118,3 @@ from sknimo.explain._surfaces import (
     effect_curve,
     pair_surface,
 )
-from sknimo.explain._text import clean

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import eta_at, feature_kinds, is_category, n_levels
 from sknimo.explain._levels import LevelEffects, affordable_rows, level_effects
@@ -26,7 +26,6 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
-from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel

@@ -13,9 +13,16 @@ import numpy as np
 
 from sknimo.exceptions import check_option
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
-from sknimo.explain._frames import Origin, Shown, label_column, make_frame
+from sknimo.explain._frames import (
+    Origin,
+    Shown,
+    cut,
+    label_column,
+    make_frame,
+    show_value,
+    width_of,
+)
 from sknimo.explain._local import fill_offset, local_values, mean_of, response_effects
-from sknimo.explain._text import cut, show_value, width_of
 from sknimo.families import Family
 from sknimo.features import Label
 from sknimo.model import FittedModel

@@ -19,7 +19,7 @@ import numpy as np
 
 from sknimo.exceptions import check_option
 from sknimo.explain._bends import bent_jacobian, is_large, own_terms
-from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad
 from sknimo.explain._kinds import States, find_states, switch, usual_scale
 from sknimo.explain._levels import affordable_rows
 from sknimo.explain._local import (
@@ -34,7 +34,6 @@ from sknimo.explain._local import (
     spread_rows,
     sum_by_owner,
 )
-from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 Kind = Literal["directed", "strength"]

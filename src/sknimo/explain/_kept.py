@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sknimo.explain._comparisons import RARE, Comparisons
+from sknimo.explain._frames import clean, cut, show_number
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import find_roles
-from sknimo.explain._text import clean, cut, show_number
 from sknimo.families import Family
 from sknimo.model import FittedModel
 

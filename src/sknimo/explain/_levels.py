@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain._bends import is_large
-from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
 from sknimo.explain._kinds import eta_at
 from sknimo.explain._local import check_weight, exp_or_inf, find_roles, spread_rows
-from sknimo.explain._text import cut, pad, show_number
 from sknimo.families import Family
 from sknimo.features import MISSING_LABEL
 from sknimo.model import FittedModel

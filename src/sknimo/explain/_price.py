@@ -18,7 +18,7 @@ from torch import Tensor
 from sknimo.explain._bends import is_large
 from sknimo.explain._comparisons import Comparisons, compare
 from sknimo.explain._effects import Effects, effects
-from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad
 from sknimo.explain._gauge import fit_gauge
 from sknimo.explain._interactions import bending
 from sknimo.explain._kinds import near_reference
@@ -35,7 +35,6 @@ from sknimo.explain._local import (
 )
 from sknimo.explain._nested import MemoryRows
 from sknimo.explain._reach import Reach, measure_shape, restore_reach
-from sknimo.explain._text import cut, pad
 from sknimo.model import FittedModel
 
 # Training facts rank modifiers over this many rows and average effects over more. Many

@@ -1,4 +1,4 @@
-"""How far the coefficients depend on the reference.
+"""How far coefficients depend on the reference, and what the first layer reads.
 
 A coefficient is the effect at one point. Here it is set beside the effect at others,
 points that could have been the reference just as well: if they differ much, say whose
@@ -12,10 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.explain._frames import Origin, Shown, make_frame
+from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
 from sknimo.explain._kinds import eta_at
-from sknimo.explain._local import check_weight, local_slopes, weighted_quantiles
-from sknimo.explain._text import cut, pad, show_number
+from sknimo.explain._local import (
+    check_weight,
+    find_roles,
+    local_slopes,
+    sum_by_owner,
+    weighted_quantiles,
+)
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
@@ -162,3 +167,48 @@ def effects_at(model: FittedModel, points: np.ndarray) -> np.ndarray:
         if features.admits_missing[j]:
             columns.append(eta_at(model, points, j, np.nan, eta) - before)
     return np.stack(columns, axis=1) if columns else np.empty((len(points), 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstLayer(Shown):
+    """First-layer weights per feature.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (M, h, r)
+    size : ndarray of shape (M, h, p)
+        Norm of the weights from each feature to each unit.
+    norms : ndarray of shape (p,)
+        Norm over all units, averaged over members; zero where nothing is read.
+    modifies : ndarray of shape (p,), bool
+        Whether the feature bends a coefficient at all.
+    names : tuple of str
+
+    Examples
+    --------
+    >>> from sknimo import NIMORegressor, datasets
+    >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
+    >>> est = NIMORegressor(tol=1.0, patience=3, random_state=0).fit(data.X, data.y)
+    >>> est.first_layer().names[:2]
+    ('x0', 'x1')
+    """
+
+    weights: np.ndarray
+    size: np.ndarray
+    norms: np.ndarray
+    modifies: np.ndarray
+    names: tuple[str, ...]
+
+
+def first_layer(model: FittedModel) -> FirstLayer:
+    """Read the first layer of a fitted model."""
+    features = model.features
+    weights = model.first_layer
+    square = sum_by_owner(weights**2, features.input_feature, features.n_features)
+    return FirstLayer(
+        weights=weights,
+        size=np.sqrt(square),
+        norms=model.input_norms,
+        modifies=find_roles(model).modifies,
+        names=features.names,
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from sknimo.explain._comparisons import Comparisons
 from sknimo.explain._effects import Effects
+from sknimo.explain._frames import NOT_KNOWN, cut, show_number, show_value
 from sknimo.explain._kept import (
     HeldOutScores,
     describe_kept,
@@ -35,7 +36,6 @@ from sknimo.explain._summary import (
     SummaryRow,
 )
 from sknimo.explain._surfaces import effect_curve
-from sknimo.explain._text import NOT_KNOWN, cut, show_number, show_value
 from sknimo.model import FittedModel
 
 # Coefficients of which a note tells one by one.

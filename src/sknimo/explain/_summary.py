@@ -16,9 +16,19 @@ from typing import Any, Literal
 import numpy as np
 
 from sknimo.explain._comparisons import RARE
-from sknimo.explain._frames import HTML_STYLE, Origin, make_frame
+from sknimo.explain._frames import (
+    HTML_STYLE,
+    NOT_KNOWN,
+    Origin,
+    clean,
+    cut,
+    make_frame,
+    pad,
+    show_number,
+    width_of,
+    wrap,
+)
 from sknimo.explain._local import exp_or_inf
-from sknimo.explain._text import NOT_KNOWN, clean, cut, pad, show_number, width_of, wrap
 
 WIDTH = 78
 NAME_WIDTH = 20

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain._explanation import find_feature
-from sknimo.explain._frames import Origin, Shown, label_column, make_frame
+from sknimo.explain._frames import Origin, Shown, label_column, make_frame, show_value
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import exp_or_inf, local_coefficients
-from sknimo.explain._text import show_value
 from sknimo.families import Family
 from sknimo.features import FeatureMap, Label
 from sknimo.model import FittedModel

@@ -1,6 +1,5 @@
 """Models that leave the process: records, files, exports."""
 
-from sknimo.io._additive import bent_features
 from sknimo.io._archive import (
     MODEL_TENSORS,
     Archive,
@@ -13,5 +12,5 @@ from sknimo.io._checks import Node, write_real
 from sknimo.io._onnx import build_onnx, write_onnx
 from sknimo.io._onnx_graph import OnnxDtype
 from sknimo.io._record import model_from_record, model_record
-from sknimo.io._scorecard import Scorecard, build_scorecard
+from sknimo.io._scorecard import Scorecard, bent_features, build_scorecard
 from sknimo.io._sql import build_sql, write_sql

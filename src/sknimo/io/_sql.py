@@ -24,7 +24,7 @@ from sknimo.features import (
     Spline,
 )
 from sknimo.files import replace_file
-from sknimo.io._additive import refuse_bends
+from sknimo.io._scorecard import refuse_bends
 from sknimo.model import FittedModel
 
 # Beyond these the exponential leaves the range of floats.

@@ -8,7 +8,6 @@ from sknimo.solver._additive import (
     solve_bags,
 )
 from sknimo.solver._cycle import ClassCycle, class_members
-from sknimo.solver._draws import pool_bytes
 from sknimo.solver._evidence import (
     fit_crew,
     fit_evidence,
@@ -64,4 +63,5 @@ from sknimo.solver._softmax import (
     minimise,
     solve_class_bag,
 )
+from sknimo.solver._supply import pool_bytes
 from sknimo.solver._tangent import Tangent, needed_bytes

@@ -43,12 +43,11 @@ from sknimo.checkpoint import (
 )
 from sknimo.machine import ONE_THREAD_WORK, hide_progress, torch_threads
 from sknimo.network import init_params, unpack
-from sknimo.solver._draws import Batches, Noise
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._live import KeptMembers, LiveMembers, Log
 from sknimo.solver._problem import Members, Options, Problem, Solution, Status
 from sknimo.solver._profile import Coefficients, InnerSolution, agree
-from sknimo.solver._supply import send
+from sknimo.solver._supply import Batches, Noise, send
 
 Record = TypeVar("Record")
 
