@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sknimo.solver._draws import Batches, Noise
 
 from sknimo.families import FAMILIES, get_family
 from sknimo.penalties import make_penalty
@@ -26,6 +25,7 @@ from sknimo.solver._profile import (
     solve_coefficients,
 )
 from sknimo.solver._quadratic import Design
+from sknimo.solver._supply import Batches, Noise
 
 SAME_ATOL = 1e-8  # the figure promised: blocks change the order of sums alone
 ALGEBRA_RTOL = 1e-10

@@ -378,6 +378,9 @@ class _Run:
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
         n_steps = self.next_step if self.late else self.options.max_iter
+        rested = dict(
+            zip(self.live.index.tolist(), self.live.stalled.tolist(), strict=True)
+        )
         if not self.finished:
             self._check(n_steps, self._evaluate())
         if not self.finished:
@@ -386,8 +389,10 @@ class _Run:
             for k, stalled in zip(
                 live.index.tolist(), live.stalled.tolist(), strict=True
             ):
-                # The schedule has annealed; a stall at its end is convergence.
-                calm = stalled > 0 or self.members.validation is not None
+                # The schedule has annealed: a stall at its end is convergence, and one
+                # low after a stall is chance, where noise moves the objective.
+                calm = stalled > 0 or rested[k] > 0
+                calm |= self.members.validation is not None
                 calm |= self.options.max_iter == 0  # nothing was to be trained
                 self.status[k] = Status.CONVERGED if calm else Status.MAX_ITER
                 if self.late:
