@@ -15,7 +15,7 @@ import torch
 from sknimo.families import FAMILIES, get_family
 from sknimo.penalties import make_penalty
 from sknimo.solver import Options, solve
-from sknimo.solver import _draws as draws
+from sknimo.solver import _supply as draws
 from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._profile import (
     Coefficients,
