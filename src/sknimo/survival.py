@@ -321,6 +321,36 @@ class RiskSums:
             gone = (1 - event.stays)[:, None] * sums[1][event.at]
             yield (at_risk[event.at] - gone) / event.size[:, None], event.weight
 
+    def score_residuals(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """What each row adds to the partial score along its `values` (n, m).
+
+        Rows count by `weight` (n,). Those at risk are compared with the mean of all who
+        are, at every step of the hazard that they have seen.
+        """
+        sums = np.zeros((2, self.n_times + 1, values.shape[1]))
+        self.add(sums, np.arange(len(values)), values)
+        # Steps of the hazard, and these times the means: of all, of tied rows, plain.
+        size = np.zeros((2, self.n_times + 1, 1))
+        steps = np.zeros((3, self.n_times + 1, values.shape[1]))
+        count = np.zeros(self.n_times + 1)
+        for event, (mean, own) in zip(self.partings, self.means(sums), strict=True):
+            step = (own / event.size)[:, None]
+            for k, share in enumerate((1.0, event.stays[:, None])):
+                size[k, event.at] += share * step
+                steps[k, event.at] += share * step * mean
+            steps[2, event.at] += mean
+            count[event.at] += 1
+        total = [np.cumsum(np.roll(x, 1, axis=0), axis=0) for x in (size[0], steps[0])]
+        seen, means = (x[self.last] - x[self.first] for x in total)
+        there = np.flatnonzero(self.tied >= 0)
+        at = self.tied[there]
+        seen[there] -= (size[0] - size[1])[at]
+        means[there] -= (steps[0] - steps[1])[at]
+        out = -self.risk[:, None] * (seen * values - means)
+        middle = steps[2][at] / count[at][:, None]
+        out[there] += weight[there, None] * (values[there] - middle)
+        return np.asarray(out)
+
 
 def _largest(rows: FollowUp, eta: np.ndarray) -> float:
     """What is taken off `eta`, so that no exponential overflows."""

@@ -378,3 +378,6 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
         assert view.eta == close(explanation.eta[row])
         for feature, value in view.parts().items():
             assert value == close(explanation.values[row, feature])
+            reach = 1.959964 * explanation.std_err[row, feature]
+            shown = f'.control[data-feature="{feature}"] .reach'
+            assert view.number(shown, "value") == close(reach, 1e-5)

@@ -38,7 +38,7 @@ from sknimo.inference._covariance import coefficient_covariance
 from sknimo.inference._hazard import Watched
 from sknimo.inference._influence import Influence, influence
 from sknimo.inference._local import with_errors
-from sknimo.inference._means import mean_intervals
+from sknimo.inference._means import MOST_BENT, mean_intervals, weigh_members
 from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests
 from sknimo.inference._uncertainty import REASONS, Uncertainty

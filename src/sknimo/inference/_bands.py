@@ -31,9 +31,11 @@ class Intervals:
     names : tuple of str
     coef, std_err, z, lower, upper : ndarray of shape (c,)
         One number per entry of `coef_`, on the scale of the linear predictor; NaN where
-        nothing honest can be said. `std_err` is that of the effect at the reference,
-        and `z` is the effect divided by it. Where bags pull the coefficient away from
-        the best estimate of the effect, the interval reaches from one to the other.
+        nothing honest can be said.
+    centre : ndarray of shape (c,)
+        The effect at the reference without shrinkage, which the standard error is of
+        and `z` is about; `coef` without a network. The interval lies around it, and
+        reaches to the coefficient that is shown where that lies outside.
     notes : tuple of str
         Why an entry has no interval, in a word; empty where it has one.
     level : float
@@ -55,6 +57,7 @@ class Intervals:
 
     names: tuple[str, ...]
     coef: np.ndarray
+    centre: np.ndarray
     std_err: np.ndarray
     z: np.ndarray
     lower: np.ndarray
@@ -71,6 +74,7 @@ class Intervals:
         columns = {
             "name": list(self.names),
             "coef": self.coef,
+            "centre": self.centre,
             "std_err": self.std_err,
             "lower": self.lower,
             "upper": self.upper,
@@ -134,7 +138,9 @@ def choose_covariance(known: Uncertainty, cov_type: str) -> np.ndarray:
     named = {"nonrobust": known.nonrobust, "HC3": known.hc3, "cluster": known.cluster}
     found = named[cov_type]
     if found is None:
-        remedy = "Give groups to fit." if cov_type == "cluster" else "Use 'nonrobust'."
+        remedy = "Give groups to fit."
+        if cov_type == "HC3":
+            remedy = "Use 'nonrobust', or 'cluster' after fit with groups of one row."
         raise ValueError(f"cov_type={cov_type!r} was not kept with this fit. {remedy}")
     return found
 
@@ -164,6 +170,7 @@ def coefficient_intervals(
     return Intervals(
         features.coef_names,
         coef,
+        np.where(np.isnan(error), np.nan, centre),
         error,
         z,
         np.minimum(centre - width, coef),

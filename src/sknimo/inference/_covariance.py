@@ -455,10 +455,10 @@ def join_parts(
     prior = sum((part.share * part.prior for part in parts), spread)
     hc3 = cluster = None
     few = given.problem.n_rows * len(centre) <= MAX_REPLIES
-    # Replies under a hazard go by way of all who are at risk with a row.
-    if few and given.risks is None:
+    if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
-        hc3 = robust(given, reply, leverage, "HC3", used) + prior
+        if given.risks is None:
+            hc3 = robust(given, reply, leverage, "HC3", used) + prior
         if clusters is not None:
             meat = robust(given, reply, leverage, "cluster", used, clusters)
             cluster = meat + prior

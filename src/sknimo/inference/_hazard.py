@@ -58,6 +58,7 @@ class Risks:
     order: np.ndarray  # (N,), rows as given, by the rows of the fit
     place: np.ndarray  # (N,), their rows of the fit, increasing
     unit: float  # weight of a row of the fit per weight as given
+    weight: np.ndarray  # (N,), as given
 
     @classmethod
     def of(cls, watched: Watched, eta: np.ndarray, weight: Tensor) -> Risks:
@@ -65,7 +66,7 @@ class Risks:
         order = np.argsort(watched.place, kind="stable")
         sums = RiskSums.of(watched.rows, eta[watched.place], watched.ties)
         unit = float(weight.sum()) / float(watched.rows.weight.sum())
-        return cls(sums, order, watched.place[order], unit)
+        return cls(sums, order, watched.place[order], unit, watched.rows.weight)
 
     def explained(self, columns: Columns, n_columns: int) -> Tensor:
         """`sum_e w_e m_e m_e'` of some columns, (m, m)."""
@@ -81,3 +82,14 @@ class Risks:
         for mean, weight in self.sums.means(sums):
             total += (mean * weight[:, None]).T @ mean
         return torch.as_tensor(total * self.unit, device=device)
+
+    def moves(self, reply: Tensor) -> Tensor:
+        """How far each row as given moves what replies to a score by `reply` (n, m).
+
+        Weights included, in the order in which rows were given, (N, m).
+        """
+        place = np.empty_like(self.place)
+        place[self.order] = self.place
+        values = reply.cpu().numpy()[place]
+        found = self.sums.score_residuals(values, self.weight)
+        return torch.as_tensor(found * self.unit).to(reply)

@@ -286,9 +286,9 @@ def average_sizes(
         tried.append(each)
         prior = sum(n * math.log(size) for n, size in zip(count, sizes, strict=True))
         evidence.append((aim @ theta - log_size) / 2 - prior)
-    share = torch.stack(evidence).softmax(0)
-    likely = (share > LEAST_SHARE).nonzero().squeeze(-1).tolist()
-    share = share[likely] / share[likely].sum()
+    chance = torch.stack(evidence).softmax(0)
+    likely = (chance > LEAST_SHARE).nonzero().squeeze(-1).tolist()
+    share = (chance[likely] / chance[likely].sum()).tolist()
     found = []
     for k in likely:
         inverse = invert(gram, tried[k])

@@ -108,15 +108,26 @@ def between(
 
     `look` is linear in the coefficients of a member.
     """
+    bent, share, total, scale = weigh_members(model, known)
+    if len(bent) < 2:
+        return np.zeros(1)
+    members = list(split_members(model))
+    alone = np.stack([look(members[m]) / scale[m] for m in bent])
+    apart = alone - np.tensordot(share, alone, 1)
+    return np.asarray(np.tensordot(share, apart**2, 1) * total)
+
+
+def weigh_members(
+    model: FittedModel, known: Uncertainty
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Bent members that stand for all, the share of each, and what counts them.
+
+    That is what their mean squared distance is multiplied with; last the scale of all.
+    """
     bent = np.flatnonzero(model.modulated.any(-1).cpu().numpy())
     scale = np.ones(model.n_members) if known.scale is None else known.scale
     bent = bent[scale[bent] > 0]
-    if len(bent) < 2:
-        return np.zeros(1)
     total = float(scale[bent].sum()) / model.n_members
     bent = bent[:: max(1, len(bent) // MEMBERS)]
-    members, share = list(split_members(model)), scale[bent] / scale[bent].sum()
-    alone = np.stack([look(members[m]) / scale[m] for m in bent])
-    apart = alone - np.tensordot(share, alone, 1)
-    one = len(bent) / (len(bent) - 1)
-    return np.asarray(np.tensordot(share, apart**2, 1) * one * total**2)
+    share = scale[bent] / scale[bent].sum()
+    return bent, share, total**2 * len(bent) / max(len(bent) - 1, 1), scale

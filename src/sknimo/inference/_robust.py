@@ -107,8 +107,11 @@ def robust(
         return out * (n_rows / (n_rows - used)) if kind == "HC1" else out
     assert clusters is not None
     count = int(clusters.number.max()) + 1
+    if given.risks is None:
+        each = moves[clusters.row] * clusters.weight.unsqueeze(-1)
+    else:  # a row replies by way of all who are at risk with it
+        each = given.risks.moves(reply)
     sums = moves.new_zeros(count, moves.shape[1])
-    each = moves[clusters.row] * clusters.weight.unsqueeze(-1)
     sums.index_add_(0, clusters.number, each)
     factor = count / (count - 1) * (n_rows - 1) / (n_rows - used)
     return sums.mT @ sums * factor

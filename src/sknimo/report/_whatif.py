@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sknimo.explain import Support, weighted_quantiles
-from sknimo.inference import Conformal
+from sknimo.inference import MOST_BENT, Conformal, Uncertainty, weigh_members
 from sknimo.io import model_record
 from sknimo.model import Dial, FittedModel
 from sknimo.report._inputs import INTERVAL, Sample
@@ -27,6 +27,8 @@ MEANS = (0.3, 1.0, 2.5)
 ENDS = ("lowest", "highest")
 # Columns of which the page carries the covariance.
 MAX_SUPPORT = 120
+# Covariances of terms that it carries.
+MAX_COVARIANCES = 20_000
 # Features whose controls are shown at once; the others are folded.
 SHOWN = 12
 
@@ -45,6 +47,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "shown": SHOWN,
         "support": None if story.support is None else _support(story.support),
         "interval": _interval(model, card.conformal),
+        "errors": _errors(model, card.uncertainty),
         "dial": _dial(card.dial),
         "hasOffset": sample.offset is not None,
         "rows": [
@@ -93,6 +96,26 @@ def _dial(dial: Dial | None) -> dict[str, Any] | None:
         "coef": _numbers(dial.coef[0]),
         "intercept": float(dial.intercept[0]),
         "scores": [_round(score) for score in dial.scores],
+    }
+
+
+def _errors(model: FittedModel, known: Uncertainty | None) -> dict[str, Any] | None:
+    """How the page finds the error of a contribution, as `inference/_local.py` does."""
+    if known is None or known.nonrobust is None:
+        return None
+    if sum(block.size for block in known.terms) > MAX_COVARIANCES:
+        return None
+    members, share, count, scale = weigh_members(model, known)
+    return {
+        "blocks": [
+            [[_round(value) for value in row] for row in np.nan_to_num(block)]
+            for block in known.terms
+        ],
+        "most": MOST_BENT,
+        "members": members.tolist() if len(members) > 1 else [],
+        "share": _numbers(share),
+        "count": count,
+        "scale": _numbers(scale),
     }
 
 

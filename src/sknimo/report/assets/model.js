@@ -207,15 +207,16 @@ function compileModel(record, swap, link, straight = null) {
     const inputs = inputBases.flatMap((basis, j) => basis(values[j]));
     const active = members.map((member) => ({ ...member, modulation: member.network(inputs) }));
     let begin = 0;
+    const bent = (member, j) => (member.modulated[j] ? 1 + member.modulation(j) : 1);
     const parts = terms.map((own, j) => {
       const at = begin;
       begin += own.length;
       if (own.every((term) => term === 0)) return 0;
       let total = 0;
-      for (const { coef, modulated, modulation } of active) {
+      for (const member of active) {
         let effect = 0;
-        for (let t = 0; t < own.length; t += 1) effect += coef[at + t] * own[t];
-        if (effect !== 0 && modulated[j]) effect *= 1 + modulation(j);
+        for (let t = 0; t < own.length; t += 1) effect += member.coef[at + t] * own[t];
+        if (effect !== 0) effect *= bent(member, j);
         total += effect;
       }
       total /= members.length;
@@ -223,7 +224,34 @@ function compileModel(record, swap, link, straight = null) {
       const line = own.reduce((sum, term, t) => sum + straight.coef[at + t] * term, 0);
       return ratio * total + (1 - ratio) * line;
     });
-    return { parts, terms };
+    return { parts, terms, factor: (m, j) => bent(active[m], j) };
+  };
+  // Standard error of every contribution: of the terms, bent as the average is, and of
+  // how far members lie apart.
+  const errorsOf = (values, known) => {
+    const { terms, factor } = split(values);
+    let begin = 0;
+    return terms.map((own, j) => {
+      const at = begin;
+      begin += own.length;
+      if (own.every((term) => term === 0)) return 0;
+      const factors = members.map((_, m) => factor(m, j));
+      const middle = own.map((_, t) => average(members.map(({ coef }) => coef[at + t])));
+      const local = own.map((_, t) =>
+        average(members.map(({ coef }, m) => coef[at + t] * factors[m])));
+      const size = dot(middle, middle);
+      const bend = size > 0 ? dot(local, middle) / size : 1;
+      const moved = own.map((term) => term * Math.min(Math.max(bend, -known.most), known.most));
+      const block = known.blocks[j];
+      let variance = dot(moved, block.map((row) => dot(row, moved)));
+      const alone = known.members.map((m) =>
+        (factors[m] * dot(members[m].coef.slice(at, at + own.length), own)) / known.scale[m]);
+      const mean = dot(known.share, alone);
+      alone.forEach((part, k) => {
+        variance += known.count * known.share[k] * (part - mean) ** 2;
+      });
+      return Math.sqrt(Math.max(variance, 0));
+    });
   };
   const base = () => (ratio === 1 ? fitted
     : ratio * fitted + (1 - ratio) * straight.intercept);
@@ -244,7 +272,7 @@ function compileModel(record, swap, link, straight = null) {
   const termsOf = (values) => bases.flatMap((basis, j) => basis(values[j]));
   const setBend = (to) => { ratio = to; };
   return {
-    reference, get baseValue() { return base(); }, eta, explain, termsOf, setBend, mean: MEANS[link],
+    reference, get baseValue() { return base(); }, eta, explain, errorsOf, termsOf, setBend, mean: MEANS[link],
   };
 }
 

@@ -8,6 +8,8 @@
   const GRID = 41;
   const MAX_WHOLE = 200;
   const MOVES = 6;
+  // Errors to either side of a 95 % interval.
+  const Z_95 = 1.959964;
 
   // ---- theme ----------------------------------------------------------------
 
@@ -216,6 +218,7 @@
       "aria-label": `Put ${spec.name} back` }, "undo");
     const was = make("span", { class: "note was" });
     const part = make("output", { class: "part num", for: id });
+    const reach = make("span", { class: "reach" });
     const bar = draw("rect", { y: 4, height: 12, class: "bar" });
     const barBox = draw("svg", { class: "cell", viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" },
       draw("line", { class: "zero", x1: 50, x2: 50, y1: 0, y2: 20 }), bar);
@@ -228,7 +231,7 @@
       make("div", { class: "control-dial" }, curve, ...(slider ? [slider] : [])),
       make("div", { class: "control-field" }, field,
         ...(missing ? [make("label", { class: "missing" }, missing, "missing")] : [])),
-      make("div", { class: "control-part" }, barBox, part));
+      make("div", { class: "control-part" }, barBox, part, ...(data.errors ? [reach] : [])));
 
     const set = (value) => { values[spec.feature] = value; update(); };
     if (slider) {
@@ -253,7 +256,7 @@
       set(start.values[spec.feature]);
       field.focus();
     });
-    return Object.assign(control, { item, field, slider, missing, undo, was, part, bar, response, dot, set });
+    return Object.assign(control, { item, field, slider, missing, undo, was, part, reach, bar, response, dot, set });
   }
 
   function densityBars(counts) {
@@ -379,8 +382,14 @@
     const needed = niceCeiling(largest);
     if (needed > partScale || needed < partScale / 4) partScale = needed;
     const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
+    // What is known is known of the model that was fitted.
+    const asFitted = !dial || turned === dial.bend;
+    const errors = data.errors && asFitted ? model.errorsOf(values, data.errors) : null;
     for (const control of controls) {
       const part = parts[control.feature];
+      const reach = errors ? Z_95 * errors[control.feature] : 0;
+      control.reach.textContent = reach > 0 ? `\u00b1 ${showNumber(reach, 2)}` : "";
+      control.reach.dataset.value = reach;
       const width = (50 * Math.abs(part)) / partScale;
       control.part.textContent = showFixed(part, decimals);
       control.part.dataset.value = part;
