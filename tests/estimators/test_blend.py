@@ -244,19 +244,47 @@ def test_time_that_ends_after_the_bags_leaves_them(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [300, 1000])
-def test_the_border_to_large_tables_is_no_cliff(n_rows, change_settings):
+def test_the_border_to_large_tables_is_no_cliff(change_settings):
     """A noisy table on either side of `max_work` is predicted alike."""
-    frame, y = draw(n_rows, 1.0, 3)
+    frame, y = draw(1000, 1.0, 3)
+    assert_alike(
+        *(
+            fit_within(max_work, frame, y, change_settings)
+            for max_work in (1.0, math.inf)
+        )
+    )
+
+
+@pytest.mark.slow
+def test_rows_more_or_less_about_the_border_give_similar_models(change_settings):
+    frame, y = draw(700, 1.0, 3)
+    change_settings(max_work=1e8)
+    kinds = [None, None, None, ("x", "y", "z")]
+    est = NIMORegressorCV()
+    large = [est._read_bags(n, kinds)[1] for n in range(400, 700)]
+    border = 400 + large.index(True)
+    assert 410 < border < 690, "no border within the table: choose another number"
+    more, fewer = (
+        fit_within(1e8, frame[:n], y[:n], change_settings)
+        for n in (border + 5, border - 5)
+    )
+    assert more.path_ is None and fewer.path_ is not None, "both are of one engine"
+    assert_alike(more, fewer)
+
+
+def fit_within(max_work, frame, y, change_settings):
+    change_settings(max_work=max_work)
+    return NIMORegressorCV(missing="indicator", random_state=0).fit(frame, y)
+
+
+def assert_alike(large, small):
+    """Predictions, losses on new rows, and average effects of both are close."""
     new, _ = draw(2000, 1.0, 4)
     _, truth = draw(2000, 0.0, 4)
-    fits = []
-    for max_work in (1.0, math.inf):
-        change_settings(max_work=max_work)
-        est = NIMORegressorCV(missing="indicator", random_state=0).fit(frame, y)
-        fits.append(est.predict(new))
-    large, small = fits
-    assert np.corrcoef(large, small)[0, 1] > 0.95
+    fits = [est.predict(new) for est in (large, small)]
+    assert np.corrcoef(*fits)[0, 1] > 0.95
     losses = [np.mean((fit - truth) ** 2) + 1.0 for fit in fits]  # noise of new rows
     assert losses[1] < 1.05 * losses[0]
     assert losses[0] < 1.15 * losses[1]
+    effects = [est.effects(new).average_effect[:3] for est in (large, small)]
+    assert np.abs(effects[0] - effects[1]).max() < 0.2

@@ -323,6 +323,9 @@ class Searching(Bagging, Bendable):
                 started = time.monotonic()
             labels = read_groups(groups, data.n_samples)
             settings = self._search_settings(started, rows is not None)
+            if isinstance(data, TrainingSet) and data.curves is not None:
+                # It was read for evidence, before all columns could be counted.
+                settings = replace(settings, batch_size=0)
             hidden = self._evidence_widths()
             if isinstance(data, StreamedSet):
                 hidden = settings.batch_hidden

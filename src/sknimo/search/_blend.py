@@ -132,9 +132,10 @@ def _mean(one: np.ndarray | None, two: np.ndarray | None, w: float) -> np.ndarra
 
 def _mean_line(
     one: Coefficients | None, two: Coefficients | None, beside: Beside, w: float
-) -> Coefficients:
+) -> Coefficients | None:
     """The mean of two models without bends, among the columns of the second."""
-    assert one is not None and two is not None and beside.columns is not None
+    if one is None or two is None or beside.columns is None:
+        return None
     coef = torch.zeros_like(two.coef)
     coef[:, beside.columns[0]] = one.coef
     return Coefficients(
