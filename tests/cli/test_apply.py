@@ -346,7 +346,9 @@ def test_a_report_about_a_saved_model(sknimo, classifier_file, tmp_path):
     page = out.read_text()
     assert "relapse" in page
     # Page and command call a row by the same number.
-    named = re.search(r"<bdi>row (\d+)</bdi>.*?Probability of \w+ ([\d.]+)", page, re.S)
+    named = re.search(
+        r"<bdi>row (\d+)</bdi>.*?Probability of \w+: ([\d.]+)", page, re.S
+    )
     args = ["--row", named[1], "--json"]
     (told,) = json.loads(sknimo("explain", classifier_file, PATIENTS, *args).stdout)
     chances = [told[key] for key in told if key.startswith("probability_")]

@@ -19,6 +19,7 @@ from sknimo.report import ModelCard, Sample
 from sknimo.report._checks import Facts, run_checks
 from sknimo.report._lines import make_lines
 from sknimo.report._quality import judge, judge_held_out
+from sknimo.report._story import tell
 
 NAMES = ("dose", "age", "ward", "site", "lab")
 LEVELS = (None, None, ("A", "B", "C"), ("x", "y"), None)
@@ -270,6 +271,17 @@ def test_cells_that_are_missing_together_forbid_no_value():
 def test_many_coefficients_that_mislead_are_the_reference_s_fault():
     assert describe_reference(5, 6) == ""
     assert "9 of 12 effects" in describe_reference(9, 12)
+
+
+def test_one_far_value_does_not_set_the_scale_of_the_pictures():
+    table = draw_table()
+    table[0, 0] = 1e4
+    case = Case(table, COEF)
+    model = case.model()
+    story = tell(ModelCard(model), Sample(table, case.draw(model, table, 1)), rows=0)
+    units = {line.row.name: line.unit for line in story.lines}
+    assert units["dose"] < 2 < model.features.scale[0]
+    assert units["lab"] == model.features.scale[4]
 
 
 def test_every_check_that_can_be_in_order_is_in_the_table():

@@ -72,7 +72,7 @@ from sknimo.explain._kept import (
     n_networks,
     plain_name,
 )
-from sknimo.explain._kinds import eta_at, feature_kinds
+from sknimo.explain._kinds import eta_at, feature_kinds, usual_scale
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,

@@ -402,9 +402,8 @@ class Summary:
         if self.reference:
             kind, *values = self.reference
             parts.append(f"<p>{escape(kind)}: {escape(', '.join(values))}</p>")
-        parts.append(
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        parts.append(f'<div style="overflow-x: auto">{table}</div>')
         for title, section in self._sections():
             items = "".join(
                 f"<li><b>{escape(clean(name))}</b>: {escape(clean(text))}</li>"

@@ -44,9 +44,14 @@ def make_lines(
     effects: Effects,
     found: Comparisons,
     errors: KnownErrors | None = None,
+    scale: np.ndarray | None = None,
 ) -> Iterator[Line]:
-    """One line per coefficient of every feature with a role, in their order."""
-    owner, scale = model.features.coef_feature, model.features.scale
+    """One line per coefficient of every feature with a role, in their order.
+
+    `scale` (p,) is the spread of the features that makes them comparable.
+    """
+    owner = model.features.coef_feature
+    scale = model.features.scale if scale is None else scale
     roles = iter(np.flatnonzero(effects.roles.relevant).tolist())
     wrong = found.contradicts(model.features.coefficients(model.term_coef))
     for row in summary_rows(model, effects, found, errors):

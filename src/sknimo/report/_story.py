@@ -23,6 +23,7 @@ from sknimo.explain import (
     measure_support,
     ranking_rows,
     spread_rows,
+    usual_scale,
 )
 from sknimo.model import FittedModel
 from sknimo.report._cases import Case, explain_cases
@@ -160,7 +161,9 @@ def tell(
         )
     if compared is None:
         compared = compare(model, table, weight=weight, offset=some.offset)
-    lines = tuple(make_lines(model, found, compared, card.errors))
+    # A few far values must not stretch the scale of all.
+    scale = usual_scale(model.features, table)
+    lines = tuple(make_lines(model, found, compared, card.errors, scale))
     dots = sample.table[spread_rows(len(sample), MAX_POINTS)]
     return Story(
         card=card,
