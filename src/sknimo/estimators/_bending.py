@@ -77,10 +77,7 @@ class Bendable(BaseNIMO):
         """
         check_is_fitted(self)
         refuse_half(X, y, "X and y")
-        check_number("bend", bend, Real, 0.0)
-        if not bend <= 1:
-            raise ValueError(f"bend must lie between 0 and 1, got {bend!r}.")
-        dial = self._find_dial(float(bend))
+        dial = self._find_dial(bend)
         view = copy.copy(self)
         if dial is None:  # additive already
             return view
@@ -102,6 +99,9 @@ class Bendable(BaseNIMO):
 
     def _find_dial(self, bend: float) -> Dial | None:
         """The dial; None where it is at 0 already. Refuses what cannot be turned."""
+        check_number("bend", bend, Real, 0.0)
+        if not bend <= 1:
+            raise ValueError(f"bend must lie between 0 and 1, got {bend!r}.")
         if self.model_.family.is_hazard:
             raise ValueError(
                 "The baseline hazard belongs to the hazards of this fit, so that its "

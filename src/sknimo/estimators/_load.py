@@ -92,25 +92,17 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}") from error
 
 
+# What the document of every file has.
+ENTRIES = ("library", "class", "params", "omitted", "named", "classes", "attributes")
+ENTRIES += ("certificate", "facts", "errors", "model")
+
+
 def restore_estimator(archive: Archive) -> BaseNIMO:
     """Undo `describe_estimator`."""
     # Survival models alone have a baseline.
     baseline = [name for name in ("baseline",) if name in archive.content]
     archive.content.setdefault("errors", None)  # not in files of earlier versions
-    found = Node(archive.content, "document").mapping(
-        *baseline,
-        "library",
-        "class",
-        "params",
-        "omitted",
-        "named",
-        "classes",
-        "attributes",
-        "certificate",
-        "facts",
-        "errors",
-        "model",
-    )
+    found = Node(archive.content, "document").mapping(*baseline, *ENTRIES)
     class_name, classes = found["class"], found["classes"]
     cls = CLASSES[class_name.text(CLASSES)]
     est = cls(**_read_params(found["params"], found["omitted"], cls))

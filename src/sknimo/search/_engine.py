@@ -102,9 +102,9 @@ def search(
     store = store or TaskStore()
     if problem.family is SOFTMAX:
         return search_classes(problem, folds, settings, weight, random, store)
+    if is_large(problem, settings) and problem.in_one_place:
+        return search_bags(problem, folds, settings, weight, random, store)
     if is_large(problem, settings):
-        if problem.in_one_place:
-            return search_bags(problem, folds, settings, weight, random, store)
         spec = replace(problem.spec, hidden=settings.batch_hidden)
         problem = replace(problem, spec=spec)
         path = _path(problem, weight, folds, settings, store)
@@ -114,20 +114,15 @@ def search(
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
-    other, classes = None, problem.family.is_binary
-    # The loss of classes is bounded: no gain over the linear model is decisive.
-    if beside is not None and (
-        classes
-        or not is_decisive(runner, _first_gain(runner, view, path, _twin(random)))
-    ):
-        # A copy: restarts have the seeds of a search without bags.
+    other = None
+    if beside is not None and _is_open(runner, view, path, _twin(random)):
         twin = _twin(random)
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
         gain = bend_gain(other)
         runner.settings = replace(
             settings,
             cautious=gain < settings.least_gain,
-            hopeless=classes and gain < settings.least_class_gain,
+            hopeless=problem.family.is_binary and gain < settings.least_class_gain,
         )
     found = _by_evidence(runner, view, path, own, random)
     if beside is None or other is None:
@@ -135,7 +130,18 @@ def search(
     return blend_outcomes(found, other, beside, weight, settings)
 
 
+def _is_open(
+    runner: Runner, view: View, path: GlmPath, random: np.random.RandomState
+) -> bool:
+    """Whether the first restarts leave it open that bags do better."""
+    # The loss of classes is bounded: no gain over the linear model is decisive.
+    if view.problem.family.is_binary:
+        return True
+    return not is_decisive(runner, _first_gain(runner, view, path, random))
+
+
 def _twin(random: np.random.RandomState) -> np.random.RandomState:
+    """A copy: restarts have the seeds of a search without bags."""
     twin = np.random.RandomState()
     twin.set_state(random.get_state())
     return twin
