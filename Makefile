@@ -23,7 +23,9 @@ help:
 demo: .venv/.installed
 	$(BIN)/python examples/demo.py
 
-test: lint types browser
+# Style and types are checked side by side, each on one core.
+test: .venv/.installed-test
+	@$(MAKE) --no-print-directory -j 2 lint types browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: lint types browser
