@@ -93,8 +93,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 # What the document of every file has.
-ENTRIES = ("library", "class", "params", "omitted", "named", "classes", "attributes")
-ENTRIES += ("certificate", "facts", "errors", "model")
+ENTRIES = (
+    *("library", "class", "params", "omitted", "named", "classes", "attributes"),
+    *("certificate", "facts", "errors", "model"),
+)
 
 
 def restore_estimator(archive: Archive) -> BaseNIMO:
