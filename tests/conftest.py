@@ -202,6 +202,9 @@ LONG = {
     "solver/test_resume.py": {
         "test_a_run_broken_off_at_any_step_goes_on_as_if_nothing_had_happened",
     },
+    "test_machine.py": {
+        "test_forked_processes_fit_after_a_fit_of_their_parent",
+    },
     "test_plots.py": {
         "test_every_axis_is_labelled_and_no_labels_overlap",
     },
