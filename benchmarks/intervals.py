@@ -516,13 +516,14 @@ def markdown(records: list[Record]) -> str:
         return found[at].iloc[0] if at.any() else None
 
     lines = [
-        "| design | rows | fits | coefficients | HC3 | false claims | width "
+        "| design | rows | fits | coefficients | false claims | width | nonrobust "
         "| averages | false claims | width | next | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     kept = found[(found["measure"] == "coefficient")]
-    for _, line in kept[kept["cov_type"] == "nonrobust"].iterrows():
-        robust = pick("coefficient", "HC3", line)
+    # What searches show by default comes first.
+    for _, line in kept[kept["cov_type"] == "HC3"].iterrows():
+        plain = pick("coefficient", "nonrobust", line)
         mean = pick("average", "held out", line)
         following = pick("next", "adapted", line)
         cells = [
@@ -530,9 +531,9 @@ def markdown(records: list[Record]) -> str:
             f"{line['rows']:.0f}",
             f"{line['fits']:.0f}",
             show(line["covered"], *GOALS["coefficient"]),
-            "-" if robust is None else show(robust["covered"], *GOALS["coefficient"]),
             show(line["claims"], 0, MOST_CLAIMS),
             show(line["width"], 0, MOST_WIDTH),
+            "-" if plain is None else show(plain["covered"], *GOALS["coefficient"]),
             "-" if mean is None else show(mean["covered"], *GOALS["average"]),
             "-" if mean is None else show(mean["claims"], 0, MOST_CLAIMS),
             "-" if mean is None else show(mean["width"], 0, MOST_WIDTH),

@@ -74,7 +74,7 @@ class Inferring(Explainable):
         check_is_fitted(self)
         if self._uncertainty.reason:
             return np.full((self.coef_.size,) * 2, np.nan)
-        cov = choose_covariance(self._uncertainty, "nonrobust")
+        cov = choose_covariance(self._uncertainty)
         # Intercepts stand before the coefficients, of every class.
         kept = np.arange(len(cov)) % (1 + self.coef_.shape[-1]) > 0
         cov = cov[np.ix_(kept, kept)]
@@ -84,7 +84,7 @@ class Inferring(Explainable):
         return cov
 
     def conf_int(
-        self, level: float = 0.95, *, cov_type: CovType = "nonrobust"
+        self, level: float = 0.95, *, cov_type: CovType | None = None
     ) -> Intervals:
         """Intervals of the coefficients of the model that is shown.
 
@@ -94,9 +94,11 @@ class Inferring(Explainable):
         Parameters
         ----------
         level : float, default=0.95
-        cov_type : {"nonrobust", "HC3", "cluster"}, default="nonrobust"
+        cov_type : {"nonrobust", "HC3", "cluster"}, optional
             What is assumed of the rows: the variance that the family says, any
             variance, or groups of rows that go together (those given to `fit`).
+            Without, "nonrobust" for a plain fit without a network, as other programs
+            have it, and "HC3" for all others where it was kept.
 
         Returns
         -------
@@ -126,7 +128,7 @@ class Inferring(Explainable):
         level_b: Any = None,
         *,
         level: float = 0.95,
-        cov_type: CovType = "nonrobust",
+        cov_type: CovType | None = None,
     ) -> Contrast:
         """Difference of two levels of a category, or any sum of coefficients.
 
@@ -137,7 +139,8 @@ class Inferring(Explainable):
         level_a, level_b : object
             Two levels of the category: the change from the second to the first.
         level : float, default=0.95
-        cov_type : {"nonrobust", "HC3", "cluster"}, default="nonrobust"
+        cov_type : {"nonrobust", "HC3", "cluster"}, optional
+            As in `conf_int`.
 
         Returns
         -------

@@ -130,9 +130,22 @@ class Band:
         return pd.DataFrame(columns)
 
 
-def choose_covariance(known: Uncertainty, cov_type: str) -> np.ndarray:
+def choose_kind(known: Uncertainty, cov_type: str | None) -> str:
+    """What to assume of the rows where nobody says.
+
+    A GLM has the errors that other programs show. A network, or a search, is never
+    quite right: there residuals say how large the variance is, where they were kept.
+    """
+    if cov_type is not None:
+        check_option("cov_type", cov_type, COV_TYPES)
+        return cov_type
+    exact = known.method.startswith("exact") or known.hc3 is None
+    return "nonrobust" if exact else "HC3"
+
+
+def choose_covariance(known: Uncertainty, cov_type: str | None = None) -> np.ndarray:
     """The covariance of a kind, with the intercept first; says why it is not there."""
-    check_option("cov_type", cov_type, COV_TYPES)
+    cov_type = choose_kind(known, cov_type)
     if known.reason:
         raise ValueError(f"This fit has no standard errors. {REASONS[known.reason]}")
     named = {"nonrobust": known.nonrobust, "HC3": known.hc3, "cluster": known.cluster}
@@ -150,11 +163,11 @@ def coefficient_intervals(
     features: FeatureMap,
     term_coef: np.ndarray,
     level: float,
-    cov_type: str = "nonrobust",
+    cov_type: str | None = None,
 ) -> Intervals:
     """Intervals of all coefficients; those that were removed have none."""
     check_level(level)
-    check_option("cov_type", cov_type, COV_TYPES)
+    cov_type = choose_kind(known, cov_type)
     coef = features.coefficients(term_coef)
     there = coef != 0
     word = known.reason or "removed"

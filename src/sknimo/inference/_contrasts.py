@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from sknimo.features import FeatureMap
-from sknimo.inference._bands import check_level, choose_covariance, quantile
+from sknimo.inference._bands import (
+    check_level,
+    choose_covariance,
+    choose_kind,
+    quantile,
+)
 from sknimo.inference._uncertainty import Uncertainty
 
 
@@ -98,11 +103,12 @@ def contrasts(
     coef: np.ndarray,
     named: Sequence[tuple[str, np.ndarray]],
     level: float,
-    cov_type: str,
+    cov_type: str | None,
 ) -> Contrast:
     """Estimates and intervals of weighted sums of coefficients."""
     check_level(level)
     matrix = np.array([weights for _, weights in named])
+    cov_type = choose_kind(known, cov_type)
     covariance = choose_covariance(known, cov_type)[1:, 1:]
     estimate = matrix @ coef
     assert known.centre is not None
