@@ -83,6 +83,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
+    <monotone>
     <ties>
 
     Attributes
@@ -99,6 +100,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     True
     """
 
+    monotone: Any = None
     ties: Ties = "efron"
 
     def fit(  # type: ignore[override]
@@ -131,7 +133,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
             rows = self._follow_up = self._begin(X, y, sample_weight, entry, strata)
             start = expose(rows, np.zeros(len(rows)), self.ties).offset
             X = _in_memory(X)
-            self._fit(X, y, sample_weight, start)
+            self._fit_signs(X, y, sample_weight, start)
             eta = self.model_.eta(self._read_table(X))
             self._finish(eta, eta)
         return self
@@ -180,6 +182,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     Parameters
     ----------
     <parameters>
+    <monotone>
     <ties>
 
     Attributes
@@ -201,6 +204,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     (80,)
     """
 
+    monotone: Any = None
     ties: Ties = "efron"
     _settings = replace(
         SurvivalTask._settings,
@@ -243,7 +247,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
             eta = self._first_eta(X, y, sample_weight, entry, strata)
             offset = expose(rows, eta, self.ties).offset
             for self._round in range(SEARCHES):
-                self._fit(X, y, sample_weight, offset, groups)
+                self._fit_signs(X, y, sample_weight, offset, groups)
                 eta = self.model_.eta(self._read_table(X))
                 found = self.oob_prediction_
                 honest = eta if found is None else np.where(np.isnan(found), eta, found)
