@@ -3,6 +3,8 @@
 Shapes: n rows, C classes.
 """
 
+import json
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -146,6 +148,21 @@ def test_explanations_ask_for_a_class(found):
         found.for_class("fir")
     with pytest.raises(ValueError, match="to_sql is for two classes"):
         found.to_sql()
+
+
+def test_an_onnx_graph_predicts_as_the_model_does(found, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    X, _ = draw(20, seed=5)
+    found.to_onnx(tmp_path / "m.onnx")
+    session = runtime.InferenceSession(tmp_path / "m.onnx")
+    names = ["eta", "probabilities", "label"]
+    assert [out.name for out in session.get_outputs()] == names
+    eta, chances, label = session.run(names, {"X": X})
+    np.testing.assert_allclose(eta, found.decision_function(X), atol=1e-9)
+    np.testing.assert_allclose(chances, found.predict_proba(X), atol=1e-9)
+    assert label.tolist() == found.predict(X).tolist()
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["classes"]) == found.classes_.tolist()
 
 
 def test_a_file_predicts_as_the_model_does(found, tmp_path):

@@ -15,6 +15,7 @@ from sknimo import (
     NIMOClassifierCV,
     NIMORegressor,
     NIMORegressorCV,
+    NIMOSurvival,
     RowBlocks,
     load,
 )
@@ -66,6 +67,18 @@ def test_predictions_move_one_way_everywhere(rows, tmp_path):
     again = load(tmp_path / "m.sknimo")
     assert again.monotone == signs
     assert np.array_equal(again.predict(X), est.predict(X))
+
+
+def test_hazards_move_one_way_everywhere(rows):
+    X, y = rows[0][:100], rows[1][:100]
+    rng = np.random.default_rng(2)
+    times = np.column_stack([rng.exponential(np.exp(-y)), rng.uniform(size=100) < 0.7])
+    signs = {"dose": 1, "bmi": 1}  # the rows want the other sign of bmi
+    est = NIMOSurvival(max_iter=4, tol=1.0, random_state=0, monotone=signs)
+    with pytest.warns(DataWarning, match="other sign than monotone for 'bmi'"):
+        est.fit(X, times)
+    assert est.coef_[0] > 0 == est.coef_[3]
+    check_signs(est, signs, est.predict)
 
 
 @pytest.mark.slow

@@ -94,6 +94,11 @@ class Restrained:
             data = replace(data, curves=data.curves and restrain(data.curves))
         return replace(data, features=restrain(data.features))
 
+    def _fit_signs(self, *given: Any) -> Self:
+        """Fit, with the signs that `monotone` asks for if there are any."""
+        fit = self._fit if self.monotone is None else self._fit_monotone
+        return fit(*given)
+
     def _fit_monotone(self, *given: Any) -> Self:
         """Fit; where `monotone` is violated, again without the feature in question."""
         self._left_out = frozenset()

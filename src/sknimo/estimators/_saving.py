@@ -159,7 +159,8 @@ class Saveable:
 
         The graph takes raw columns and returns `prediction`, `eta`,
         `local_coefficients` and `contributions` as `explain` does by default, for
-        classifiers also `probabilities` and `label`. An offset is not part of it.
+        classifiers also `probabilities` and `label`; of more than two classes it
+        returns `eta`, `probabilities` and `label`. An offset is not part of it.
 
         Parameters
         ----------
@@ -181,9 +182,9 @@ class Saveable:
         True
         """
         check_is_fitted(self)
-        refuse_classes(self, "to_onnx", "Save the model to a file instead.")
+        whole = getattr(self, "_whole", None)
         graph = build_onnx(
-            self.model_,
+            self.model_ if whole is None else whole,
             classes=getattr(self, "classes_", None),
             swap=None if self._facts is None else self._facts.swap,
             unknown_is_baseline=self.handle_unknown == "reference",

@@ -82,6 +82,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
+    <monotone>
     <ties>
 
     Attributes
@@ -98,6 +99,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     True
     """
 
+    monotone: Any = None
     ties: Ties = "efron"
 
     def fit(  # type: ignore[override]
@@ -130,7 +132,7 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
             rows = self._follow_up = self._begin(X, y, sample_weight, entry, strata)
             start = expose(rows, np.zeros(len(rows)), self.ties).offset
             X = _in_memory(X)
-            self._fit(X, y, sample_weight, start)
+            self._fit_signs(X, y, sample_weight, start)
             eta = self.model_.eta(self._read_table(X))
             self._finish(eta, eta)
         return self
@@ -179,6 +181,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     Parameters
     ----------
     <parameters>
+    <monotone>
     <ties>
 
     Attributes
@@ -200,6 +203,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     (80,)
     """
 
+    monotone: Any = None
     ties: Ties = "efron"
     _settings = replace(
         SurvivalTask._settings,
@@ -242,7 +246,7 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
             eta = self._first_eta(X, y, sample_weight, entry, strata)
             offset = expose(rows, eta, self.ties).offset
             for self._round in range(SEARCHES):
-                self._fit(X, y, sample_weight, offset, groups)
+                self._fit_signs(X, y, sample_weight, offset, groups)
                 eta = self.model_.eta(self._read_table(X))
                 found = self.oob_prediction_
                 honest = eta if found is None else np.where(np.isnan(found), eta, found)

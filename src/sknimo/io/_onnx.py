@@ -19,15 +19,17 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from sknimo.exceptions import check_option
+from sknimo.families import Family
+from sknimo.features import FeatureMap
 from sknimo.files import replace_file
 from sknimo.io._onnx_graph import Graph, OnnxDtype
 from sknimo.io._onnx_inputs import Inputs, basis_columns, declare_inputs
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 from sknimo.network import Weights, unpack
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def write_onnx(path: str | os.PathLike[str], graph: ModelProto) -> None:
 
 
 def build_onnx(
-    model: FittedModel,
+    model: FittedModel | ClassModels,
     *,
     classes: np.ndarray | None = None,
     swap: np.ndarray | None = None,
@@ -55,8 +57,9 @@ def build_onnx(
 
     Parameters
     ----------
-    model : FittedModel
-    classes : ndarray of shape (2,), optional
+    model : FittedModel or ClassModels
+        More than two classes have the outputs `eta`, `probabilities` and `label` alone.
+    classes : ndarray of shape (n_classes,), optional
         Labels of a classifier; adds the outputs `probabilities` and `label`.
     swap : ndarray of shape (q, q), optional
         The gauge of contributions and local coefficients (`fit_gauge`); without it
@@ -73,14 +76,14 @@ def build_onnx(
     """
     check_option("dtype", dtype, get_args(OnnxDtype))
     graph = Graph(dtype)
-    used, features = _find_used(model), model.features
+    features = model.features
     reserved = OUTPUTS + CLASSIFIER_OUTPUTS
     given = declare_inputs(graph, features, reserved, unknown_is_baseline)
-    phi = basis_columns(graph, given, features.bases, used.terms)
-    local = _local_coef(graph, given, model, used)
-    parts = graph.add("Mul", phi, local)
-    total = _sum_by_owner(graph, given, parts, np.zeros_like(used.terms), 1)
-    eta = graph.add("Add", total, graph.constant(model.base_value))
+    if isinstance(model, ClassModels):
+        assert classes is not None  # several of them
+        return _several_classes(graph, given, model, classes)
+    used = _find_used(model)
+    phi, local, parts, eta = _predict(graph, given, model, used)
     eta = graph.add("Squeeze", eta, graph.indices([1]))
     if swap is not None and len(used.terms):
         moved = swap[np.ix_(used.terms, used.terms)].T
@@ -96,7 +99,40 @@ def build_onnx(
     graph.output("contributions", contributions, [features.n_features])
     if classes is not None:
         _add_classes(graph, eta, mean, classes)
-    return graph.build(_describe(model, classes, swap, given))
+    facts = _describe(features, model.family, given, classes) | {
+        "base_value": model.base_value,
+        "coefficient_names": list(features.coef_names),
+        "contributions": "native" if swap is None else "min_energy",
+    }
+    return graph.build(_as_texts(facts))
+
+
+def _several_classes(
+    graph: Graph, given: Inputs, whole: ClassModels, classes: np.ndarray
+) -> ModelProto:
+    """Linear predictors of all classes less their mean, and a softmax of them."""
+    models = [whole.of_class(c) for c in range(whole.n_classes)]
+    each = [_predict(graph, given, model, _find_used(model))[-1] for model in models]
+    eta = graph.concat(each)
+    mean = graph.add("ReduceMean", eta, axes=[1], keepdims=1)
+    eta = graph.add("Sub", eta, mean)
+    graph.output("eta", eta, [len(classes)])
+    graph.output("probabilities", graph.add("Softmax", eta, axis=1), [len(classes)])
+    _add_label(graph, graph.add("ArgMax", eta, axis=1, keepdims=0), classes)
+    return graph.build(
+        _as_texts(_describe(whole.features, whole.family, given, classes))
+    )
+
+
+def _predict(
+    graph: Graph, given: Inputs, model: FittedModel, used: _Used
+) -> tuple[str, str, str, str]:
+    """Terms, local coefficients, their products (n, q) and the sum of these (n, 1)."""
+    phi = basis_columns(graph, given, model.features.bases, used.terms)
+    local = _local_coef(graph, given, model, used)
+    parts = graph.add("Mul", phi, local)
+    total = _sum_by_owner(graph, given, parts, np.zeros_like(used.terms), 1)
+    return phi, local, parts, graph.add("Add", total, graph.constant(model.base_value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +304,13 @@ def _add_classes(graph: Graph, eta: str, mean: str, classes: np.ndarray) -> None
     other = graph.add("Sigmoid", graph.add("Neg", eta))
     both = [graph.add("Unsqueeze", value, axis) for value in (other, mean)]
     graph.output("probabilities", graph.concat(both), [2])
-    kinds = graph.onnx.TensorProto
     likely = graph.add("Greater", eta, graph.constant(0.0))
-    index = graph.cast(likely, kinds.INT64)
+    _add_label(graph, graph.cast(likely, graph.onnx.TensorProto.INT64), classes)
+
+
+def _add_label(graph: Graph, index: str, classes: np.ndarray) -> None:
+    """The label of the class with a number, (n,), as it was given."""
+    kinds = graph.onnx.TensorProto
     if classes.dtype.kind in "iu":
         labels, kind = graph.indices(classes), kinds.INT64
     elif classes.dtype.kind == "b":
@@ -283,27 +323,24 @@ def _add_classes(graph: Graph, eta: str, mean: str, classes: np.ndarray) -> None
 
 
 def _describe(
-    model: FittedModel,
-    classes: np.ndarray | None,
-    swap: np.ndarray | None,
-    given: Inputs,
-) -> dict[str, str]:
-    """What a reader of the file needs besides the graph, as JSON texts by name."""
-    features = model.features
+    features: FeatureMap, family: Family, given: Inputs, classes: np.ndarray | None
+) -> dict[str, Any]:
+    """What a reader of the file needs besides the graph."""
     facts = {
-        "base_value": model.base_value,
-        "family": model.family.spelling,
-        "link": model.family.link,
+        "family": family.spelling,
+        "link": family.link,
         "feature_names": list(features.names),
-        "coefficient_names": list(features.coef_names),
         "inputs": list(given.names),
         "reference": [
             value if own is None else own[int(value)]
             for j, value in enumerate(features.reference.tolist())
             for own in [features.levels(j)]
         ],
-        "contributions": "native" if swap is None else "min_energy",
     }
     if classes is not None:
         facts["classes"] = classes.tolist()
+    return facts
+
+
+def _as_texts(facts: dict[str, Any]) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in facts.items()}
