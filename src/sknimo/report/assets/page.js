@@ -310,16 +310,20 @@
 
   let turned = dial ? dial.bend : 1;
 
+  // Score on rows held out, between positions by interpolation.
+  function scoreAt(bend) {
+    const last = dial.scores.length - 1;
+    const at = clamp(bend * last, 0, last);
+    const below = Math.min(Math.floor(at), last - 1);
+    return dial.scores[below] + (at - below) * (dial.scores[below + 1] - dial.scores[below]);
+  }
+
   function tellDial() {
-    const at = clamp(turned * (dial.scores.length - 1), 0, dial.scores.length - 1);
-    const below = Math.min(Math.floor(at), dial.scores.length - 2);
-    const [low, high] = [dial.scores[below], dial.scores[below + 1]];
-    const score = low + (at - below) * (high - low);
     const told = byId("bend-told");
-    told.dataset.value = score;
-    const show = (value) => showNumber(value, 3);
-    told.textContent = `Share of bends ${showNumber(turned, 2)}: R\u00b2 ${show(score)} on rows held out. `
-      + `Without bends ${show(dial.scores[0])}; the fit has ${showNumber(dial.bend, 2)}.`;
+    const show = (bend) => showNumber(scoreAt(bend), 3);
+    told.dataset.value = scoreAt(turned);
+    told.textContent = `Share of bends ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
+      + `Without bends ${show(0)}; as fitted, ${showNumber(dial.bend, 2)}, ${show(dial.bend)}.`;
   }
 
   function addDial() {
