@@ -178,3 +178,16 @@ def test_intervals_of_average_effects_cover():
     share = np.mean(hits, axis=0)
     assert (0.89 < share).all()
     assert (share < 0.995).all()
+
+
+def test_the_average_slope_of_a_curve_errs_with_the_curve():
+    random = np.random.default_rng(0)
+    X = np.column_stack([random.exponential(size=300), random.normal(size=300)])
+    y = X @ [1.0, 0.5] + random.normal(size=300)
+    est = NIMORegressor(alpha=0.0, max_iter=0, basis={0: "spline"}).fit(X, y)
+    found = est.average_effects(X, y, population=False)
+    features = est.model_.features
+    slope = features.term_slopes(X).mean(0)[features.term_feature == 0]
+    truth = np.sqrt(slope @ est._uncertainty.terms[0] @ slope)
+    # Two curves stand for all of the spline; a line alone would have 0.28 of it.
+    assert 0.5 < found.std_err[0, 0] / truth < 1.5

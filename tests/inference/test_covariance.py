@@ -9,6 +9,7 @@ import torch
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.families import GAUSSIAN
+from sknimo.features import FeatureMap, Linear
 from sknimo.inference._bands import t_quantile
 from sknimo.inference._covariance import (
     Averaged,
@@ -16,6 +17,7 @@ from sknimo.inference._covariance import (
     member_estimate,
     state_given,
 )
+from sknimo.inference._lines import Turned
 from sknimo.inference._posterior import Tangents, normal_equations, settle
 from sknimo.inference._robust import Part, robust
 from sknimo.network import init_params, make_spec, unpack
@@ -200,6 +202,12 @@ def bent():
     return replace(problem, y=noisy), members
 
 
+def lines_of(problem):
+    """Features that are lines around zero."""
+    lines = tuple(Linear(0.0, 1.0) for _ in range(problem.n_terms))
+    return FeatureMap(tuple("abc"), lines)
+
+
 def test_derivatives_are_finite_differences_of_eta(bent):
     problem, members = bent
     point = Averaged.of(members).points[0]
@@ -225,12 +233,8 @@ def test_derivatives_are_finite_differences_of_eta(bent):
 
 
 def test_errors_are_larger_than_those_that_take_the_network_for_granted(bent):
-    from sknimo.features import FeatureMap, Linear
-
     problem, members = bent
-    features = FeatureMap(
-        tuple("abc"), tuple(Linear(0.0, 1.0) for _ in range(problem.n_terms))
-    )
+    features = lines_of(problem)
     weight = torch.ones_like(problem.y)
     averaged = Averaged.of(members)
     found = member_estimate(
@@ -244,12 +248,8 @@ def test_errors_are_larger_than_those_that_take_the_network_for_granted(bent):
 
 
 def test_members_that_differ_add_their_spread(bent):
-    from sknimo.features import FeatureMap, Linear
-
     problem, members = bent
-    features = FeatureMap(
-        tuple("abc"), tuple(Linear(0.0, 1.0) for _ in range(problem.n_terms))
-    )
+    features = lines_of(problem)
     weight = torch.ones_like(problem.y)
 
     def error(gap):
@@ -261,6 +261,75 @@ def test_members_that_differ_add_their_spread(bent):
     near, far = error(0.0), error(0.2)
     # Two members, each 0.2 from their mean: half of the squares, halved again.
     assert far[1, 1] == pytest.approx(near[1, 1] + 0.02, rel=0.2)
+
+
+def test_bends_that_turn_elsewhere_are_moved_bends_without_a_slope(bent):
+    problem, members = bent
+    point = Averaged.of(members).points[0]
+    tangents, features = Tangents(problem, point), lines_of(problem)
+    turned = Turned(tangents, features, torch.arange(problem.n_terms))
+    x = problem.columns.read(slice(0, problem.n_rows))[0]
+
+    def eta(terms, inputs):
+        """Of the first two features, the ones that bend, at terms of one's own."""
+        rows = Problem.in_memory(
+            terms=terms,
+            inputs=inputs,
+            term_feature=problem.term_feature,
+            y=terms[:, 0],
+            offset=torch.zeros_like(terms[:, 0]),
+            family=GAUSSIAN,
+            spec=problem.spec,
+        )
+        own = Tangents(rows, point)
+        return own.design(slice(0, len(terms))) @ point.coef
+
+    for feature in (0, 1):
+        moved = x.clone()
+        moved[:, feature] += 1.0
+        # One more of a term is its bent coefficient: bends and a constant.
+        curve = (eta(moved, x) - eta(x, x)) * point.coef[feature].sign()
+        found = turned.rows(slice(0, problem.n_rows))[:, feature]
+        near = torch.zeros(2 * problem.n_terms, problem.n_terms).double()
+        near[: problem.n_terms] = 1e-4 * torch.eye(problem.n_terms)
+        near[problem.n_terms :] = -near[: problem.n_terms]
+        more = near.clone()
+        more[:, feature] += 1.0
+        ends = (eta(more, near) - eta(near, near)) * point.coef[feature].sign()
+        up, down = ends.split(problem.n_terms)
+        slope = (up - down) / 2e-4
+        left = curve - curve.new_tensor(float(point.coef[feature].abs())) - x @ slope
+        torch.testing.assert_close(found, left, atol=1e-3, rtol=1e-3)
+
+
+def test_what_only_some_members_have_is_not_taken_for_known(bent):
+    problem, members = bent
+    without = members.coef.clone()
+    without[0, 2] = 1e-9
+    gone = members.coef.clone()
+    gone[0, 2] = 0.0
+    coef = torch.cat([gone, gone, gone, without])
+    four = [torch.cat([x] * 4) for x in (members.intercept, members.params)]
+    some = Ensemble(coef, *four, torch.cat([members.modulated] * 4))
+    weight = torch.ones_like(problem.y)
+    features = lines_of(problem)
+    found = coefficient_covariance(problem, some, weight, features)
+    error = np.sqrt(found.nonrobust[3, 3])
+    # The rows say 0.8, and that there is more noise while the model has it not.
+    assert 0.05 < error < 0.3
+    assert abs(found.centre[3] - 0.8) < 2 * error
+
+
+def test_a_search_has_errors_by_residuals_and_a_glm_those_of_other_programs(
+    case, gaussian
+):
+    for est, kind in ((case.est, "HC3"), (gaussian[1], "nonrobust")):
+        found = est.conf_int()
+        assert found.cov_type == est.contrast({found.names[0]: 1}).cov_type == kind
+        errors = np.sqrt(np.diag(est.cov_))
+        np.testing.assert_array_equal(found.std_err, errors)
+        named = est.conf_int(cov_type=kind)
+        np.testing.assert_array_equal(found.std_err, named.std_err)
 
 
 def test_quantiles_are_those_of_students_t():
