@@ -69,12 +69,13 @@ def test_predictions_move_one_way_everywhere(rows, tmp_path):
     assert np.array_equal(again.predict(X), est.predict(X))
 
 
-def test_hazards_move_one_way_everywhere(rows):
+@pytest.mark.parametrize("steps", [0, pytest.param(15, marks=pytest.mark.slow)])
+def test_hazards_move_one_way_everywhere(steps, rows):
     X, y = rows[0][:100], rows[1][:100]
     rng = np.random.default_rng(2)
     times = np.column_stack([rng.exponential(np.exp(-y)), rng.uniform(size=100) < 0.7])
     signs = {"dose": 1, "bmi": 1}  # the rows want the other sign of bmi
-    est = NIMOSurvival(max_iter=4, tol=1.0, random_state=0, monotone=signs)
+    est = NIMOSurvival(max_iter=steps, tol=1.0, random_state=0, monotone=signs)
     with pytest.warns(DataWarning, match="other sign than monotone for 'bmi'"):
         est.fit(X, times)
     assert est.coef_[0] > 0 == est.coef_[3]
