@@ -60,8 +60,8 @@ ABOUT = (
     f"loss. Mean test error on seeds {TUNING[0]} to {TUNING[-1]}, the closest to the "
     "paper's figures (0.024, 0.197, 0.380) first; penalties are chosen on the "
     "validation rows among twenty pairs. *keep*: the last step, or the best one on the "
-    "validation rows. *first*: activation of the first layer. Below the table its first "
-    "line on seeds that chose nothing."
+    "validation rows. *first*: activation of the first layer. Below the table its "
+    "first line on seeds that chose nothing."
 )
 N_PARTS = 100  # moments at which the validation rows are looked at
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
