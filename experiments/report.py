@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments import paper_search
 from experiments.__main__ import ARTEFACTS
 from experiments._data import BIG
 from experiments._run import Artefact, Results, read_results
@@ -129,9 +130,10 @@ def write_report(results: Results, out: Path, page: Path) -> None:
             f"## {artefact.number}. {artefact.title}\n\n`{command}`\n\n"
             + rendered.markdown(artefact.stem, folder.name)
         )
+    parts.append(paper_search.section())
     parts.append("## Fit times\n\n" + times(results).markdown() + "\n\n" + TIMES_NOTE)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n\n".join(part.strip() for part in parts) + "\n")
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
 
 
 def status(results: Results, out: Path) -> str:
