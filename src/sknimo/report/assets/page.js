@@ -102,7 +102,7 @@
 
   // ---- the model --------------------------------------------------------------
 
-  const { dial } = data;
+  const dial = data.dial;
   const model = compileModel(data.model, data.swap, data.link, dial);
   const interval = data.interval ? compileInterval(data.interval, model) : null;
   const percent = data.link === "logit";
