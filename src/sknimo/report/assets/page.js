@@ -322,8 +322,8 @@
     const told = byId("bend-told");
     const show = (bend) => showNumber(scoreAt(bend), 3);
     told.dataset.value = scoreAt(turned);
-    told.textContent = `Share of bends ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
-      + `Without bends ${show(0)}; as fitted, ${showNumber(dial.bend, 2)}, ${show(dial.bend)}.`;
+    told.textContent = `At ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
+      + `With none ${show(0)}; as fitted, at ${showNumber(dial.bend, 2)}, ${show(dial.bend)}.`;
   }
 
   function addDial() {
