@@ -191,3 +191,17 @@ def test_the_average_slope_of_a_curve_errs_with_the_curve():
     truth = np.sqrt(slope @ est._uncertainty.terms[0] @ slope)
     # Two curves stand for all of the spline; a line alone would have 0.28 of it.
     assert 0.5 < found.std_err[0, 0] / truth < 1.5
+
+
+def test_through_a_few_values_a_curve_adds_no_uncertainty():
+    """Of three values line and curves would tell nothing: errors grew sixfold."""
+    random = np.random.default_rng(0)
+    X = np.column_stack([random.integers(0, 4, 300), random.normal(size=300)])
+    y = X @ [1.0, 0.5] + random.normal(size=300)
+    bent = NIMORegressor(alpha=0.0, max_iter=0, basis={0: "poly2"}).fit(X, y)
+    line = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+    found, expected = (
+        est.average_effects(X, y, population=False).std_err[0, 0]
+        for est in (bent, line)
+    )
+    assert found < 1.3 * expected

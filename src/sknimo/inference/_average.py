@@ -62,6 +62,8 @@ SPARE_ROWS = 10
 # Curves of a feature in the dictionary, and rows for every column if they are there.
 N_CURVES = 2
 ROWS_PER_COLUMN = 5
+# Values of a feature that has them: of three, line and curves would tell nothing.
+LEAST_VALUES = 8
 # Newton steps of the dictionary; a few suffice.
 STEPS = 20
 # What a row leaves to others is taken to be no less.
@@ -311,7 +313,7 @@ def _prepare(
 ) -> _Prepared:
     """`fewest` are the rows of the smallest group."""
     features = model.features
-    curved = _curved(model, fewest)
+    curved = _curved(model, rows.table, fewest)
     parts = [
         _dictionary(features, j, rows.table[:, j], bool(curved[j]))
         for j in range(features.n_features)
@@ -441,16 +443,17 @@ def fit_columns(
     return ColumnFit(coef, score, curvature, gram)
 
 
-def _curved(model: FittedModel, n_rows: int) -> np.ndarray:
+def _curved(model: FittedModel, table: np.ndarray, n_rows: int) -> np.ndarray:
     """Features whose curve is part of the dictionary, (p,).
 
     The average slope of a curve that was learned errs with it, and lines do not say by
-    how much.
+    how much. Through a few values there are too many curves.
     """
     features, p = model.features, model.features.n_features
     group = features.term_group
     there = (group >= p) & (group < 2 * p) & (model.coef != 0).any(0).cpu().numpy()
     curved = np.isin(np.arange(p), features.term_feature[there])
+    curved &= [len(np.unique(column)) >= LEAST_VALUES for column in table.T]
     n_columns = 1 + int((~there).sum()) + N_CURVES * int(curved.sum())
     return curved & (n_rows >= ROWS_PER_COLUMN * n_columns)
 
