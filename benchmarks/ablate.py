@@ -256,6 +256,7 @@ LEFT_OUT = {
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
+    *("least_class_gain", "hopeless"),
     "work_hidden",
     "dial_errors",
     # These act on several classes alone.
