@@ -34,8 +34,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -195,7 +194,7 @@ def split(table: Table, seed: int) -> Split:
     return Split(table.name, seed, rows, X_test, y_test)
 
 
-def fit_sknimo(rows: TableRows, seed: int, n_jobs: int, **numbers: Any) -> Fitted:
+def fit_sknimo(rows: TableRows, seed: int, n_jobs: int) -> Fitted:
     import sknimo
 
     params = {"n_jobs": n_jobs, "random_state": seed, "handle_unknown": "reference"}
@@ -204,9 +203,7 @@ def fit_sknimo(rows: TableRows, seed: int, n_jobs: int, **numbers: Any) -> Fitte
     if rows.counts:
         params["family"] = "poisson"
     make = sknimo.NIMORegressorCV if rows.is_regression else sknimo.NIMOClassifierCV
-    est = make(**params)
-    est._settings = replace(est._settings, **numbers)
-    return Fitted(rows.predictor(est.fit(rows.X, rows.y)))
+    return Fitted(rows.predictor(make(**params).fit(rows.X, rows.y)))
 
 
 def fit_lightgbm(rows: TableRows, seed: int, n_jobs: int) -> Fitted:
@@ -257,12 +254,6 @@ METHODS = {
     rival.name: rival
     for rival in (
         Rival(OURS, "sknimo", "sknimo", fit_sknimo),
-        Rival(
-            "sknimo-restarts",
-            "sknimo",
-            "sknimo",
-            partial(fit_sknimo, least_class_gain=0.0),
-        ),
         Rival("lightgbm", "lightgbm", "lightgbm", fit_lightgbm),
         Rival("ebm", "interpret-core", "interpret.glassbox", fit_boosted),
         Rival("linear", "scikit-learn", "sklearn.linear_model", fit_linear),

@@ -107,8 +107,10 @@ class Settings:
     # others are not tried.
     least_gain: float = 0.1
     cautious: bool = False
-    # With two classes none are tried where bags gain less than this.
-    least_class_gain: float = 0.1
+    # With two classes none are tried where bags gain less than this. On five real
+    # tables where they gained at most 0.023, the first restarts were 17 to 45 nats
+    # behind the linear model; at 0.036 two ahead.
+    least_class_gain: float = 0.03
     hopeless: bool = False
     # Nats per row that the first restarts gain over the linear model beyond which
     # nothing stands beside them: errors of a tenth of its variance. This and the two
