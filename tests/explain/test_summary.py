@@ -330,6 +330,16 @@ def test_the_reference_of_many_features_is_cut_and_counted(make_model):
     assert "x59 " in html
 
 
+def test_averages_that_are_left_out_are_counted_in_a_line_without_a_name(mixed_page):
+    summary = mixed_page[2]
+    row = next(row for row in summary.rows if row.kind == "line")
+    known = replace(
+        row, response=1.0, corrected=1.0, average_lower=0.5, average_upper=1.5
+    )
+    html = replace(summary, rows=(known,) * 40)._repr_html_()
+    assert "<li>and 10 more: to_frame() has them</li>" in html
+
+
 def test_hostile_names_and_levels_break_neither_text_nor_html(make_mixed, draw_mixed):
     model = make_mixed(family="binomial")
     model = replace(model, features=replace(model.features, names=HOSTILE))

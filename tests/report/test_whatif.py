@@ -82,6 +82,11 @@ def test_the_dial_predicts_as_the_model_with_another_share_of_bends(
         for feature, value in view.parts().items():
             assert value == close(found.values[0][feature])
         assert view.number("#bend-told") == close(0.1 + 0.4 * share)
+        assert "but for the dependence" in view.page.locator("#change").inner_text()
+    view.page.locator("#reset").click()
+    assert_page_agrees(view, made, row)
+    assert float(view.page.locator("#bend").input_value()) == dial.bend
+    assert view.page.locator("#change").inner_text() == "as at the start"
 
 
 def test_values_beyond_the_training_range_are_predicted_and_flagged(
@@ -325,13 +330,16 @@ def test_an_offset_enters_the_prediction(
 
 def test_whole_numbers_stay_whole(make_report, open_report, draw_sample, make_model):
     model = make_model(("linear", "spline"))
-    features = replace(model.features, low=(-3.0, -2.0), high=(4.0, 2.0))
+    features = replace(model.features, low=(-3.0, -2.0), high=(4.0, 17.0))
     model = replace(model, features=features)
     sample = draw_sample(model)
     table = sample.table.copy()
     table[:, 0] = table[:, 0].round()
+    table[:, 1] = np.tile(np.arange(-2, 18), 4)
     view = open_report(render_report(ModelCard(model), Sample(table, sample.y)))
     slider = view.control(0).locator("input[type=range]")
+    reference = model.features.reference[0]
+    assert reference % 1 and float(slider.input_value()) == close(reference)
     slider.focus()
     view.page.keyboard.press("Home")
     seen = []
@@ -339,6 +347,8 @@ def test_whole_numbers_stay_whole(make_report, open_report, draw_sample, make_mo
         seen.append(view.values()[0])
         view.page.keyboard.press("ArrowRight")
     assert seen == [-3.0, -2.0, -1.0]
+    bars = view.control(1).locator("rect.density").all()
+    assert len({bar.get_attribute("height") for bar in bars}) == 1
 
 
 @pytest.mark.parametrize("task", ("regression", "classification"))

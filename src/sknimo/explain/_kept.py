@@ -165,13 +165,13 @@ def warn_of_reference(
         return ()
     features = model.features
     coef = features.coefficients(model.term_coef)
-    wrong = comparisons.contradicts(coef)
+    quoted = np.isfinite(comparisons.eta)
     if n_rows is not None:
-        wrong &= ~(n_rows < RARE)
-    found = np.flatnonzero(wrong)
+        quoted &= ~(n_rows < RARE)
+    found = np.flatnonzero(comparisons.contradicts(coef) & quoted)
     if len(found) == 0:
         return ()
-    whole = describe_reference(len(found), int(np.isfinite(comparisons.eta).sum()))
+    whole = describe_reference(len(found), int(quoted.sum()))
     if whole:
         return (whole,)
     ranked = found[np.argsort(-np.abs(comparisons.eta[found]), kind="stable")]

@@ -406,7 +406,8 @@ class Summary:
         parts.append(f'<div style="overflow-x: auto">{table}</div>')
         for title, section in self._sections():
             items = "".join(
-                f"<li><b>{escape(clean(name))}</b>: {escape(clean(text))}</li>"
+                f"<li>{f'<b>{escape(clean(name))}</b>: ' * bool(name)}"
+                f"{escape(clean(text))}</li>"
                 for name, text in section
             )
             parts.append(f"<p>{escape(title)}:</p><ul>{items}</ul>")

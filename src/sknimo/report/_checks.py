@@ -173,13 +173,14 @@ def _gain(facts: Facts) -> Iterator[Check]:
 
 def _reference(facts: Facts) -> Iterator[Check]:
     """Coefficients that would mislead about the average."""
-    wrong = [line for line in facts.lines if line.misleads]
+    quoted = [line for line in facts.lines if not line.row.is_rare]
+    wrong = [line for line in quoted if line.misleads]
     names = join_words(dict.fromkeys(line.row.full_name for line in wrong), most=4)
     trouble = (
         f"At the reference these effects are unlike those of most rows, in sign or "
         f"size: {names}. Quote the average effect, not the coefficient."
     ) * bool(wrong)
-    trouble = describe_reference(len(wrong), len(facts.lines)) or trouble
+    trouble = describe_reference(len(wrong), len(quoted)) or trouble
     fine = "Every coefficient has the sign and size that most rows have."
     yield _check("Coefficients at the reference", fine, trouble, "warn")
 

@@ -185,12 +185,14 @@ def _control(model: FittedModel, sample: Sample, j: int) -> dict[str, Any]:
             "counts": _heights(counts),
         }
     low, high = _range(model, j, known)
-    counts, _ = np.histogram(np.clip(known, low, high), N_BINS, (low, high))
     seen = np.append(known, [low, high])
+    whole = bool((seen == np.round(seen)).all() and np.abs(seen).max() < 2**53)
+    n_bins, ends = _bins(low, high, whole)
+    counts, _ = np.histogram(np.clip(known, low, high), n_bins, ends)
     return control | {
         "low": low,
         "high": high,
-        "whole": bool((seen == np.round(seen)).all() and np.abs(seen).max() < 2**53),
+        "whole": whole,
         "counts": _heights(counts),
     }
 
@@ -202,6 +204,19 @@ def _range(model: FittedModel, j: int, known: np.ndarray) -> tuple[float, float]
         return float(features.low[j]), float(features.high[j])
     ends = np.append(known, features.reference[j])
     return float(ends.min()), float(ends.max())
+
+
+def _bins(low: float, high: float, whole: bool) -> tuple[int, tuple[float, float]]:
+    """How many bins, and between which ends.
+
+    Each holds as many whole numbers as the next: else some look empty or too full.
+    """
+    n_values = high - low + 1
+    if not whole or n_values <= N_BINS / 2:
+        return N_BINS, (low, high)
+    width = np.ceil(n_values / N_BINS)
+    n_bins = int(np.ceil(n_values / width))
+    return n_bins, (low - 0.5, low - 0.5 + width * n_bins)
 
 
 def _heights(counts: np.ndarray) -> list[int]:

@@ -282,6 +282,8 @@
     if (control.slider) {
       control.slider.disabled = gone || control.high === control.low;
       if (!gone) {
+        // Whole steps would put the handle beside a mean such as 0.67.
+        control.slider.step = control.whole && Number.isInteger(value) ? 1 : "any";
         control.slider.value = value;
         control.slider.setAttribute("aria-valuetext", showNumber(value, 5));
       }
@@ -309,6 +311,7 @@
   // ---- the dial between the model without bends and the bent one ------------------
 
   let turned = dial ? dial.bend : 1;
+  const isTurned = () => Boolean(dial && turned !== dial.bend);
 
   // Score on rows held out, between positions by interpolation.
   function scoreAt(bend) {
@@ -320,10 +323,19 @@
 
   function tellDial() {
     const told = byId("bend-told");
-    const show = (bend) => showNumber(scoreAt(bend), 3);
+    const show = (bend) => `${(100 * scoreAt(bend)).toFixed(1)}\u202f%`;
+    const fitted = showNumber(dial.bend, 2);
     told.dataset.value = scoreAt(turned);
-    told.textContent = `At ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
-      + `With none ${show(0)}; as fitted, at ${showNumber(dial.bend, 2)}, ${show(dial.bend)}.`;
+    told.textContent = isTurned()
+      ? `At ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
+        + `As fitted, at ${fitted}: ${show(dial.bend)}.`
+      : `At ${fitted}, as fitted: R\u00b2 ${show(turned)} on rows held out. With none: ${show(0)}.`;
+  }
+
+  function turnDial(bend) {
+    turned = bend;
+    model.setBend(turned / dial.bend);
+    tellDial();
   }
 
   function addDial() {
@@ -333,9 +345,7 @@
     slider.addEventListener("input", () => {
       // Positions are steps; the fit's own is exact.
       const near = Math.abs(Number(slider.value) - dial.bend) < 0.005;
-      turned = near ? dial.bend : Number(slider.value);
-      model.setBend(turned / dial.bend);
-      tellDial();
+      turnDial(near ? dial.bend : Number(slider.value));
       update();
     });
     tellDial();
@@ -365,7 +375,7 @@
     const moved = offset !== start.offset
       || values.some((value, j) => !Object.is(value, start.values[j]));
     const expected = byId("expected");
-    expected.hidden = !interval || Boolean(dial && turned !== dial.bend);
+    expected.hidden = !interval || isTurned();
     if (!expected.hidden) {
       const [low, high] = interval(values, eta);
       expected.dataset.low = low;
@@ -374,7 +384,7 @@
         + `${showMean(low)} and ${showMean(high)}`;
     }
     byId("change").textContent = !moved
-      ? "as at the start"
+      ? (isTurned() ? "as at the start, but for the dependence" : "as at the start")
       : `${showChange(mean - before)} from ${showMean(before)} at the start`;
     const known = offset === 0 ? "" : `, offset ${showNumber(offset, 4, true)}`;
     const tail = data.link === "identity" ? "" : ` ${data.etaName}`;
@@ -387,8 +397,7 @@
     if (needed > partScale || needed < partScale / 4) partScale = needed;
     const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
     // What is known is known of the model that was fitted.
-    const asFitted = !dial || turned === dial.bend;
-    const errors = data.errors && asFitted ? model.errorsOf(values, data.errors) : null;
+    const errors = data.errors && !isTurned() ? model.errorsOf(values, data.errors) : null;
     for (const control of controls) {
       const part = parts[control.feature];
       const reach = errors ? Z_95 * errors[control.feature] : 0;
@@ -538,7 +547,13 @@
   }
   byId("start").append(...starts.map(({ label }, at) => make("option", { value: at }, label)));
   byId("start").addEventListener("change", (event) => begin(Number(event.target.value)));
-  byId("reset").addEventListener("click", () => begin(Number(byId("start").value)));
+  byId("reset").addEventListener("click", () => {
+    if (dial) {
+      byId("bend").value = dial.bend;
+      turnDial(dial.bend);
+    }
+    begin(Number(byId("start").value));
+  });
   document.querySelectorAll("input[name=aim]").forEach((input) =>
     input.addEventListener("change", () => listMoves(Number(byId("prediction").dataset.value))));
   byId("prediction-name").textContent = percent
