@@ -86,6 +86,7 @@ def test_the_dial_predicts_as_the_model_with_another_share_of_bends(
     view.page.locator("#reset").click()
     assert_page_agrees(view, made, row)
     assert float(view.page.locator("#bend").input_value()) == dial.bend
+    assert view.page.locator("#reach-key").is_hidden()  # this model has no errors
     assert view.page.locator("#change").inner_text() == "as at the start"
 
 
@@ -389,3 +390,4 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
             reach = 1.959964 * explanation.std_err[row, feature]
             shown = f'.control[data-feature="{feature}"] .reach'
             assert view.number(shown, "value") == close(reach, 1e-5)
+    assert view.page.locator("#reach-key").is_visible()

@@ -398,6 +398,7 @@
     const decimals = clamp(3 - Math.ceil(Math.log10(partScale)), 0, 12);
     // What is known is known of the model that was fitted.
     const errors = data.errors && !isTurned() ? model.errorsOf(values, data.errors) : null;
+    byId("reach-key").hidden = !errors;
     for (const control of controls) {
       const part = parts[control.feature];
       const reach = errors ? Z_95 * errors[control.feature] : 0;
