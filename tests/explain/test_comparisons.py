@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from sknimo.explain import compare, measure_support
-from sknimo.explain._comparisons import readable_step
+from sknimo.explain._comparisons import Comparisons, readable_step
+from sknimo.explain._kept import warn_of_reference
 from sknimo.explain._kinds import usual_scale
 from sknimo.families import get_family
 from sknimo.features import fit_features
@@ -150,3 +151,16 @@ def test_a_december_in_july_is_more_unusual_than_any_row(make_calendar_model):
     np.testing.assert_allclose(
         support.square(support.columns(table)), support.distance, rtol=1e-9
     )
+
+
+def test_effects_of_few_rows_are_not_counted_among_those_that_mislead(make_mixed):
+    model = make_mixed()
+    coef = model.features.coefficients(model.term_coef)
+    one = np.ones(len(coef))
+    ends = np.stack([-coef, -coef])
+    found = Comparisons(
+        one, -coef, -coef, ends, ends, one, one
+    )  # all of the other sign
+    n_rows = np.where(np.arange(len(coef)) < 3, 2.0, np.nan)
+    (text,) = warn_of_reference(model, found, n_rows)
+    assert f"{np.count_nonzero(coef[3:])} of {len(coef) - 3} effects" in text
