@@ -269,8 +269,8 @@ def _dispersion(facts: Facts) -> Iterator[Check]:
     where = _where(judged)
     trouble = (
         f"{text}, where a {family.name} target has 1: rows vary more than the family "
-        "says. Effects stand; anything said of their uncertainty would be too sure."
-        f"{_name_wider(family, sample)}{where}"
+        f"says.{where} Effects stand; errors that trust the family, such as the ± of "
+        f"single rows, are too sure.{_name_wider(family, sample)}"
     ) * (statistic > OVERDISPERSED)
     yield _check("Overdispersion", f"{text}.{where}", trouble, "warn")
 
