@@ -103,6 +103,26 @@ def test_values_beyond_the_training_range_are_predicted_and_flagged(
         assert_page_agrees(view, made, row)
 
 
+def test_a_far_value_stretches_no_slider_and_is_not_flagged(
+    open_report, draw_sample, make_model
+):
+    model = make_model(("linear", "spline"))
+    features = replace(model.features, high=(1e3, *model.features.high[1:]))
+    model = replace(model, features=features)
+    sample = draw_sample(model, n_rows=200)
+    table = sample.table.copy()
+    table[7, 0] = 1e3
+    view = open_report(render_report(ModelCard(model), Sample(table, sample.y)))
+    slider = view.control(0).locator("input[type=range]")
+    ends = [float(slider.get_attribute(name)) for name in ("min", "max")]
+    assert ends == close(np.quantile(table[:, 0], [0.01, 0.99]))
+    view.set(0, 1e3)
+    assert view.mean == close(model.mean(np.array([[1e3, features.reference[1]]]))[0])
+    assert "outside" not in view.control(0).get_attribute("class")
+    view.set(0, 1001)
+    assert "outside" in view.control(0).get_attribute("class")
+
+
 def test_bars_recover_when_an_absurd_value_is_corrected(make_report, open_report):
     made = make_report(("linear", "linear", "spline"), rows=[3])
     view = open_report(made.report)

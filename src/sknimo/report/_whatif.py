@@ -22,6 +22,9 @@ from sknimo.report._story import Story
 from sknimo.report._text import clean_text
 
 N_BINS = 32
+# Rows at either end are far where the others take up so much less of the range.
+FAR_SHARE = 0.01
+FAR_TIMES = 4
 # Means at which variances are told apart.
 MEANS = (0.3, 1.0, 2.5)
 ENDS = ("lowest", "highest")
@@ -184,14 +187,17 @@ def _control(model: FittedModel, sample: Sample, j: int) -> dict[str, Any]:
             "levels": [clean_text(level) for level in levels],
             "counts": _heights(counts),
         }
-    low, high = _range(model, j, known)
-    seen = np.append(known, [low, high])
+    least, most = _range(model, j, known)
+    seen = np.append(known, [least, most])
     whole = bool((seen == np.round(seen)).all() and np.abs(seen).max() < 2**53)
+    low, high = _usual_range(known, least, most, features.reference[j], whole)
     n_bins, ends = _bins(low, high, whole)
     counts, _ = np.histogram(np.clip(known, low, high), n_bins, ends)
     return control | {
         "low": low,
         "high": high,
+        "least": least,
+        "most": most,
         "whole": whole,
         "counts": _heights(counts),
     }
@@ -204,6 +210,23 @@ def _range(model: FittedModel, j: int, known: np.ndarray) -> tuple[float, float]
         return float(features.low[j]), float(features.high[j])
     ends = np.append(known, features.reference[j])
     return float(ends.min()), float(ends.max())
+
+
+def _usual_range(
+    known: np.ndarray, least: float, most: float, reference: float, whole: bool
+) -> tuple[float, float]:
+    """What slider and picture cover: not the way to a few far values."""
+    if len(known) == 0:
+        return least, most
+    ends = np.quantile(known, [FAR_SHARE, 1 - FAR_SHARE])
+    if not 0 < ends[1] - ends[0] < (most - least) / FAR_TIMES:
+        return least, most
+    low, high = min(ends[0], reference), max(ends[1], reference)
+    return (
+        (float(np.floor(low)), float(np.ceil(high)))
+        if whole
+        else (float(low), float(high))
+    )
 
 
 def _bins(low: float, high: float, whole: bool) -> tuple[int, tuple[float, float]]:

@@ -298,13 +298,13 @@
     } else {
       control.field.value = gone ? "" : value;
     }
-    const outside = control.slider && (value < control.low || value > control.high);
+    const outside = control.slider && (value < control.least || value > control.most);
     const changed = !Object.is(value, before);
     control.item.classList.toggle("outside", Boolean(outside));
     control.item.classList.toggle("changed", changed);
     control.undo.hidden = !changed;
     control.was.textContent = outside
-      ? `outside the training range, ${showNumber(control.low)} to ${showNumber(control.high)}`
+      ? `outside the training range, ${showNumber(control.least)} to ${showNumber(control.most)}`
       : changed ? `was ${showValue(control, before)}` : "";
   }
 
