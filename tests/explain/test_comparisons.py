@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sknimo.explain import compare, measure_support
-from sknimo.explain._comparisons import Comparisons, readable_step
+from sknimo.explain._comparisons import Cells, Comparisons, readable_step
 from sknimo.explain._kept import warn_of_reference
 from sknimo.explain._kinds import usual_scale
 from sknimo.families import get_family
@@ -139,6 +139,26 @@ def test_a_month_that_the_day_forbids_is_impossible(make_calendar_model):
     table[:, 1] = rng.permutation(table[:, 1])  # now any month goes with any day
     support = compare(model, table).support
     assert support.min() > 0.9
+
+
+def test_a_holiday_that_is_a_working_day_is_impossible():
+    """Between them three columns of few values forbid what no covariance sees."""
+    rng = np.random.default_rng(0)
+    weekday = rng.integers(0, 7, 3000)
+    holiday = (rng.random(3000) < 0.05) & (weekday < 5)
+    working = (weekday < 5) & ~holiday
+    sunny = rng.random(3000) < 0.4
+    table = np.column_stack([weekday, holiday, working, sunny]).astype(float)
+    cells = Cells(table, np.ones(4, dtype=bool))
+
+    def share(j, value):
+        return cells.never(table, j, np.full(3000, float(value))).mean()
+
+    # On no other day it could be one.
+    assert share(1, 1) == pytest.approx(1 - holiday.mean())
+    assert share(2, 0) == pytest.approx(working.mean())
+    assert share(2, 1) == pytest.approx(1 - working.mean())
+    assert share(3, 0) == share(3, 1) == 0
 
 
 def test_a_december_in_july_is_more_unusual_than_any_row(make_calendar_model):

@@ -411,3 +411,21 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
             shown = f'.control[data-feature="{feature}"] .reach'
             assert view.number(shown, "value") == close(reach, 1e-5)
     assert view.page.locator("#reach-key").is_visible()
+
+
+def test_what_other_features_fix_is_not_proposed_to_change_alone(
+    make_report, open_report, make_model, draw_sample
+):
+    kinds = ("linear", "levels", "linear")
+    model = make_model(kinds)
+    sample = draw_sample(model, n_rows=300)
+    table = sample.table.copy()
+    table[:, 1] = np.arange(300) % len(model.features.levels(1))
+    table[:, 0] = model.features.reference[0] + table[:, 1] * model.features.scale[0]
+    proposed = []
+    for part in (sample, replace(sample, table=table)):
+        view = open_report(make_report(kinds, sample=part, rows=[3]).report)
+        find = "items => items.map(i => +i.dataset.feature)"
+        items = view.page.eval_on_selector_all("#moves li[data-change]", find)
+        proposed.append(1 in items)
+    assert proposed == [True, False]

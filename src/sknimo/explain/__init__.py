@@ -45,6 +45,7 @@ True
 
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._comparisons import (
+    FEW_VALUES,
     RARE,
     Comparisons,
     Move,

@@ -9,7 +9,8 @@ Which combinations of values the rows make possible: columns are standardised, l
 and missing values enter as indicators, and a row is as unusual as it is far from the
 mean in units of the joint covariance. What a feature allows of the others is judged
 alone, so that a rare level is no odd one: a December is rare, a December in the middle
-of the year does not exist.
+of the year does not exist. Combinations of features with few values are counted as
+well: a holiday that is a working day lies near the mean of both, and does not exist.
 
 Shapes: n rows, p features, c coefficients.
 """
@@ -17,6 +18,7 @@ Shapes: n rows, p features, c coefficients.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -42,6 +44,50 @@ MAX_COLUMNS = 256
 LEAST_VARIANCE = 0.01
 # Rows further out than this share of all rows are outside.
 INSIDE = 0.99
+# A feature of so many values has few. Combinations of a value with those of one or two
+# others that no row has are impossible where chance would give this many.
+FEW_VALUES = 12
+EXPECTED = 10
+# Rows that are counted at most.
+CELL_ROWS = 20_000
+# Beyond these numbers of such features only pairs are looked at, or nothing.
+MOST_TRIPLES, MOST_PAIRS = 12, 60
+
+
+class Cells:
+    """Combinations of features with few values that rows have."""
+
+    def __init__(self, table: np.ndarray, relevant: np.ndarray) -> None:
+        self._table = table[spread_rows(len(table), CELL_ROWS)]
+        self._values = {}
+        for j in np.flatnonzero(relevant).tolist():
+            values = np.unique(self._table[:, j])
+            if len(values) <= FEW_VALUES:
+                self._values[j] = values
+
+    def never(self, table: np.ndarray, j: int, value: np.ndarray) -> np.ndarray:
+        """Rows that with this value (n,) of feature j would be like no other, (n,)."""
+        odd = np.zeros(len(table), dtype=bool)
+        others = [k for k in self._values if k != j]
+        if j not in self._values or len(others) > MOST_PAIRS:
+            return odd
+        pairs = [(k, k) for k in others]
+        if len(others) <= MOST_TRIPLES:
+            pairs += list(combinations(others, 2))
+        for pair in pairs:
+            known, here = self._code(self._table, pair), self._code(table, pair)
+            size = np.bincount(known, minlength=(FEW_VALUES + 1) ** 2)
+            for v in np.unique(value[np.isin(value, self._values[j])]):
+                has = self._table[:, j] == v
+                seen = np.bincount(known[has], minlength=len(size))
+                odd |= (value == v) & ((seen == 0) & (size * has.mean() >= EXPECTED))[
+                    here
+                ]
+        return odd
+
+    def _code(self, table: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+        first, second = (np.searchsorted(self._values[k], table[:, k]) for k in pair)
+        return np.asarray(first * (FEW_VALUES + 1) + second)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,6 +289,7 @@ def compare(
     kept = spread_rows(len(table), min(MAX_ROWS, most))
     weight, fixed = check_weight(weight, len(table)), fill_offset(offset, len(table))
     support = measure_support(model, table, weight)
+    cells = Cells(table, find_roles(model).relevant)
     table, weight, fixed = table[kept], weight[kept], fixed[kept]
     out = np.full((8, n_coef), np.nan)
     importance = np.zeros(p)
@@ -261,7 +308,7 @@ def compare(
             out[[1, 3, 4], move.coef] = _sum_up(change, weight)
             out[[2, 5, 6], move.coef] = _sum_up(move.factor * (high - low), weight)
             if support is not None:
-                out[7, move.coef] = _possible(support, table, weight, move, j)
+                out[7, move.coef] = _possible(support, cells, table, weight, move, j)
     return restore_comparisons(out, importance)
 
 
@@ -351,7 +398,12 @@ def _sum_up(change: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _possible(
-    support: Support, table: np.ndarray, weight: np.ndarray, move: Move, j: int
+    support: Support,
+    cells: Cells,
+    table: np.ndarray,
+    weight: np.ndarray,
+    move: Move,
+    j: int,
 ) -> float:
     """Share of the rows for which both ends of the step are possible."""
     here = support.beyond_own(support.columns(table), j)
@@ -360,4 +412,5 @@ def _possible(
     for value in move.values:
         moved = support.columns(switch(table, j, value))
         inside &= support.beyond_own(moved, j) <= limit
+        inside &= ~cells.never(table, j, value)
     return float(weight[inside].sum() / weight.sum())

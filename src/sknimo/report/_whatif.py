@@ -8,16 +8,19 @@ as many: where the record is `single`, the page rounds them to that. The gauge (
 Shapes: p features, q terms.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from sknimo.explain import Support, weighted_quantiles
+from sknimo.explain import FEW_VALUES, Support, weighted_quantiles
 from sknimo.inference import MOST_BENT, Conformal, Uncertainty, weigh_members
 from sknimo.io import model_record
 from sknimo.model import Dial, FittedModel
+from sknimo.report._checks import POSSIBLE
 from sknimo.report._inputs import INTERVAL, Sample
+from sknimo.report._lines import Line
 from sknimo.report._story import Story
 from sknimo.report._text import clean_text
 
@@ -48,6 +51,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "target": sample.target,
         "controls": [_control(model, sample, j) for j in story.order],
         "shown": SHOWN,
+        "fixed": _fixed(story.lines, sample.table),
         "support": None if story.support is None else _support(story.support),
         "interval": _interval(model, card.conformal),
         "errors": _errors(model, card.uncertainty),
@@ -62,6 +66,17 @@ def page_data(story: Story) -> dict[str, Any]:
             for case in story.cases
         ],
     }
+
+
+def _fixed(lines: Sequence[Line], table: np.ndarray) -> list[int]:
+    """Features of few values that others fix: to change one alone is not proposed.
+
+    Of the others the page sees itself how far they may go.
+    """
+    own = [line for line in lines if line.row.kind != "missing"]
+    free = {line.feature for line in own if not line.support < POSSIBLE}
+    fixed = {line.feature for line in own} - free
+    return sorted(j for j in fixed if len(np.unique(table[:, j])) <= FEW_VALUES)
 
 
 def _interval(model: FittedModel, found: Conformal | None) -> dict[str, Any] | None:

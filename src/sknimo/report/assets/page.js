@@ -478,6 +478,7 @@
     const most = farthest();
     const moves = controls.map((control) => {
       let best = { gain: 0 };
+      if (data.fixed.includes(control.feature)) return best;
       control.grid.forEach((value, at) => {
         if (control.distances[at] > most) return;
         const change = control.means[at] - mean;
