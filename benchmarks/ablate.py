@@ -149,7 +149,6 @@ def make_numbers() -> tuple[Number, ...]:
         Number("max_work", (fixed.max_work / 2,), ("rows2000",)),
         Number("max_work", (2 * fixed.max_work,), ("rows4000",)),
         Number("decisive_gain", tables=SPREAD),
-        Number("least_class_gain", tables=KNOWN),
         Number("agreed_share", (0.9, 0.99)),
         Number("clear_gain"),
         Number("path_length"),
@@ -256,7 +255,7 @@ LEFT_OUT = {
     *("additive", "joint"),
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
-    *("least_gain", "cautious", "hopeless", "few_rows", "least_batch", "least_steps"),
+    *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     "work_hidden",
     "dial_errors",
     # These act on several classes alone.

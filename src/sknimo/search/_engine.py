@@ -118,12 +118,8 @@ def search(
     if beside is not None and _is_open(runner, view, path, _twin(random)):
         twin = _twin(random)
         other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
-        gain = bend_gain(other)
-        runner.settings = replace(
-            settings,
-            cautious=gain < settings.least_gain,
-            hopeless=problem.family.is_binary and gain < settings.least_class_gain,
-        )
+        cautious = bend_gain(other) < settings.least_gain
+        runner.settings = replace(settings, cautious=cautious)
     found = _by_evidence(runner, view, path, own, random)
     if beside is None or other is None:
         return found

@@ -112,9 +112,8 @@ def select(
     linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
-    if settings.hopeless or (
-        settings.cautious
-        and scout(runner, view, starts, at, floor) < settings.evidence_margin
+    if settings.cautious and scout(runner, view, starts, at, floor) < (
+        settings.evidence_margin
     ):
         return Selection([], linear, view)
     done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
