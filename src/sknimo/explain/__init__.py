@@ -46,6 +46,7 @@ True
 from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
 from sknimo.explain._comparisons import (
     FEW_VALUES,
+    POSSIBLE,
     RARE,
     Comparisons,
     Move,

@@ -44,6 +44,8 @@ MAX_COLUMNS = 256
 LEAST_VARIANCE = 0.01
 # Rows further out than this share of all rows are outside.
 INSIDE = 0.99
+# Comparisons that fewer of the rows could make are called impossible.
+POSSIBLE = 0.5
 # A feature of so many values has few. Combinations of a value with those of one or two
 # others that no row has are impossible where chance would give this many.
 FEW_VALUES = 12

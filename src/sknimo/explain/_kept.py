@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sknimo.explain._comparisons import RARE, Comparisons
+from sknimo.explain._comparisons import POSSIBLE, RARE, Comparisons
 from sknimo.explain._frames import clean, cut, show_number
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import find_roles
@@ -17,8 +17,6 @@ from sknimo.model import FittedModel
 NAMED = 3
 MANY = 8
 NOT_HELD_OUT = " No rows were held out to tell whether that predicts better."
-# Comparisons that fewer of the rows could make are called impossible.
-POSSIBLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from sknimo.explain import (
+    POSSIBLE,
     RARE,
     describe_reference,
     describe_stop,
@@ -90,8 +91,6 @@ OVERFIT = 0.15
 # Share of repeated rows that is told, and distinct values of a measured column.
 REPEATED = 0.05
 MEASURED = 0.2
-# Comparisons that fewer of the rows could make are called impossible.
-POSSIBLE = 0.5
 
 
 def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Check:

@@ -14,6 +14,7 @@ import numpy as np
 
 from sknimo.explain import (
     NOT_HELD_OUT,
+    POSSIBLE,
     describe_gain,
     describe_kept,
     describe_trial,
@@ -31,7 +32,6 @@ from sknimo.report._blocks import (
     make_waterfall,
     tell_outcome,
 )
-from sknimo.report._checks import POSSIBLE
 from sknimo.report._figures import fit_figure, survival_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sknimo.explain import FEW_VALUES, Support, weighted_quantiles
+from sknimo.explain import FEW_VALUES, POSSIBLE, Support, weighted_quantiles
 from sknimo.inference import MOST_BENT, Conformal, Uncertainty, weigh_members
 from sknimo.io import model_record
 from sknimo.model import Dial, FittedModel
-from sknimo.report._checks import POSSIBLE
 from sknimo.report._inputs import INTERVAL, Sample
 from sknimo.report._lines import Line
 from sknimo.report._story import Story
