@@ -86,7 +86,8 @@ class MemberNetwork:
         )
         hidden.requires_grad_(True)
         with torch.enable_grad():
-            bend = head_above_reference(weights, hidden, shift)
+            out = self.modulator.outputs(weights, self.active.unsqueeze(0))
+            bend = head_above_reference(weights, out, hidden, shift)
         return Units(bend[0], hidden, reach[0])
 
 

@@ -6,7 +6,8 @@ For feature j and a row with inputs z the modulation is
     raw = out . sin(second tanh(first z_(-j) + code_weight code_j + bias) + bias2),
 
 so `g_j` is exactly zero at the reference and blind to every input column that feature
-j owns. The masked inputs are never built: `first z_(-j)` is one product `first z` for
+j owns. On large tables the output layer reads the code, too: `out` is `out_code code_j`,
+and each feature that is modulated has an output of its own. The masked inputs are never built: `first z_(-j)` is one product `first z` for
 all features minus the few columns of feature j.
 
 All weights of one model live in one row of a flat (K, P) tensor: optimisers, freezing,
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, get_args
 
@@ -50,6 +51,8 @@ class NetworkSpec:
     # Whether a feature is hidden from its own modulation. Off only for ablations:
     # without it the coefficients lose their meaning.
     mask: bool = True
+    # Whether the output layer reads the code: one output for each of its numbers.
+    own_out: bool = False
 
     @property
     def n_features(self) -> int:
@@ -60,13 +63,14 @@ class NetworkSpec:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each block of weights, in the order of the flat vector."""
         h1, h2 = self.hidden
+        n_bits = len(self.code[0]) if self.code else 0
         return {
             "first": (h1, len(self.input_feature)),
-            "code_weight": (h1, len(self.code[0]) if self.code else 0),
+            "code_weight": (h1, n_bits),
             "bias": (h1,),
             "second": (h2, h1),
             "second_bias": (h2,),
-            "out": (h2,),
+            "out": (h2, n_bits) if self.own_out else (h2,),
         }
 
     @property
@@ -100,7 +104,14 @@ class Weights:
     bias: Tensor  # (K, h1)
     second: Tensor  # (K, h2, h1)
     second_bias: Tensor  # (K, h2)
-    out: Tensor  # (K, h2)
+    out: Tensor  # (K, h2), or (K, h2, b) where features have outputs of their own
+
+    def outputs(self, code: Tensor) -> Tensor:
+        """Output layers of features with these codes (a, b), (K, a, h2).
+
+        (K, 1, h2) where all have the same.
+        """
+        return self.out.unsqueeze(1) if self.out.dim() == 2 else (self.out @ code.T).mT
 
 
 def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
@@ -122,7 +133,7 @@ def keep_inputs(
     owner = tuple(spec.input_feature[column] for column in columns.tolist())
     first = unpack(spec, params).first
     rest = params[:, first[0].numel() :]
-    small = NetworkSpec(owner, spec.code, spec.hidden, spec.mask)
+    small = replace(spec, input_feature=owner)
     return small, torch.cat([first[:, :, columns].flatten(1), rest], dim=1)
 
 
@@ -242,11 +253,16 @@ class Modulator:
         hidden, shift = self.first_layer(weights, inputs, active, exact)
         if noise is not None:
             hidden = hidden + noise.unsqueeze(1)
+        out = self.outputs(weights, active)
         if exact:
-            return head_above_reference(weights, hidden, shift)
-        raw = _head(weights, hidden.flatten(1, 2))
-        raw = raw.view(hidden.shape[:3])
-        return raw - _head(weights, shift).unsqueeze(1)
+            return head_above_reference(weights, out, hidden, shift)
+        level = _head(weights, out, shift.unsqueeze(1))
+        return _head(weights, out, hidden) - level
+
+    def outputs(self, weights: Weights, active: Tensor) -> Tensor:
+        """Output layers of the active features, (K, a, h2), or (K, 1, h2) of all."""
+        out = weights.outputs(self.code)
+        return _take(out, active) if self.spec.own_out else out
 
     def first_layer(
         self, weights: Weights, inputs: Tensor, active: Tensor, exact: bool
@@ -353,15 +369,26 @@ def _take(values: Tensor, index: Tensor) -> Tensor:
     return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
-def _head(weights: Weights, hidden: Tensor) -> Tensor:
-    """Everything after the first product: (K, m, h1) to (K, m)."""
+def _head(weights: Weights, out: Tensor, hidden: Tensor) -> Tensor:
+    """Everything after the first product: (K, n, a, h1) to (K, n, a)."""
     second = torch.baddbmm(
-        weights.second_bias.unsqueeze(1), hidden.tanh(), weights.second.mT
+        weights.second_bias.unsqueeze(1),
+        hidden.flatten(1, 2).tanh(),
+        weights.second.mT,
     )
-    return (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)
+    return put_out(out, second.sin().view(*hidden.shape[:3], -1))
 
 
-def head_above_reference(weights: Weights, hidden: Tensor, shift: Tensor) -> Tensor:
+def put_out(out: Tensor, units: Tensor) -> Tensor:
+    """Units (K, n, a, h2) times outputs (K, a, h2), or (K, 1, h2) of all: (K, n, a)."""
+    if out.shape[1] == 1:
+        return (units.flatten(1, 2) @ out.mT).view(units.shape[:3])
+    return (units * out.unsqueeze(1)).sum(-1)
+
+
+def head_above_reference(
+    weights: Weights, out: Tensor, hidden: Tensor, shift: Tensor
+) -> Tensor:
     """Head of the rows minus that of the reference, (K, n, a, h1) to (K, n, a).
 
     The same number as two calls of `_head`, but products of unequal shapes round
@@ -371,5 +398,4 @@ def head_above_reference(weights: Weights, hidden: Tensor, shift: Tensor) -> Ten
     base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
     rise = (hidden.tanh() - level.unsqueeze(1)).flatten(1, 2) @ weights.second.mT
     second = rise.view(*hidden.shape[:3], -1) + base.unsqueeze(1)
-    bend = second.sin() - base.sin().unsqueeze(1)  # (K, n, a, h2)
-    return (bend.flatten(1, 2) @ weights.out.unsqueeze(-1)).view(hidden.shape[:3])
+    return put_out(out, second.sin() - base.sin().unsqueeze(1))

@@ -36,6 +36,7 @@ from sknimo.network import (
     MASKED_PRODUCT_INPUTS,
     NetworkSpec,
     Weights,
+    put_out,
     sum_others,
     unpack,
 )
@@ -105,6 +106,7 @@ class Tile:
     level: Tensor  # (s h1,), its hyperbolic tangent
     base: Tensor  # (s h2,), second layer at the reference
     base_sin: Tensor  # (s h2,), its sine
+    out: Tensor  # (s, h2), or (1, h2) where all features have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,6 @@ class Bends:
     reads: slice  # columns that it is of
     apart: bool  # whether tiles add up what others bring, and see nothing of their own
     second: Tensor  # (h1, h2)
-    out: Tensor  # (h2,)
     tiles: tuple[Tile, ...]
 
     def add_to(self, eta: Tensor, columns: Tensor) -> None:
@@ -134,7 +135,7 @@ class Bends:
             hidden.tanh_().sub_(tile.level)
             second = (hidden.view(-1, h1) @ self.second).view(n_rows, -1)
             second.add_(tile.base).sin_().sub_(tile.base_sin)
-            bend = (second.view(-1, h2) @ self.out).view(n_rows, -1)
+            bend = put_out(tile.out[None], second.view(1, n_rows, -1, h2))[0]
             eta += ((columns[:, tile.terms] @ tile.coef) * bend).sum(1)
 
     def _share(self, columns: Tensor) -> Sequence[Tensor | None]:
@@ -369,6 +370,9 @@ def _compile_member(
     first = weights.first.new_zeros(width, spec.hidden[0])
     first[places.inputs[inputs]] = weights.first[:, inputs].T
     shift = spec.codes() @ weights.code_weight.T + weights.bias  # (p, h1)
+    outputs = weights.out.unsqueeze(0)
+    if spec.own_out:
+        outputs = spec.codes() @ weights.out.T  # (p, h2)
     active = live.features.nonzero().squeeze(-1)
     layout = _lay_out(spec, len(active), len(inputs))
     tiles, shared, others = [], [], first.clone()
@@ -399,6 +403,7 @@ def _compile_member(
                 level=at.tanh().flatten(),
                 base=base.flatten(),
                 base_sin=base.sin().flatten(),
+                out=(outputs[group] if spec.own_out else outputs).clone(),
             )
         )
     reads = _span((others != 0).any(1)) if layout.apart else slice(width)
@@ -407,7 +412,6 @@ def _compile_member(
         reads=reads,
         apart=layout.apart,
         second=weights.second.T.contiguous(),
-        out=weights.out.clone(),
         tiles=tuple(tiles),
     )
 

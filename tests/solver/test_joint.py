@@ -30,6 +30,7 @@ CASES = {
     "none modulated": {"active": ()},
     "no code": {"code": "none"},
     "known part": {"offset": True},
+    "outputs of their own": {"own_out": True, "active": (0, 2)},
 }
 
 
@@ -42,9 +43,12 @@ def in_double(monkeypatch):
 def setup(make_problem, make_params):
     """A problem, its table, and random parameters of three members, (K, P + q + 1)."""
 
-    def setup(family="gaussian", n_rows=30, active=None, **options):
+    def setup(
+        family="gaussian", n_rows=30, active=None, own_out=False, **options
+    ):
         problem = make_problem(family, n_rows=n_rows, hidden=(3, 4), **options)
-        p = problem.spec.n_features
+        spec = replace(problem.spec, own_out=own_out)
+        problem, p = replace(problem, spec=spec), spec.n_features
         active = torch.tensor(range(p) if active is None else active, dtype=torch.long)
         params = make_params(problem.spec, seeds=(0, 1, 2))
         generator = torch.Generator().manual_seed(0)
@@ -68,7 +72,8 @@ def plain_eta(problem, active, flat, rows):
             shift = weights.code_weight[k] @ code[j] + weights.bias[k]
             first = torch.tanh(inputs @ weights.first[k].T + shift)
             second = first @ weights.second[k].T + weights.second_bias[k]
-            return torch.sin(second) @ weights.out[k]
+            out = weights.out[k] @ code[j] if spec.own_out else weights.out[k]
+            return torch.sin(second) @ out
 
         inputs, terms = problem.inputs[rows[k]], problem.terms[rows[k]]
         eta = problem.offset[rows[k]] + intercept[k]

@@ -216,7 +216,8 @@ def _modulation(
                 ]
             )
         hidden.append(part)
-    return order, _head(graph, weights, graph.concat(hidden), shift)
+    out = weights.outputs(spec.codes()[order])[0].numpy()  # (a or 1, h2)
+    return order, _head(graph, weights, graph.concat(hidden), shift, out)
 
 
 def _shift(model: FittedModel, weights: Weights) -> np.ndarray:
@@ -247,16 +248,21 @@ def _hidden_without(
     return graph.add("Unsqueeze", rest, graph.indices([1]))
 
 
-def _head(graph: Graph, weights: Weights, hidden: str, shift: np.ndarray) -> str:
+def _head(
+    graph: Graph, weights: Weights, hidden: str, shift: np.ndarray, out: np.ndarray
+) -> str:
     """Layers after the first, above their values at the reference, (n, a)."""
-    second, out = weights.second[0].numpy(), weights.out[0].numpy()
+    second = weights.second[0].numpy()
     origin = np.tanh(shift)  # (a, h1)
     base = origin @ second.T + weights.second_bias[0].numpy()  # (a, h2)
     rise = graph.add("Sub", graph.add("Tanh", hidden), graph.constant(origin[None]))
     rise = graph.add("MatMul", rise, graph.constant(second.T))
     bend = graph.add("Sin", graph.add("Add", rise, graph.constant(base[None])))
     bend = graph.add("Sub", bend, graph.constant(np.sin(base)[None]))
-    return graph.add("MatMul", bend, graph.constant(out))
+    if len(out) == 1:
+        return graph.add("MatMul", bend, graph.constant(out[0]))
+    each = graph.add("Mul", bend, graph.constant(out[None]))
+    return graph.add("ReduceSum", each, graph.indices([2]), keepdims=0)
 
 
 def _sum_by_owner(

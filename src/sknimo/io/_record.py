@@ -3,8 +3,9 @@
 The record is what files, exports and reports are made from:
 
     family      name of the response family, with its number in brackets if it has one
-    spec        hidden: two integers; mask: bool; input_feature: the feature that owns
-                each network input; code: position codes, array (p, b)
+    spec        hidden: two integers; mask: bool; own_out: bool, whether features have
+                outputs of their own; input_feature: the feature that owns each network
+                input; code: position codes, array (p, b)
     features    per feature, its name, the basis of its terms and the basis of its
                 network inputs
     low, high   range of each column in training, arrays (p,), or (0,) when unknown
@@ -17,7 +18,7 @@ Shapes: M members, p features, q terms, r inputs, b bits, P weights.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,7 @@ def model_record(model: FittedModel) -> dict[str, Any]:
         "spec": {
             "hidden": list(spec.hidden),
             "mask": spec.mask,
+            "own_out": spec.own_out,
             "input_feature": list(spec.input_feature),
             "code": np.array(spec.code, dtype=np.float64).reshape(len(spec.code), -1),
         },
@@ -297,7 +299,10 @@ def _read_features(columns: Node, low: Node, high: Node) -> FeatureMap:
 
 
 def _read_spec(node: Node, features: FeatureMap) -> NetworkSpec:
-    hidden, mask, owner, code = node.fields("hidden", "mask", "input_feature", "code")
+    if type(node.value) is dict:  # files before schema 4 have one output
+        node = replace(node, value={"own_out": False, **node.value})
+    names = ("hidden", "mask", "own_out", "input_feature", "code")
+    hidden, mask, own_out, owner, code = node.fields(*names)
     widths = [width.integer(1, MAX_HIDDEN) for width in hidden.items()]
     if len(widths) != 2:
         raise hidden.refuse("two integers")
@@ -310,4 +315,5 @@ def _read_spec(node: Node, features: FeatureMap) -> NetworkSpec:
         code=tuple(tuple(row) for row in codes.tolist()),
         hidden=(widths[0], widths[1]),
         mask=mask.flag(),
+        own_out=own_out.flag(),
     )

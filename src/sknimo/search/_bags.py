@@ -270,10 +270,11 @@ def state_bags(
     problem = plain
     active = strongest(problem, weight, smooth.coef, settings.max_modulated)
     code = problem.spec.code
-    if code and code[0]:
+    coded = bool(code and code[0])
+    if coded:
         code = one_hot(problem.spec.n_features, active.tolist())
     hidden = settings.few_hidden if few else settings.bag_hidden
-    spec = replace(problem.spec, code=code, hidden=hidden)
+    spec = replace(problem.spec, code=code, hidden=hidden, own_out=coded and not few)
     problem = replace(problem, spec=spec)
     ridge = smooth.ridge(problem.term_group) / weight.sum()
     return Bags(

@@ -202,7 +202,11 @@ def _recode(
     coded = shift @ codes if codes.shape[1] else before.code_weight
     after.code_weight[:, :h1] = coded
     after.bias[:, :h1], after.second[:, :h2, :h1] = before.bias, before.second
-    after.second_bias[:, :h2], after.out[:, :h2] = before.second_bias, before.out
+    after.second_bias[:, :h2] = before.second_bias
+    given = before.outputs(old.codes().to(params)).mT  # (K, h2, p), or (K, h2, 1)
+    if new.own_out:
+        given = given.expand(-1, -1, len(codes)) @ codes
+    after.out[:, :h2] = given.view_as(after.out[:, :h2])
     return out
 
 

@@ -184,7 +184,8 @@ def level_terms(table: JointTable, coef: Tensor, params: Tensor) -> Tensor:
     first = _shift(table.code.to(params), weights).tanh()
     second = first @ weights.second.mT + weights.second_bias.unsqueeze(1)
     level = coef.new_zeros(len(coef), table.spec.n_features)
-    level[:, table.active] = (second.sin() @ weights.out.unsqueeze(-1)).squeeze(-1)
+    out = weights.outputs(table.code.to(params))
+    level[:, table.active] = (second.sin() * out).sum(-1)
     return coef * level[:, table.term_feature]
 
 
@@ -194,11 +195,18 @@ def forward(table: JointTable, flat: Tensor, rows: Tensor) -> Pass:
     (n_members, n_rows), n_active = rows.shape, len(table.active)
     terms = table.terms[rows]
     body = run_body(table, weights, table.inputs[rows])
-    bend = (body.sine @ weights.out.unsqueeze(-1)).view(n_members, n_active, n_rows)
+    out = weights.outputs(table.code).unsqueeze(-1)  # (K, a or 1, h2, 1)
+    bend = _by_output(body.sine, out) @ out
+    bend = bend.view(n_members, n_active, n_rows)
     each = terms @ _spread(table, coef)  # (K, B, p)
     effect = each[..., table.active]
     eta = table.offset[rows] + intercept + each.sum(-1) + (effect * bend.mT).sum(-1)
     return Pass(eta, terms, effect, bend, body)
+
+
+def _by_output(units: Tensor, out: Tensor) -> Tensor:
+    """Units (K, a B, h2) of the features that have the same output, (K, _, _, h2)."""
+    return units.unflatten(1, (out.shape[1], -1))
 
 
 def _spread(table: JointTable, coef: Tensor) -> Tensor:
@@ -226,9 +234,13 @@ def gradient(
 
     body = at.body
     by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
-    flat_bend = by_bend.flatten(1).unsqueeze(1)  # (K, 1, a B)
-    to_net.out[:] = (flat_bend @ body.sine).squeeze(1)
-    by_second = body.second.cos_().mul_(weights.out.unsqueeze(1)).mul_(flat_bend.mT)
+    flat_bend = by_bend.flatten(1).unsqueeze(-1)  # (K, a B, 1)
+    last = weights.outputs(table.code).unsqueeze(2)  # (K, a or 1, 1, h2)
+    pulled = _by_output(flat_bend, last).mT @ _by_output(body.sine, last)
+    pulled = pulled.squeeze(2).mT  # (K, h2, a or 1)
+    to_net.out[:] = pulled @ table.code if table.spec.own_out else pulled.squeeze(2)
+    by_second = body.second.cos_().mul_(flat_bend)
+    _by_output(by_second, last).mul_(last)
     pull_body(table, weights, to_net, body, by_second)
     return out
 

@@ -146,7 +146,7 @@ class Tangent:
         """Write the Jacobian (K, m, n), given contributions (K, q, n) without bends."""
         layers, pull = self._layers(params, rows), self._pull(parts)
         angle, angle_ref = layers.angle(), layers.angle_ref()
-        weight = layers.out.unsqueeze(1)  # (K, 1, h2)
+        weight = layers.out
         wave = angle.cos().mul_(weight.unsqueeze(-1)).mul_(pull.unsqueeze(2))
         wave_ref = weight * angle_ref.cos()  # (K, a, h2)
         sine, sine_ref = angle.sin_(), angle_ref.sin()
@@ -162,8 +162,13 @@ class Tangent:
             """Less what the reference takes away; it is (K, a, size)."""
             block.baddbmm_(reference.flatten(2).mT, pull, alpha=-1)
 
-        torch.sum(sine.mul_(pull.unsqueeze(2)), 1, out=last)
-        settle(last, sine_ref)
+        sine.mul_(pull.unsqueeze(2))
+        if self.spec.own_out:
+            self._by_code(last, sine)
+            settle(last, sine_ref.unsqueeze(-1) * self.code.unsqueeze(1))
+        else:
+            torch.sum(sine, 1, out=last)
+            settle(last, sine_ref)
         torch.sum(wave, 1, out=second_bias)
         settle(second_bias, wave_ref)
         hidden, hidden_ref = layers.hidden, layers.hidden_ref
@@ -180,9 +185,12 @@ class Tangent:
         settle(bias, first_ref)
         self._differentiate_inputs(first_block, total, first, rows)
         if self.code.shape[1]:
-            own = self.code.T @ first.transpose(1, 2)  # (K, h1, b, n)
-            code.copy_(own.flatten(1, 2))
+            self._by_code(code, first)
             settle(code, first_ref.unsqueeze(-1) * self.code.unsqueeze(1))
+
+    def _by_code(self, block: Tensor, units: Tensor) -> None:
+        """Units (K, a, h, n) summed by each number of the code, (K, h b, n)."""
+        block.copy_((self.code.T @ units.transpose(1, 2)).flatten(1, 2))
 
     def _differentiate_inputs(
         self, block: Tensor, total: Tensor, first: Tensor, rows: slice
@@ -221,7 +229,7 @@ class Tangent:
             hidden_ref=shift.tanh(),
             second=weights.second,
             second_bias=weights.second_bias,
-            out=weights.out,
+            out=weights.outputs(self.code),
         )
 
 
@@ -233,7 +241,7 @@ class _Layers:
     hidden_ref: Tensor  # (K, a, h1)
     second: Tensor  # (K, h2, h1)
     second_bias: Tensor  # (K, h2)
-    out: Tensor  # (K, h2)
+    out: Tensor  # (K, a, h2), or (K, 1, h2) of all
 
     def angle(self) -> Tensor:
         angle = self.second.unsqueeze(1) @ self.hidden
@@ -245,9 +253,8 @@ class _Layers:
 
     def bend(self, sine: Tensor, sine_ref: Tensor) -> Tensor:
         """Modulations, (K, a, n)."""
-        out = self.out.unsqueeze(1)
-        bend = (out.unsqueeze(1) @ sine).squeeze(2)
-        return bend.sub_((sine_ref * out).sum(-1, keepdim=True))
+        bend = (self.out.unsqueeze(2) @ sine).squeeze(2)
+        return bend.sub_((sine_ref * self.out).sum(-1, keepdim=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,8 @@ function compileNetwork(spec, flat) {
   const bias = vector(h1);
   const second = matrix(h2, h1);
   const secondBias = vector(h2);
-  const out = vector(h2);
+  // One output for all features, or one for each number of the code.
+  const out = matrix(h2, spec.own_out ? bits : 1);
   const live = owner.map((_, column) => column)
     .filter((column) => first.some((row) => row[column] !== 0));
   const own = spec.code.map((_, feature) =>
@@ -156,7 +157,8 @@ function compileNetwork(spec, flat) {
     const shift = bias.map((value, unit) => value + dot(codeWeight[unit], code));
     const level = shift.map(Math.tanh);
     const base = secondBias.map((value, unit) => value + dot(second[unit], level));
-    return { shift, level, base, sine: base.map(Math.sin) };
+    const heads = out.map((row) => (spec.own_out ? dot(row, code) : row[0]));
+    return { shift, level, base, sine: base.map(Math.sin), heads };
   });
 
   return (inputs) => {
@@ -168,7 +170,7 @@ function compileNetwork(spec, flat) {
     });
     const rise = new Float64Array(h1);
     return (feature) => {
-      const { shift, level, base, sine } = atReference[feature];
+      const { shift, level, base, sine, heads } = atReference[feature];
       for (let unit = 0; unit < h1; unit += 1) {
         let hidden = all[unit];
         for (const column of own[feature]) hidden -= first[unit][column] * inputs[column];
@@ -176,7 +178,7 @@ function compileNetwork(spec, flat) {
       }
       let bend = 0;
       for (let unit = 0; unit < h2; unit += 1) {
-        bend += out[unit] * (Math.sin(base[unit] + dot(second[unit], rise)) - sine[unit]);
+        bend += heads[unit] * (Math.sin(base[unit] + dot(second[unit], rise)) - sine[unit]);
       }
       return bend;
     };
