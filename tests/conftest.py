@@ -319,6 +319,7 @@ def make_problem(draw_response):
         offset=False,
         code="binary",
         mask=True,
+        own_out=False,
     ):
         rng = np.random.default_rng(seed)
         owner = np.repeat(np.arange(len(widths)), widths)
@@ -335,7 +336,7 @@ def make_problem(draw_response):
             y=torch.as_tensor(y),
             offset=torch.as_tensor(known),
             family=get_family(family),
-            spec=make_spec(owner.tolist(), len(widths), hidden, code, mask),
+            spec=make_spec(owner.tolist(), len(widths), hidden, code, mask, own_out),
         )
 
     return make
@@ -520,6 +521,7 @@ def make_model():
         idle=(),
         hidden=(5, 4),
         mask=True,
+        own_out=False,
     ):
         kinds = EVERY_KIND if kinds is None else kinds
         rng = np.random.default_rng(seed)
@@ -535,12 +537,11 @@ def make_model():
         low, high = zip(*ends, strict=True)
         features = FeatureMap(tuple(names), bases, inputs, low, high)
         owner = features.term_feature
-        spec = make_spec(features.input_feature.tolist(), p, hidden, mask=mask)
+        owners = features.input_feature.tolist()
+        spec = make_spec(owners, p, hidden, mask=mask, own_out=own_out)
         params = init_params(spec, range(seed, seed + n_members))
         weights = unpack(spec, params)
-        weights.out.copy_(
-            torch.as_tensor(size * rng.normal(size=(n_members, hidden[1])))
-        )
+        weights.out.copy_(torch.as_tensor(size * rng.normal(size=weights.out.shape)))
         silent = np.isin(owner, idle)
         coef = rng.normal(size=(n_members, len(owner))) * ~silent
         weights.first[:, :, np.isin(features.input_feature, idle)] = 0

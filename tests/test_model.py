@@ -416,10 +416,12 @@ def many_pieces(p):
     return replace(lines, bases=(lines.bases[0], *ramps), input_bases=())
 
 
-def random_model(features, seed=0, n_members=3, hidden=(6, 5), family=None):
+def random_model(
+    features, seed=0, n_members=3, hidden=(6, 5), family=None, own_out=False
+):
     """Members with supports of their own, and weights large enough to bend."""
     p, q = features.n_features, len(features.term_feature)
-    spec = make_spec(features.input_feature, p, hidden)
+    spec = make_spec(features.input_feature, p, hidden, own_out=own_out)
     generator = torch.Generator().manual_seed(seed)
     params = 2 * init_params(spec, range(seed, seed + n_members))
     weights = unpack(spec, params)
@@ -480,6 +482,14 @@ class TestFastPath:
         model = replace(model, params=model.params.to(dtype))
         table = np.random.default_rng(p).normal(size=(200, p))
         assert_fast_is_slow(model, table)
+
+    @pytest.mark.parametrize("features", [plain_lines(40), many_pieces(8)])
+    def test_features_with_outputs_of_their_own(self, features):
+        model = random_model(features, own_out=True)
+        table = np.random.default_rng(0).normal(size=(200, features.n_features))
+        assert_fast_is_slow(model, table)
+        one = replace(model, spec=replace(model.spec, code=model.spec.code[::-1]))
+        assert np.abs(one.eta(table) - model.eta(table)).max() > 0.1
 
     def test_wide_models_share_the_inputs_of_other_tiles(self):
         model = random_model(plain_lines(150), 1)

@@ -65,7 +65,8 @@ def plain_modulation(spec, params, inputs, noise=None, mask=True):
         hidden = weights.first[k].numpy() @ z + weights.code_weight[k].numpy() @ code
         hidden = np.tanh(hidden + weights.bias[k].numpy() + push)
         second = weights.second[k].numpy() @ hidden + weights.second_bias[k].numpy()
-        return weights.out[k].numpy() @ np.sin(second)
+        out = weights.out[k].numpy()
+        return (out @ code if spec.own_out else out) @ np.sin(second)
 
     for k in range(len(params)):
         for j in range(spec.n_features):
@@ -80,8 +81,9 @@ def plain_modulation(spec, params, inputs, noise=None, mask=True):
 
 @EVERY_WIDTH
 @pytest.mark.parametrize("exact", [False, True])
-def test_shortcuts_equal_explicit_masked_inputs(widths, exact, make_params):
-    spec = spec_of(widths)
+@pytest.mark.parametrize("own_out", [False, True], ids=["one output", "own outputs"])
+def test_shortcuts_equal_explicit_masked_inputs(widths, exact, own_out, make_params):
+    spec = spec_of(widths, own_out=own_out)
     params, inputs = make_params(spec, seeds=(0, 1)), draw_inputs(spec)
     g = build(spec)(params, inputs, all_features(spec, 2), exact=exact)
     expected = plain_modulation(spec, params, inputs)

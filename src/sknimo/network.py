@@ -6,9 +6,11 @@ For feature j and a row with inputs z the modulation is
     raw = out . sin(second tanh(first z_(-j) + code_weight code_j + bias) + bias2),
 
 so `g_j` is exactly zero at the reference and blind to every input column that feature
-j owns. On large tables the output layer reads the code, too: `out` is `out_code code_j`,
-and each feature that is modulated has an output of its own. The masked inputs are never built: `first z_(-j)` is one product `first z` for
+j owns. The masked inputs are never built: `first z_(-j)` is one product `first z` for
 all features minus the few columns of feature j.
+
+On large tables the output layer reads the code, too (`own_out`): it is `out code_j`, an
+output for every number of the code.
 
 All weights of one model live in one row of a flat (K, P) tensor: optimisers, freezing,
 restoring and saving then need no bookkeeping.
@@ -172,11 +174,12 @@ def make_spec(
     hidden: tuple[int, int],
     code: str = "binary",
     mask: bool = True,
+    own_out: bool = False,
 ) -> NetworkSpec:
     """Assemble a spec from public options."""
     check_option("position_code", code, get_args(CodeName))
     codes = binary_code(n_features) if code == "binary" else ((),) * n_features
-    return NetworkSpec(tuple(map(int, input_feature)), codes, hidden, mask)
+    return NetworkSpec(tuple(map(int, input_feature)), codes, hidden, mask, own_out)
 
 
 def init_params(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:

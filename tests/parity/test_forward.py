@@ -54,7 +54,9 @@ CASES = {
     "some members and inputs": (KINDS, {"sparse": True}),
     "without mask": (KINDS, {"mask": False}),
     "trained in single precision": (KINDS, {"single": True}),
+    "outputs of their own": (KINDS, {"own_out": True, "sparse": True}),
     "wide": (KINDS * 6, {}),
+    "wide, outputs of their own": (KINDS * 6, {"own_out": True}),
     "wide, some members and inputs": (KINDS * 6, {"sparse": True}),
     "wide, without mask": (KINDS * 6, {"mask": False}),
 }

@@ -43,12 +43,9 @@ def in_double(monkeypatch):
 def setup(make_problem, make_params):
     """A problem, its table, and random parameters of three members, (K, P + q + 1)."""
 
-    def setup(
-        family="gaussian", n_rows=30, active=None, own_out=False, **options
-    ):
+    def setup(family="gaussian", n_rows=30, active=None, **options):
         problem = make_problem(family, n_rows=n_rows, hidden=(3, 4), **options)
-        spec = replace(problem.spec, own_out=own_out)
-        problem, p = replace(problem, spec=spec), spec.n_features
+        p = problem.spec.n_features
         active = torch.tensor(range(p) if active is None else active, dtype=torch.long)
         params = make_params(problem.spec, seeds=(0, 1, 2))
         generator = torch.Generator().manual_seed(0)

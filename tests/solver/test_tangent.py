@@ -47,6 +47,8 @@ class TestTangent:
             "off": (1,),
         },
         "no code": {"code": "none"},
+        "outputs of their own": {"own_out": True, "widths": (2, 1, 3)},
+        "some of them": {"own_out": True, "active": (0, 2)},
         "one feature": {"widths": (1,)},
     }
     EVERY_CASE = pytest.mark.parametrize("case", CASES)

@@ -18,7 +18,7 @@ import math
 import os
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -270,7 +270,9 @@ def unpack_model(node: Node, tensors: dict[str, np.ndarray]) -> FittedModel:
     if missing:
         raise ModelFileError(f"arrays are missing: {', '.join(sorted(missing))}.")
     family, spec, features = node.fields("family", "spec", "features")
-    spec.fields("hidden", "mask", "input_feature")
+    if type(spec.value) is dict:  # before schema 4 there was one output
+        spec = replace(spec, value={"own_out": False, **spec.value})
+    spec.fields("hidden", "mask", "own_out", "input_feature")
     pool = _Numbers(tensors["bases"])
     columns = []
     for feature in features.items():

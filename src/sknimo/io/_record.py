@@ -18,7 +18,7 @@ Shapes: M members, p features, q terms, r inputs, b bits, P weights.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -299,8 +299,6 @@ def _read_features(columns: Node, low: Node, high: Node) -> FeatureMap:
 
 
 def _read_spec(node: Node, features: FeatureMap) -> NetworkSpec:
-    if type(node.value) is dict:  # files before schema 4 have one output
-        node = replace(node, value={"own_out": False, **node.value})
     names = ("hidden", "mask", "own_out", "input_feature", "code")
     hidden, mask, own_out, owner, code = node.fields(*names)
     widths = [width.integer(1, MAX_HIDDEN) for width in hidden.items()]
