@@ -30,6 +30,8 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 # Below this many rows, or numbers in a pass, threads cost more than they bring.
 ONE_THREAD_ROWS = 20_000
 ONE_THREAD_WORK = 2**23
+# Libraries get ready while work is done as it stands.
+CALLS_BEFORE_RECORDING = 3
 # Up to this many rows a GPU waits for the host most of the time.
 FEW_GPU_ROWS = 2_000
 
@@ -176,6 +178,30 @@ def _note_gpu() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_gpu, after_in_child=_begin_alone)
+
+
+def record(work: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    """Work that is done again and again, on the same tensors.
+
+    On a GPU it is done as it stands the first few times, then recorded and played: its
+    many small kernels start without the host. It must not wait for their results.
+    """
+    if device.type != "cuda":
+        return work
+    n_calls, graph = 0, torch.cuda.CUDAGraph()
+
+    def play() -> None:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls <= CALLS_BEFORE_RECORDING:
+            work()
+            return
+        if n_calls == CALLS_BEFORE_RECORDING + 1:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                work()
+        graph.replay()
+
+    return play
 
 
 def hide_progress(wanted: bool) -> bool | None:

@@ -283,19 +283,40 @@ def test_no_pass_begins_after_the_deadline(setup):
     torch.testing.assert_close(state.params, start.params, rtol=1e-6, atol=0)
 
 
-def test_every_row_is_shown_once_in_a_pass_with_its_weight(setup):
+@pytest.mark.parametrize("plan", [joint.plan_pass, joint.plan_recorded_pass])
+def test_every_row_is_shown_once_in_a_pass_with_its_weight(plan, setup):
     problem, _, flat = setup(n_rows=50)
     start = start_of(problem, flat, n_folds=4)
     weight = start.train * torch.linspace(0.5, 2.0, 50).double()
     order = joint.RowOrder.of(weight, start.seeds, batch_size=8)
+    adam = joint.Adam(flat, problem.spec.n_params, JointOptions(), order.n_steps)
     seen = torch.zeros(3, 50)
-    sizes = set()
-    for rows, share in order.batches():
+    sizes = []
+
+    def watch(at, rows, share):
         seen.scatter_add_(1, rows, share)
-        sizes.add(rows.shape[1])
+        sizes.append(int((share[0] > 0).sum()))
+        return torch.zeros_like(at)
+
+    plan(adam, order, flat.clone(), watch)()
     expected = weight / weight.sum(1, keepdim=True) * order.n_steps
     torch.testing.assert_close(seen, expected.float(), rtol=1e-5, atol=1e-7)
     assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == order.n_steps
+
+
+@pytest.mark.usefixtures("in_double")
+def test_steps_that_can_be_recorded_are_the_same_steps(setup, monkeypatch):
+    problem, table, flat = setup(n_rows=61)
+    start, ridge = start_of(problem, flat), ridge_of(problem)
+    options = JointOptions(batch_size=8, max_passes=4, learning_rate=0.05)
+    expected = train_jointly(table, start, ridge, options)
+    monkeypatch.setattr(joint, "plan_pass", joint.plan_recorded_pass)
+    found = train_jointly(table, start, ridge, options)
+    for name in ("coef", "intercept", "params", "loss"):
+        torch.testing.assert_close(
+            getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_networks_begin_without_output_and_with_a_seed_each(make_problem):

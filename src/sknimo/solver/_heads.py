@@ -25,12 +25,12 @@ from torch import Tensor
 from sknimo.network import Weights, unpack
 from sknimo.solver._joint import (
     DTYPE,
-    EVALUATION_ROWS,
     Adam,
     Body,
     JointOptions,
     JointTable,
     RowOrder,
+    block_rows,
     descend,
     pad_rows,
     pull_body,
@@ -114,17 +114,10 @@ def run_heads(table: JointTable, heads: Heads, rows: Tensor) -> HeadsPass:
     body = run_body(table, heads.body, table.inputs[rows])
     bend = (body.sine @ heads.out.mT).view(n_members, n_active, n_rows, n_classes)
     effect = torch.empty_like(bend)
-    for place, own in enumerate(own_terms(table)):
+    for place, own in enumerate(table.own_terms):
         effect[:, place] = terms[:, :, own] @ heads.coef[:, :, own].mT
     eta = terms @ heads.coef.mT + heads.intercept.unsqueeze(1)
     return HeadsPass(eta + (effect * bend).sum(1), terms, effect, bend, body)
-
-
-def own_terms(table: JointTable) -> list[slice]:
-    """Terms of each modulated feature; they stand feature by feature."""
-    count = torch.bincount(table.term_feature, minlength=table.spec.n_features)
-    ends = count.cumsum(0).tolist()
-    return [slice(ends[j] - int(count[j]), ends[j]) for j in table.active.tolist()]
 
 
 def heads_gradient(
@@ -147,7 +140,7 @@ def heads_gradient(
     to.intercept[:] = by_eta.sum(1)
     to.coef[:] = by_eta.mT @ at.terms + ridge * heads.coef
     by_bend = by_eta.unsqueeze(1) * at.effect  # (K, a, B, C)
-    for place, own in enumerate(own_terms(table)):
+    for place, own in enumerate(table.own_terms):
         pulled = (by_eta * at.bend[:, place]).mT @ at.terms[:, :, own]
         to.coef[:, :, own] += pulled
     body = at.body
@@ -164,9 +157,8 @@ def heads_loss(
     """Mean loss of rows (K, m) with their weights, (K,) in double precision."""
     heads = split_heads(table, n_classes, flat)
     total = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
-    for part, share in zip(
-        rows.split(EVALUATION_ROWS, 1), weight.split(EVALUATION_ROWS, 1), strict=True
-    ):
+    size = block_rows(rows)
+    for part, share in zip(rows.split(size, 1), weight.split(size, 1), strict=True):
         eta = run_heads(table, heads, part).eta.double()
         own = eta.gather(2, table.y[part].long().unsqueeze(2)).squeeze(2)
         # An overflow is a large loss, and the mean of losses must be a number.
@@ -181,7 +173,7 @@ def predict_heads(table: JointTable, state: HeadsState, rows: Tensor) -> Tensor:
     heads = split_heads(table, state.coef.shape[1], flat)
     parts = [
         run_heads(table, heads, part.expand(len(flat), -1)).eta
-        for part in rows.split(EVALUATION_ROWS)
+        for part in rows.split(block_rows(rows))
     ]
     return torch.cat(parts, dim=1).double()
 

@@ -14,8 +14,9 @@ value there among the coefficients (`level_terms`):
 
 A member keeps the state that predicts its own held-out rows best, where a state is the
 running mean of the parameters over about a pass. The members are independent: on a CPU
-each has a thread, on a GPU all of them are one program. Derivatives are written by
-hand, so that nothing but the activations of a batch is held, in single precision.
+each has a thread, on a GPU all of them are one program, whose step is recorded and
+played again without the host. Derivatives are written by hand, so that nothing but the
+activations of a batch is held, in single precision.
 
 Shapes: K members, n rows, B rows of a batch, q terms, r inputs, p features, a modulated
 features, h1 and h2 hidden units, P weights of a network.
@@ -23,24 +24,30 @@ features, h1 and h2 hidden units, P weights of a network.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sknimo.families import Family
+from sknimo.machine import record
 from sknimo.network import NetworkSpec, Weights, unpack
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import PerMember
 
 DTYPE = torch.float32
-# Rows of a block whose losses are computed at once.
-EVALUATION_ROWS = 512
+# Rows of a block whose losses are computed at once, on a CPU and on a GPU.
+EVALUATION_ROWS, GPU_ROWS = 512, 2048
 # Adam's decay of the mean and of the square of gradients, and what keeps it finite.
 MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
+
+# The gradient at parameters, for rows (K, B) of some weights.
+Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class JointTable:
     term_feature: Tensor  # (q,)
     active: Tensor  # (a,), features that are modulated
     own: tuple[slice, ...]  # input columns of each of these
+    own_terms: tuple[slice, ...]  # their terms
     code: Tensor  # (a, b)
 
     @classmethod
@@ -113,8 +121,8 @@ class JointTable:
         """Tensors of a problem in memory, whose inputs stand feature by feature."""
         spec, device = problem.spec, problem.device
         owner = torch.tensor(spec.input_feature, dtype=torch.long)
-        ends = torch.bincount(owner, minlength=spec.n_features).cumsum(0).tolist()
-        begins = [0, *ends[:-1]]
+        inputs = slices_of(owner, spec.n_features)
+        terms = slices_of(problem.term_feature, spec.n_features)
         return cls(
             terms=problem.terms.to(DTYPE),
             inputs=problem.inputs.to(DTYPE),
@@ -124,7 +132,8 @@ class JointTable:
             spec=spec,
             term_feature=problem.term_feature,
             active=active.to(device),
-            own=tuple(slice(begins[j], ends[j]) for j in active.tolist()),
+            own=tuple(inputs[j] for j in active.tolist()),
+            own_terms=tuple(terms[j] for j in active.tolist()),
             code=spec.codes().to(device, DTYPE)[active.to(device)],
         )
 
@@ -133,6 +142,17 @@ class JointTable:
         n_params = self.spec.n_params
         weights = unpack(self.spec, flat[:, :n_params])
         return weights, flat[:, n_params:-1], flat[:, -1:]
+
+
+def slices_of(owner: Tensor, n_owners: int) -> list[slice]:
+    """Columns of every owner, where they stand owner by owner."""
+    ends = torch.bincount(owner, minlength=n_owners).cumsum(0).tolist()
+    return [slice(*pair) for pair in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def block_rows(rows: Tensor) -> int:
+    """Rows of a block whose losses are computed at once."""
+    return EVALUATION_ROWS if rows.device.type == "cpu" else GPU_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +295,8 @@ def held_out_loss(
 ) -> Tensor:
     """Mean loss of rows (K, m) with their weights, (K,) in double precision."""
     total = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
-    for part, share in zip(
-        rows.split(EVALUATION_ROWS, 1), weight.split(EVALUATION_ROWS, 1), strict=True
-    ):
+    size = block_rows(rows)
+    for part, share in zip(rows.split(size, 1), weight.split(size, 1), strict=True):
         eta = forward(table, flat, part).eta.double()
         loss = table.family.loss(table.y[part].double(), eta)
         # An overflow is a large loss, and the mean of losses must be a number.
@@ -291,7 +310,7 @@ def predict_rows(table: JointTable, state: JointState, rows: Tensor) -> Tensor:
     flat, own = join_parameters(state), state.own.to(DTYPE)
     parts = [
         forward(table, flat, part.expand(len(flat), -1)).eta + own @ table.terms[part].T
-        for part in rows.split(EVALUATION_ROWS)
+        for part in rows.split(block_rows(rows))
     ]
     return torch.cat(parts, dim=1).double()
 
@@ -350,7 +369,7 @@ def descend(
     adam: Adam,
     order: RowOrder,
     held_weight: Tensor,
-    slope: Callable[[Tensor, Tensor, Tensor], Tensor],
+    slope: Slope,
     judge: Callable[[Tensor], Tensor],
     report: Callable[[int], object],
 ) -> Descent:
@@ -358,7 +377,11 @@ def descend(
     flat, options = adam.flat, adam.options
     mean = flat.clone()
     best, best_loss = mean.clone(), judge(flat)
+    loss = best_loss.clone()
     share = held_weight.sum(1) / held_weight.sum()
+    plan = plan_pass if flat.device.type == "cpu" else plan_recorded_pass
+    go_through = plan(adam, order, mean, slope)
+    look = record(lambda: loss.copy_(judge(mean)), flat.device)
 
     def criterion(loss: Tensor) -> Tensor:
         return (loss @ share).expand_as(loss) if options.common_stop else loss
@@ -368,10 +391,8 @@ def descend(
     for _ in range(options.max_passes):
         if options.out_of_time:
             break
-        for rows, weight in order.batches():
-            adam.step(slope(adam.flat, rows, weight))
-            adam.average(mean)
-        loss = judge(mean)
+        go_through()
+        look()
         running = stale < options.patience
         n_passes += running
         better = (criterion(loss) < criterion(best_loss)) & running
@@ -382,6 +403,55 @@ def descend(
         if not bool((stale < options.patience).any()):
             break
     return Descent(best, best_loss, n_passes)
+
+
+def plan_pass(
+    adam: Adam, order: RowOrder, mean: Tensor, slope: Slope
+) -> Callable[[], None]:
+    """What makes one pass over the rows, and moves a running mean of the parameters."""
+    count = itertools.count(1)
+
+    def go_through() -> None:
+        rows, weight = (part.tensor_split(order.n_steps, 1) for part in order.mix())
+        for some, share in zip(rows, weight, strict=True):
+            adam.step(slope(adam.flat, some, share), mean, adam.pace(next(count)))
+
+    return go_through
+
+
+def plan_recorded_pass(
+    adam: Adam, order: RowOrder, mean: Tensor, slope: Slope
+) -> Callable[[], None]:
+    """The same with a step that can be recorded.
+
+    It finds its batch and its place in the schedule by a counter on the device. Batches
+    are padded to one length by rows without weight.
+    """
+    device, n_steps = adam.flat.device, order.n_steps
+    parts = torch.arange(order.rows.shape[1]).tensor_split(n_steps)
+    place = torch.nn.utils.rnn.pad_sequence(parts, True, -1).to(device)  # (steps, B)
+    rows, weight = order.rows[:, place], order.weight[:, place]  # (K, steps, B)
+    schedule = [adam.pace(1 + t) for t in range(n_steps * adam.options.max_passes)]
+    paces = torch.tensor(schedule, dtype=torch.float64).to(adam.flat)
+    at = torch.zeros(1, dtype=torch.long, device=device)
+
+    def step() -> None:
+        now = at.remainder(n_steps)
+        some, share = (part.index_select(1, now).squeeze(1) for part in (rows, weight))
+        pace = paces.index_select(0, at).squeeze(0).unbind()
+        adam.step(slope(adam.flat, some, share), mean, pace)
+        at.add_(1)
+
+    play = record(step, device)
+
+    def go_through() -> None:
+        mixed = order.mix()
+        rows.copy_(mixed[0][:, place])
+        weight.copy_(mixed[1][:, place] * (place >= 0))
+        for _ in range(n_steps):
+            play()
+
+    return go_through
 
 
 class Adam:
@@ -396,28 +466,37 @@ class Adam:
         self._second = torch.zeros_like(flat)
         self.options = options
         self._per_pass = n_steps
-        self._last = n_steps * options.max_passes
-        self._count = 0
 
-    def step(self, slope: Tensor) -> None:
-        """Move by a gradient, which is used up."""
+    def pace(self, count: int) -> tuple[float, ...]:
+        """What the schedule says of a step; the first is number one.
+
+        What is left of the network, the bias of squares, the rate, and how far a
+        running mean moves.
+        """
         options = self.options
-        self._count += 1
-        done = self._count / self._last
+        done = count / (self._per_pass * options.max_passes)
         rate = options.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
         rate *= min(1.0, done / options.warm_up)
+        length = options.average_passes * self._per_pass
+        return (
+            1 - rate * options.weight_decay,
+            1 - SQUARES**count,
+            -rate / (1 - MOMENTUM**count),
+            max(1 / max(length, 1.0), 1 / count),
+        )
+
+    def step(self, slope: Tensor, mean: Tensor, pace: Sequence[Any]) -> None:
+        """Move by a gradient, which is used up, and a running mean with it.
+
+        The pace is in numbers, or in tensors that stay where they are.
+        """
+        left, bias, rate, share = pace
         self._first.lerp_(slope, 1 - MOMENTUM)
         self._second.lerp_(slope.square_(), 1 - SQUARES)
-        self._network.mul_(1 - rate * options.weight_decay)
-        size = self._second / (1 - SQUARES**self._count)
-        size.sqrt_().add_(TINY)
-        rate /= 1 - MOMENTUM**self._count
-        self.flat.addcdiv_(self._first, size, value=-rate)
-
-    def average(self, mean: Tensor) -> None:
-        """Move a running mean towards the parameters."""
-        length = self.options.average_passes * self._per_pass
-        mean.lerp_(self.flat, max(1 / max(length, 1.0), 1 / self._count))
+        self._network.mul_(left)
+        size = (self._second / bias).sqrt_().add_(TINY)
+        self.flat.add_((self._first * rate).div_(size))
+        mean.lerp_(self.flat, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,20 +518,14 @@ class RowOrder:
         weight = weight * (n_steps / weight.sum(1, keepdim=True))
         return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows and weights of one pass, (K, B) each."""
+    def mix(self) -> tuple[Tensor, Tensor]:
+        """Rows and weights in a new order, (K, m) each."""
         size, device = self.rows.shape[1], self.rows.device
         order = torch.stack(
             [torch.randperm(size, generator=g) for g in self.generators]
         )
         order = order.to(device)
-        rows, weight = self.rows.gather(1, order), self.weight.gather(1, order)
-        parts = zip(
-            rows.tensor_split(self.n_steps, 1),
-            weight.tensor_split(self.n_steps, 1),
-            strict=True,
-        )
-        yield from parts
+        return self.rows.gather(1, order), self.weight.gather(1, order)
 
 
 def pad_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
