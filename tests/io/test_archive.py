@@ -39,6 +39,7 @@ from sknimo import (
     load,
 )
 from sknimo import features as features_package
+from sknimo.estimators._later import work_out
 from sknimo.explain import Effects, Reach, TrainingFacts
 from sknimo.io import model_from_record, model_record
 from sknimo.io._archive import DTYPES
@@ -191,6 +192,7 @@ def differences(a, b, place="record"):
 
 def test_every_attribute_comes_back_but_traces_of_the_training(saved):
     est, _, _, again, _ = saved
+    work_out(est)
     before, after = vars(est), vars(again)
     assert type(again) is type(est)
     assert before.keys() - after.keys() <= LEFT_OUT

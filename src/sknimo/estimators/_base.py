@@ -27,11 +27,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sknimo.estimators._diagnosing import Diagnosable, Reaching
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._inferring import Inferring
+from sknimo.estimators._later import Later, quietly
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
 from sknimo.exceptions import check_option
-from sknimo.explain import describe_training
+from sknimo.explain import TrainingFacts, describe_training, measure_reach
 from sknimo.families import Family
 from sknimo.features import (
     FeatureOptions,
@@ -44,7 +45,7 @@ from sknimo.features import (
     has_columns,
     read_table,
 )
-from sknimo.machine import choose_device, prediction_device, torch_threads
+from sknimo.machine import choose_device, prediction_device
 from sknimo.model import FittedModel
 from sknimo.progress import watch
 from sknimo.ranks import ALONE
@@ -367,17 +368,20 @@ class BaseNIMO(
             deviance, separated = judge_rows(model, data)
             self._facts = describe_stream(model, data, problem, room, deviance)
             return separated
-        # In units beyond 1e150 squares overflow: infinite there, but no failed fit.
-        quiet = np.errstate(over="ignore", invalid="ignore")
-        with torch_threads(data.n_total), quiet:
-            self._facts = describe_training(
-                self._explained(),
-                data.table,
-                data.y * data.y_scale + data.y_mean,
-                data.weight,
-                data.offset * data.y_scale,
-                n_samples=data.n_samples,
-            )
+        how = (
+            data.table,
+            data.y * data.y_scale + data.y_mean,
+            data.weight,
+            data.offset * data.y_scale,
+            data.n_samples,
+        )
+        device, n_rows = self.device, data.n_total
+
+        def work() -> TrainingFacts:
+            return describe_training(model.to(prediction_device(device)), *how)
+
+        reach = quietly(lambda: measure_reach(model, data.table, data.weight))
+        self._facts = Later(lambda: quietly(work, n_rows), reach)
         return is_separated(model, data)
 
     def _show_model(self, model: FittedModel) -> None:

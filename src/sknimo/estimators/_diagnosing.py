@@ -17,6 +17,7 @@ from sknimo.diagnostics import (
     judge_thresholds,
 )
 from sknimo.estimators._explaining import Explainable
+from sknimo.estimators._later import known_of
 from sknimo.exceptions import ExtrapolationWarning
 from sknimo.explain import Reach, effect_curve, restore_reach
 from sknimo.training import check_lengths, read_offset, read_weight
@@ -255,6 +256,9 @@ class Reaching(Explainable):
 
     def _reach(self) -> Reach:
         """What is known of the training rows; of some files the ranges alone."""
+        known: Reach | None = known_of(self, "_facts")
+        if known is not None:
+            return known
         facts = self._facts
         return restore_reach(self.model_) if facts is None else facts.reach
 

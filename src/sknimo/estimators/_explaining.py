@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
+from sknimo.estimators._later import Late
 from sknimo.exceptions import check_option
 from sknimo.explain import (
     MAX_ROWS,
@@ -27,11 +28,12 @@ class Explainable:
     """Explanations of a fitted estimator."""
 
     model_: FittedModel
-    _facts: TrainingFacts | None = None
+    _facts = Late[TrainingFacts | None](None)
     # What scores on rows held out measure.
     _measure: ClassVar[str] = "R2"
 
     if TYPE_CHECKING:  # the estimator brings its own
+        device: str
 
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 

@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import Explainable
+from sknimo.estimators._later import MAX_WAITING, Late, Later, quietly, work_out
 from sknimo.explain import Explanation, KnownErrors, find_roles
 from sknimo.inference import (
     Band,
@@ -29,40 +30,26 @@ from sknimo.inference import (
     named_weights,
     with_errors,
 )
-from sknimo.machine import to_device, torch_threads
+from sknimo.machine import to_device
 from sknimo.model import ClassModels, FittedModel
 from sknimo.penalties import CoefPenalty
+from sknimo.solver import Problem
 from sknimo.training import Ensemble, StreamedSet, TrainingSet, state_columns
 
 # Values of a curve, between these quantiles of a normal column.
 GRID_SIZE = 101
 GRID_REACH = 2.0
-# Cells up to which rows wait for errors to be asked for; more would take room.
-MAX_WAITING = 2_000_000
 
 
 class Inferring(Explainable):
     """Standard errors, intervals and contrasts of a fitted estimator."""
 
     coef_: np.ndarray
-    _known: Uncertainty = Uncertainty("not kept")
-    # What works it out, with the rows, until somebody asks.
-    _waiting: Callable[[], Uncertainty] | None = None
-
-    @property
-    def _uncertainty(self) -> Uncertainty:
-        """How well coefficients are known, worked out when it is first asked for."""
-        if self._waiting is not None:
-            self._uncertainty = self._waiting()
-        return self._known
-
-    @_uncertainty.setter
-    def _uncertainty(self, known: Uncertainty) -> None:
-        self._known, self._waiting = known, None
+    _uncertainty = Late(Uncertainty("not kept"))
 
     def __getstate__(self) -> Any:
         """What copies and pickles hold: no rows."""
-        _ = self._uncertainty
+        work_out(self)
         return super().__getstate__()
 
     @property
@@ -245,7 +232,7 @@ class Inferring(Explainable):
 
     def _keep_uncertainty(
         self,
-        problem: Any,
+        problem: Problem,
         members: Any,
         counts: Any,
         data: TrainingSet | StreamedSet,
@@ -255,63 +242,64 @@ class Inferring(Explainable):
     ) -> None:
         """Have errors of the coefficients worked out; at once where rows are many."""
         model: FittedModel | ClassModels = self.model_
-        if isinstance(data, TrainingSet):
-            columns = state_columns(self.model_.features, data.table)
-            problem = replace(problem, columns=to_device(columns, problem.device))
         weight = torch.as_tensor(counts).to(problem.y)
+        table = data.table if isinstance(data, TrainingSet) else None
+        if table is not None:  # columns are many times the table: only that waits
+            none = state_columns(model.features, table[:0])
+            problem = replace(problem, columns=none, prior=None)
+        work: Callable[[Problem], Uncertainty]
         if isinstance(model, ClassModels):
-            known = (model, problem, data, weight)
-            work = partial(_of_classes, *known, **others)
+            work = partial(_of_classes, model, table, weight, **others)
         else:
             if not isinstance(members, Ensemble):
                 own = members.coef, members.intercept, members.params, members.modulated
                 members = Ensemble(*own)
             work = partial(
                 coefficient_covariance,
-                problem,
-                members,
-                weight,
-                model.features,
+                members=members,
+                weight=weight,
+                features=model.features,
                 y_mean=data.y_mean,
                 y_scale=data.y_scale,
                 clusters=_clusters(data, labels, weight),
                 watched=self._watched_rows(data),
                 **others,
             )
-        n_cells = data.n_total * problem.n_terms
-        self._waiting = partial(_quietly, work, data.n_total, n_cells)
-        if isinstance(data, StreamedSet) or n_cells > MAX_WAITING:
-            _ = self._uncertainty
+        size = data.n_total, data.n_total * problem.n_terms
+        device = weight.device
+
+        def ask() -> Uncertainty:
+            if table is None:
+                return work(problem)
+            columns = to_device(state_columns(model.features, table), device)
+            return work(replace(problem, columns=columns))
+
+        self._uncertainty = Later(lambda: quietly(ask, *size))
+        if table is None or table.size > MAX_WAITING:
+            work_out(self)
 
     def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
         """The follow-up behind the rows of a fit, for hazards."""
         return None
 
 
-def _quietly(work: Callable[[], Uncertainty], *size: int) -> Uncertainty:
-    """In units beyond 1e150 squares overflow: no errors there, but no failure."""
-    quiet = np.errstate(over="ignore", invalid="ignore")
-    with torch_threads(*size), torch.no_grad(), quiet:
-        return work()
-
-
 def _of_classes(
     model: ClassModels,
-    problem: Any,
-    data: TrainingSet | StreamedSet,
+    table: np.ndarray | None,
     weight: torch.Tensor,
+    problem: Problem,
     *,
     separated: bool,
     penalty: CoefPenalty | None = None,
     **_: Any,
 ) -> Uncertainty:
     """How well coefficients of several classes are known."""
-    assert isinstance(data, TrainingSet)  # `LabelReader` has seen to it
+    assert table is not None  # `LabelReader` has seen to it
     each = [model.of_class(c) for c in range(model.n_classes)]
     free = penalty is not None and not bool((penalty.strength > 0).any())
     return class_covariance(
         problem,
-        model.eta(data.table),
+        model.eta(table),
         np.stack([one.term_coef for one in each]),
         weight,
         model.features,

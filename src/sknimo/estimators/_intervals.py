@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain, inference
 from sknimo.estimators._explaining import Explainable, read_column
+from sknimo.estimators._later import change_late
 from sknimo.exceptions import check_option
-from sknimo.explain import MAX_ROWS, Effects, find_origin, mean_of
+from sknimo.explain import MAX_ROWS, Effects, TrainingFacts, find_origin, mean_of
 from sknimo.inference import (
     REASONS,
     AverageEffects,
@@ -31,6 +32,7 @@ from sknimo.inference import (
     PredictionSets,
     Uncertainty,
 )
+from sknimo.machine import prediction_device
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import (
@@ -483,14 +485,22 @@ class Foreseeing(Averaging):
         self, rows: KnownRows, eta: np.ndarray, separated: bool
     ) -> None:
         """Intervals of predictions, and averages corrected for shrinkage."""
-        model, facts = self._explained(), self._facts
+        model, device = self.model_, self.device
+
+        def correct(facts: TrainingFacts | None) -> TrainingFacts | None:
+            if facts is None or facts.comparisons is None:
+                return facts
+            there = model.to(prediction_device(device))
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = inference.correct_comparisons(there, rows, facts.comparisons)
+            return replace(facts, comparisons=found)
+
         with np.errstate(over="ignore", invalid="ignore"):
             self._conformal = inference.calibrate(
-                model, rows.table, rows.y, eta, rows.weight
+                self._explained(), rows.table, rows.y, eta, rows.weight
             )
-            if facts is not None and facts.comparisons is not None and not separated:
-                found = inference.correct_comparisons(model, rows, facts.comparisons)
-                self._facts = replace(facts, comparisons=found)
+        if not separated:
+            change_late(self, "_facts", correct)
 
 
 def refuse_others(est: Any) -> None:

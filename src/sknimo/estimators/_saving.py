@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import refuse_classes
+from sknimo.estimators._later import Late
 from sknimo.estimators._saved_errors import (
     BASELINE,
     DIAL_TENSORS,
@@ -118,7 +119,7 @@ class Saveable:
     """An estimator that can be written to a file."""
 
     model_: FittedModel
-    _facts: TrainingFacts | None
+    _facts: Late[TrainingFacts | None]
     _conformal: Conformal | None
     handle_unknown: str
     _recipe: Any

@@ -103,7 +103,12 @@ from sknimo.explain._price import (
     rank_modifiers,
     ranking_rows,
 )
-from sknimo.explain._reach import Reach, measure_shape, restore_reach
+from sknimo.explain._reach import (
+    Reach,
+    measure_reach,
+    measure_shape,
+    restore_reach,
+)
 from sknimo.explain._sensitivity import (
     FirstLayer,
     ReferenceSensitivity,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sknimo.explain._kinds import is_category
-from sknimo.explain._local import find_roles
+from sknimo.explain._local import MAX_ROWS, find_roles, spread_rows
 from sknimo.features import Clipped, OrMissing
 from sknimo.model import FittedModel
 
@@ -140,6 +140,13 @@ def restore_reach(model: FittedModel, shape: np.ndarray | None = None) -> Reach:
         low = np.minimum(end[0] - BEYOND * scale, twice[0])
         high = np.maximum(end[1] + BEYOND * scale, twice[1])
     return Reach(columns, low, high, end, reference, scale, shape)
+
+
+def measure_reach(model: FittedModel, table: np.ndarray, weight: np.ndarray) -> Reach:
+    """How far weighted training rows reach; at most a thousand tell their shape."""
+    some = spread_rows(len(table), MAX_ROWS)
+    reach = restore_reach(model, measure_shape(model, table[some], weight[some]))
+    return reach.within(float(reach.times(table).max()))
 
 
 def measure_shape(

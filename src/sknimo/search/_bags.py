@@ -309,16 +309,24 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     n_rows, n_bags = int((bags.train[0] > 0).sum()), len(bags.seeds)
     few = problem.n_rows <= settings.few_rows
     options = joint_options(n_rows, few, settings)
+    scouts = min(settings.n_scouts, n_bags)
+    # Of a GPU all members take hardly more time than two.
+    first = n_bags if trains_together(options, problem.device) else scouts
+    states = _train(bags, list(range(first)), options, settings, store)
     if options.common_stop:
-        return _train(bags, list(range(n_bags)), options, settings, store)
-    scouts = list(range(min(settings.n_scouts, n_bags)))
-    states = _train(bags, scouts, options, settings, store)
-    if turn_dial(bags, states, _hold_out(bags, states), settings, n_bags) == 0:
+        return states
+    held_out = _hold_out(bags, states[:scouts])
+    if turn_dial(bags, states[:scouts], held_out, settings, n_bags) == 0:
         return []
-    if time.monotonic() < settings.deadline:
-        others = list(range(len(scouts), n_bags))
+    if first < n_bags and time.monotonic() < settings.deadline:
+        others = list(range(first, n_bags))
         states += _train(bags, others, options, settings, store)
     return states
+
+
+def trains_together(options: JointOptions, device: torch.device) -> bool:
+    """Whether members are one program, or each has a thread of a CPU."""
+    return options.common_stop or device.type != "cpu"
 
 
 def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
@@ -376,7 +384,7 @@ def train_groups(
     device: torch.device,
 ) -> list[State]:
     """Members of some bags: together, or one by one on threads of a CPU."""
-    together = options.common_stop or device.type != "cpu"
+    together = trains_together(options, device)
     groups = [which] if together else [[k] for k in which]
     stage = "few-rows" if options.common_stop else "bag"
     done: dict[int, State] = {}

@@ -428,7 +428,7 @@ def plan_recorded_pass(
     are padded to one length by rows without weight.
     """
     device, n_steps = adam.flat.device, order.n_steps
-    parts = torch.arange(order.rows.shape[1]).tensor_split(n_steps)
+    parts = [*torch.arange(order.rows.shape[1]).tensor_split(n_steps)]
     place = torch.nn.utils.rnn.pad_sequence(parts, True, -1).to(device)  # (steps, B)
     rows, weight = order.rows[:, place], order.weight[:, place]  # (K, steps, B)
     schedule = [adam.pace(1 + t) for t in range(n_steps * adam.options.max_passes)]

@@ -6,6 +6,7 @@ scaled. `assemble` undoes that when it makes the fitted model.
 Shapes: n rows, p features, q terms, P weights, K models, M members.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,13 +22,15 @@ from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE
 from sknimo.rows import StoredColumns
 from sknimo.solver import Members, MemoryColumns, Options, Prior, Problem, Solution
-from sknimo.training._data import TrainingSet, certain
+from sknimo.training._data import SEPARATION_ETA, SEPARATION_LOSS, TrainingSet
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
 
 # Half deviance that a perfect separation of several classes leaves no row above: that
 # of two classes at `SEPARATION_ETA`.
 SEPARATED = 1e-12
+# Rows that are asked first whether classes are separated.
+FIRST_ROWS = 256
 
 
 def state_network(
@@ -160,11 +163,26 @@ def fit_budget(
 
 def is_separated(model: FittedModel | ClassModels, data: TrainingSet) -> bool:
     """Whether every row's class is predicted with certainty."""
-    if isinstance(model, ClassModels):
-        chance = model.chances(data.table)[np.arange(len(data.y)), data.y.astype(int)]
-        return bool(-np.log(np.maximum(chance, 1e-300)).max() < SEPARATED)
-    if not model.family.is_binary:
+    several = isinstance(model, ClassModels)
+    if not (several or model.family.is_binary):
         return False
-    eta = model.eta(data.table, data.offset)
-    loss = model.family.loss(torch.as_tensor(data.y), torch.as_tensor(eta)).numpy()
-    return certain(float(np.abs(eta).max()), float(loss.max()))
+    # Hardly ever need the other rows be asked.
+    some = slice(None, None, 1 + len(data.y) // FIRST_ROWS)
+    least = SEPARATED if several else SEPARATION_LOSS
+    if _extremes(model, data, some)[1] >= least:
+        return False
+    largest_eta, largest_loss = _extremes(model, data, slice(None))
+    return largest_loss < least and largest_eta > SEPARATION_ETA
+
+
+def _extremes(
+    model: FittedModel | ClassModels, data: TrainingSet, rows: slice
+) -> tuple[float, float]:
+    """The largest linear predictor of some rows, and the largest loss."""
+    table, y = data.table[rows], data.y[rows]
+    if isinstance(model, ClassModels):
+        chance = model.chances(table)[np.arange(len(y)), y.astype(int)]
+        return math.inf, float(-np.log(np.maximum(chance, 1e-300)).max())
+    eta = model.eta(table, data.offset[rows])
+    loss = model.family.loss(torch.as_tensor(y), torch.as_tensor(eta))
+    return float(np.abs(eta).max()), float(loss.max())
