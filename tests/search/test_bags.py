@@ -27,6 +27,7 @@ from sknimo.solver import AdditiveOptions, Problem, fit_additive, predict_rows
 from sknimo.training import Fold, TaskStore, state_columns
 
 # Few rows go their own way, see `TestFewRows`.
+WIDE = {"batch_size": 64, "bag_hidden": (16, 16), "n_members": 3, "few_rows": 0}
 SHORT = {"batch_size": 16, "bag_hidden": (4, 4), "n_members": 3, "few_rows": 0}
 IDENTITY = 1e-12  # the same sums in another order
 
@@ -117,7 +118,7 @@ class TestDial:
         assert (outcome.verdict.network_loss < outcome.verdict.glm_loss).all()
 
     def test_lines_and_nothing_else_are_left_to_the_additive_model(self, make_task):
-        outcome = make_task(n_rows=400, bent=False).search(**SHORT, max_iter=12)
+        outcome = make_task(n_rows=1600, bent=False).search(**WIDE, max_iter=12)
         assert outcome.dial == 0
         assert outcome.n_members == 0
         assert outcome.verdict.gain == 0
@@ -222,7 +223,7 @@ class TestScouts:
             return train(bags, which, *others)
 
         monkeypatch.setattr(bagged, "_train", count)
-        make_task(n_rows=400, bent=bent).search(**SHORT | {"n_members": 5}, max_iter=12)
+        make_task(n_rows=1600, bent=bent).search(**WIDE | {"n_members": 5}, max_iter=12)
         assert sizes == ([2, 3] if bent else [2])
 
     def test_without_time_something_is_returned(self, make_task):

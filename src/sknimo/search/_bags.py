@@ -486,19 +486,27 @@ def turn_dial(
     """Weight of the bent members that predicts rows held out best.
 
     `n_members` is how many will be averaged in the end, those that are there if None.
+    Zero where the gain is less than `Settings.dial_errors` of its standard errors.
     """
     if not states:
         return 0.0
     problem = bags.problem
     y = problem.y.cpu()[torch.as_tensor(held_out.rows)]
     weights = np.linspace(0.0, 1.0, settings.dial_steps + 1)
-    mean = []
-    for w in weights:
+    share = held_out.weight / held_out.weight.sum()
+
+    def losses(w: float) -> np.ndarray:
         eta = torch.as_tensor((1 - w) * held_out.glm + w * held_out.agreed)
         loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30, posinf=1e30)
-        mean.append(np.average(loss.clamp(max=1e30), weights=held_out.weight))
-    relief = spread_loss(bags, states, settings, n_members or len(states))
-    return float(weights[np.argmin(np.array(mean) - weights**2 * relief)])
+        return loss.clamp(max=1e30).numpy()
+
+    relief = weights**2 * spread_loss(bags, states, settings, n_members or len(states))
+    mean = np.array([share @ losses(w) for w in weights]) - relief
+    best = int(np.argmin(mean))
+    saved = losses(0.0) - losses(weights[best])
+    error = float(np.linalg.norm(share * (saved - share @ saved)))
+    clear = mean[0] - mean[best] > settings.dial_errors * error
+    return float(weights[best]) if clear else 0.0
 
 
 def spread_loss(

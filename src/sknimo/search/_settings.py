@@ -262,7 +262,8 @@ class Settings:
     # Rows that a member is shown in all its passes, unless these are fewer than ten.
     max_visits: int = 1_500_000
     # Steps between the additive and the bent model, rows that tell the spread of
-    # members, and standard errors that bends must gain where rows are few.
+    # members, and standard errors that bends must gain, where rows are few without what
+    # averaging gains.
     dial_steps: int = 20
     spread_rows: int = 2_000
     dial_errors: float = 0.5
