@@ -357,8 +357,8 @@ class BaseNIMO(
         """Write the attributes that every fitted estimator has.
 
         Returns whether the classes are separated. What the summary says of the training
-        rows is kept as facts: the rows themselves are not. Blocks of rows take at most
-        `room` bytes.
+        rows is kept as facts, and the rows only until somebody asks for these. Blocks
+        of rows take at most `room` bytes.
         """
         if data.classes is not None:
             self.classes_ = data.classes

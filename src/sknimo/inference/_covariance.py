@@ -127,7 +127,7 @@ class Averaged:
         eta = problem.offset.clone()
         for m, point in enumerate(self.points):
             tangents = Tangents(problem, point)
-            for rows in tangents.chunks():
+            for rows in tangents.chunks(slopes=False):
                 own = tangents.design(rows) @ tangents.coef + point.intercept
                 eta[rows] += self.share[m] * own
         return eta

@@ -154,16 +154,13 @@ class Tangents:
             self.mixes[block] = mix.to(self.params) / SKETCH**0.5
         return self.mixes[block]
 
-    @property
-    def n_per_row(self) -> int:
-        """Numbers that a row takes while its derivatives are made."""
+    def chunks(self, slopes: bool = True) -> list[slice]:
+        """Blocks of rows that stay small, with derivatives or without."""
         h1, h2 = self.spec.hidden
-        wide = len(self.active) * 4 * (h1 + h2) + 2 * len(self.live) * h1
-        return 2 * (len(self.columns) + len(self.params)) + wide
-
-    def chunks(self) -> list[slice]:
-        """Blocks of rows that stay small."""
-        size = max(1, BLOCK_BYTES // (8 * max(self.n_per_row, 1)))
+        n_per_row = 2 * len(self.columns) + len(self.active) * 4 * (h1 + h2)
+        if slopes:
+            n_per_row += 2 * len(self.params) + 2 * len(self.live) * h1
+        size = max(1, BLOCK_BYTES // (8 * max(n_per_row, 1)))
         n_rows = self.problem.n_rows
         return [slice(b, min(b + size, n_rows)) for b in range(0, n_rows, size)]
 
