@@ -370,7 +370,7 @@ class Searching(Bagging, Bendable):
         curved = bool(((group >= p) & (group < 2 * p)).any())
         large = is_large(problem, settings)
         stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
-        stages["bag"] = settings.n_members
+        stages["bag"] = settings.n_bags(problem.n_rows)
         expect(2 if curved and not large else 1, stages, self.max_time)
         return replace(settings, progress=settings.progress and large)
 

@@ -104,8 +104,9 @@ def search_bags(
     store: TaskStore,
 ) -> Outcome:
     """Additive and bent members of every bag, mixed as rows held out prefer."""
-    seeds = [int(s) for s in random.randint(2**31 - 1, size=settings.n_members)]
-    chosen = [folds[k % len(folds)] for k in range(settings.n_members)]
+    n_bags = settings.n_bags(problem.n_rows)
+    seeds = [int(s) for s in random.randint(2**31 - 1, size=n_bags)]
+    chosen = [folds[k % len(folds)] for k in range(n_bags)]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
     if problem.n_rows <= settings.few_rows:
@@ -331,11 +332,12 @@ def trains_together(options: JointOptions, device: torch.device) -> bool:
 
 def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
     """How members of so many rows are trained, `few` of them or not."""
-    joint = settings.joint
+    joint = settings.few_joint if few else settings.joint
+    passes = settings.max_iter if few else settings.more_passes * settings.max_iter
     most, least = joint.batch_size, settings.least_batch
     return replace(
         joint,
-        max_passes=min(settings.max_iter, max(settings.max_visits // n_rows, 10)),
+        max_passes=min(passes, max(settings.max_visits // n_rows, 10)),
         batch_size=settings.batch_size
         or min(most, max(least, n_rows // settings.least_steps)),
         common_stop=few,
