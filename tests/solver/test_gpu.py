@@ -8,8 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+import sknimo.solver._joint as joint
 from sknimo.machine import to_device
-from sknimo.solver import Options, solve
+from sknimo.solver import (
+    JointOptions,
+    JointStart,
+    JointTable,
+    Options,
+    solve,
+    train_jointly,
+)
 from sknimo.solver._outer import _Run
 
 pytestmark = pytest.mark.skipif(
@@ -67,3 +75,31 @@ def test_a_gaussian_step_never_waits_for_the_gpu(
             run.step(step)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_steps_that_are_recorded_are_those_of_a_cpu(family, make_problem, monkeypatch):
+    """Passes enough to record both the step and the look at rows held out."""
+    monkeypatch.setattr(joint, "DTYPE", torch.float64)
+    problem = make_problem(family, n_rows=61, widths=(2, 1, 3), hidden=(3, 4))
+    fold = torch.arange(61) % 3
+    out = torch.stack([(fold == k).double() for k in range(3)])
+    params = joint.start_networks(problem.spec, [0, 1, 2])
+    coef = 0.1 * torch.ones(3, problem.n_terms, dtype=torch.float64)
+    start = JointStart(coef, coef[:, 0], params, 1 - out, out, (0, 1, 2))
+    options = JointOptions(batch_size=8, max_passes=8, learning_rate=0.02)
+    ridge = torch.full((problem.n_terms,), 1e-3, dtype=torch.float64)
+    active = torch.arange(problem.spec.n_features)
+    expected, found = (
+        train_jointly(
+            JointTable.of(to_device(problem, device), active),
+            to_device(start, device),
+            ridge.to(device),
+            options,
+        )
+        for device in (torch.device("cpu"), GPU)
+    )
+    for name in ("coef", "intercept", "params", "loss"):
+        torch.testing.assert_close(
+            getattr(found, name).cpu(), getattr(expected, name), rtol=0, atol=SAME_ATOL
+        )
