@@ -274,7 +274,7 @@ class Inferring(Explainable):
             columns = to_device(state_columns(model.features, table), device)
             return work(replace(problem, columns=columns))
 
-        self._uncertainty = Later(lambda: quietly(ask, *size))
+        self._uncertainty = Later(lambda: quietly(ask, *size), stage="errors")
         if table is None or table.size > MAX_WAITING:
             work_out(self)
 

@@ -54,6 +54,9 @@ class Uncertainty:
     scale : ndarray of shape (M,) or None
         What the coefficients of each member were multiplied with, so that members of
         other weights became equals; None for one.
+    left_out : float
+        Mean size of a residual had its row been left out, in units of the family's
+        spread; NaN where that is not known, and for members of bags.
     estimated : bool
         Whether the rows told the dispersion; it is known otherwise.
     method : str
@@ -73,6 +76,7 @@ class Uncertainty:
     n_effective: float = math.nan
     n_rows: float = math.nan
     scale: np.ndarray | None = None
+    left_out: float = math.nan
     estimated: bool = True
     method: str = ""
 
