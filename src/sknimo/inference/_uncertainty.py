@@ -106,6 +106,7 @@ class Uncertainty:
             centre=share @ self.centre.reshape(n_classes, -1),
             nonrobust=square(self.nonrobust),
             terms=tuple(map(square, self.terms)),
+            scale=None if self.scale is None else self.scale.reshape(n_classes, -1)[0],
             term_centre=share @ self.term_centre.reshape(n_classes, -1),
         )
 
