@@ -56,7 +56,8 @@ class Uncertainty:
         other weights became equals; None for one.
     left_out : float
         Mean size of a residual had its row been left out, in units of the family's
-        spread; NaN where that is not known, and for members of bags.
+        spread; NaN where that is not known, for members of bags, and in files, whose
+        scores know it.
     estimated : bool
         Whether the rows told the dispersion; it is known otherwise.
     method : str
