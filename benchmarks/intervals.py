@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import multiprocessing
 import os
 import time
@@ -459,7 +460,10 @@ def run(
 
 
 def summarise(records: list[Record]) -> Any:
-    """Coverage, false claims, widths and seconds by design, a data frame."""
+    """Coverage, false claims, widths, errors and seconds by design, a data frame.
+
+    Widths and errors of the estimate are relative to the oracle's.
+    """
     import pandas as pd
 
     frame = pd.DataFrame(records)
@@ -486,6 +490,12 @@ def summarise(records: list[Record]) -> Any:
                 "given": act["there"].mean(),
                 "claims": (off["there"] & ~off["inside"]).mean(),
                 "width": both["width"].mean() / both["oracle"].mean(),
+                "error": math.sqrt(
+                    ((both["estimate"] - both["truth"]) ** 2).mean()
+                    / (both["oracle_err"] ** 2).mean()
+                )
+                if len(both)
+                else math.nan,
                 "seconds": each["seconds"],
                 "fit_seconds": each["fit_seconds"],
             }
@@ -518,9 +528,9 @@ def markdown(records: list[Record]) -> str:
         return found[at].iloc[0] if at.any() else None
 
     lines = [
-        "| design | rows | fits | coefficients | false claims | width | nonrobust "
-        "| averages | false claims | width | next | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| design | rows | fits | coefficients | false claims | width | error "
+        "| nonrobust | averages | false claims | width | next | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     kept = found[(found["measure"] == "coefficient")]
     # What searches show by default comes first.
@@ -535,6 +545,7 @@ def markdown(records: list[Record]) -> str:
             show(line["covered"], *GOALS["coefficient"]),
             show(line["claims"], 0, MOST_CLAIMS),
             show(line["width"], 0, MOST_WIDTH),
+            show(line["error"]),
             "-" if plain is None else show(plain["covered"], *GOALS["coefficient"]),
             "-" if mean is None else show(mean["covered"], *GOALS["average"]),
             "-" if mean is None else show(mean["claims"], 0, MOST_CLAIMS),
