@@ -3,11 +3,12 @@
 import io
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sknimo import NIMORegressorCV, progress
+from sknimo import NIMORegressor, NIMORegressorCV, progress
 from sknimo.progress import Progress, choose_mode, show_seconds, watch
 
 
@@ -103,6 +104,32 @@ def test_a_search_counts_its_tasks(monkeypatch):
     # One of the two may be so good that the other is not tried.
     assert seen._done[1, "wide"] in (1, 2) and seen.share > 0.4
     assert seen.describe() == "summing up" and seen.remaining() == "nearly done"
+
+
+@pytest.mark.parametrize("ask", ["conf_int", "summary"])
+def test_errors_that_take_long_have_a_bar_when_first_asked_for(
+    at_once, monkeypatch, ask
+):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+
+    def first_use(stderr, verbose):
+        est = NIMORegressor(alpha=0, max_iter=0, verbose=verbose).fit(X, y)
+        late = vars(est)["_uncertainty"]  # a fit does not wait for them
+        slowly = replace(late, work=lambda: (time.sleep(0.05), late.work())[1])
+        est._uncertainty = slowly
+        monkeypatch.setattr(sys, "stderr", stderr)
+        for _ in range(2):
+            getattr(est, ask)()
+            shown = stderr.getvalue()
+            stderr.truncate(0)
+            yield shown
+
+    first, second = first_use(Terminal(), "auto")
+    assert "sknimo: standard errors" in first and second == ""
+    assert [*first_use(io.StringIO(), "auto")] == ["", ""]
+    assert [*first_use(Terminal(), False)] == ["", ""]
 
 
 def test_verbose_knows_one_word():

@@ -302,6 +302,12 @@ class ClassModels:
             self.stacked, slice(number * n_members, (number + 1) * n_members)
         )
 
+    def of_member(self, number: int) -> ClassModels:
+        """One member of every class."""
+        n_members = self.stacked.n_members // self.n_classes
+        own = torch.arange(self.n_classes) * n_members + number
+        return ClassModels(_take_members(self.stacked, own), self.n_classes)
+
     def contrast(self, number: int, baseline: int | None = None) -> FittedModel:
         """One class against the mean of all, or against another, as a model.
 

@@ -1,4 +1,4 @@
-"""What a fit shows while it runs: a bar with an estimate, or lines with times.
+"""What a fit, or what follows it, shows while it runs: a bar, or lines with times.
 
 A thread shows the time, so that a long task is not taken for a standstill. Tasks are
 counted by `TaskStore`; those of other processes are not, and the bar waits for them.
@@ -36,6 +36,7 @@ STAGES: dict[str, tuple[float, str]] = {
     "curves": (0.05, "curves"),
     "bag": (0.95, "bags of rows"),
     "few rows": (0.1, "bags of few rows"),
+    "errors": (1.0, "standard errors"),
 }
 
 # What comes after the search: effects and facts of the training rows.

@@ -258,7 +258,7 @@ def test_the_border_to_large_tables_is_no_cliff(change_settings):
 @pytest.mark.slow
 def test_rows_more_or_less_about_the_border_give_similar_models(change_settings):
     frame, y = draw(700, 1.0, 3)
-    change_settings(max_work=1e8)
+    change_settings(max_work=1e8, smooth_times=1.0)
     kinds = [None, None, None, ("x", "y", "z")]
     est = NIMORegressorCV()
     large = [est._read_bags(n, kinds)[1] for n in range(400, 700)]
@@ -270,6 +270,21 @@ def test_rows_more_or_less_about_the_border_give_similar_models(change_settings)
     )
     assert more.path_ is None and fewer.path_ is not None, "both are of one engine"
     assert_alike(more, fewer)
+
+
+@pytest.mark.slow
+def test_beyond_the_border_smooth_tables_still_have_evidence(change_settings):
+    """Bags smooth away what hardly any noise hides; noisy tables have them at once."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(300, 5))
+    truth = X[:, 0] * (1 + np.tanh(X[:, 1] * X[:, 2])) + X[:, 3]
+    change_settings(max_work=6e6)
+    assert not NIMORegressorCV()._read_bags(300, [None] * 5)[1]
+    for noise, smooth in ((0.05, True), (1.0, False)):
+        y = truth + noise * rng.normal(size=300)
+        est = NIMORegressorCV(random_state=0).fit(X, y)
+        assert (est.path_ is not None) == smooth
+        assert ("bent" in est.trials_["stage"]) != smooth
 
 
 def fit_within(max_work, frame, y, change_settings):

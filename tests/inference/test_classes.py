@@ -1,9 +1,14 @@
 """Standard errors of several classes, against statsmodels."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from sknimo import NIMOClassifier, load
+from sknimo.model import ClassModels
 
 sm = pytest.importorskip("statsmodels.api")
 
@@ -31,6 +36,29 @@ def test_errors_are_those_of_multinomial_regression(case):
     expected = np.einsum("aibj,a,b->ij", cov, share, share)
     np.testing.assert_allclose(est.for_class(1).cov_, expected, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(est.cov_[3:6, 3:6], expected, rtol=1e-5, atol=1e-9)
+
+
+def test_contributions_have_them_too(case):
+    """Distances times errors; on top what members that differ in all classes say."""
+    X, _, est = case
+    plain = est.for_class(1, baseline=0)
+    away = np.abs(X[:5] - est.reference_)
+    alone = plain.explain(X[:5])
+    np.testing.assert_allclose(alone.std_err, away * plain.conf_int().std_err)
+    one, several = est._whole, copy.copy(est)
+    # Of each class two bent members, one 1.2 times the other, and a straight one.
+    times = torch.tensor([1.0, 1.2, 1.0]).double().repeat(3)
+    stacked = replace(
+        one.stacked,
+        coef=one.stacked.coef.repeat_interleave(3, 0) * times[:, None],
+        intercept=one.stacked.intercept.repeat_interleave(3) * times,
+        params=one.stacked.params.repeat_interleave(3, 0),
+        modulated=torch.tensor([[True], [True], [False]]).repeat(3, 3),
+    )
+    several._show_model(ClassModels(stacked, 3))
+    found = several.for_class(1, baseline=0).explain(X[:5])
+    apart = (0.2 * alone.values) ** 2 / 2 * (2 / 3) ** 2
+    np.testing.assert_allclose(found.std_err**2, alone.std_err**2 + apart, rtol=1e-6)
 
 
 def test_summary_and_file_have_them(case, tmp_path):

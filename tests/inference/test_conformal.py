@@ -1,12 +1,14 @@
 """Intervals of the next observation hold what they promise on rows held out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV, load
 from sknimo.inference import Conformal, Scores
-from sknimo.inference._conformal import fit_width, sort_scores
+from sknimo.inference._conformal import Width, fit_width, sort_scores
 
 from .conftest import draw_rows, quick_search
 
@@ -94,6 +96,23 @@ def test_held_out_rows_calibrate_themselves(case):
     inside = np.sum((low <= score) & (score <= high))
     place = int(np.ceil(0.95 * 301))  # of either end, counted from the other
     assert inside == 2 * place - 300
+
+
+def test_scores_of_folds_have_the_size_of_residuals_left_out():
+    random = np.random.default_rng(0)
+    scores = sort_scores(random.normal(size=200), random.uniform(size=200))
+    folds = Conformal(scores, scores.times(2.0), Width(*np.zeros((2, 1)), 0, 0, 0))
+    folds = replace(folds, by_folds=True)
+    size = np.average(
+        np.abs(scores.table[0]), weights=np.diff(scores.table[1:], axis=0)[0]
+    )
+    for left_out, factor in ((size / 2, 0.5), (2 * size, 1.0), (np.nan, 1.0)):
+        found = folds.of_all_rows(left_out)
+        assert found.plain.highest(0.9) == pytest.approx(factor * scores.highest(0.9))
+        assert found.adapted.lowest(0.9) == pytest.approx(
+            2 * factor * scores.lowest(0.9)
+        )
+        assert found.of_all_rows(size / 9) is found  # as are scores of new rows
 
 
 def test_counts_have_whole_bounds_and_no_negative_ones():

@@ -14,6 +14,7 @@ from sknimo.inference._bands import t_quantile
 from sknimo.inference._covariance import (
     Averaged,
     coefficient_covariance,
+    left_out_size,
     member_estimate,
     state_given,
 )
@@ -103,6 +104,9 @@ def test_contrasts_are_those_of_statsmodels(table, gaussian):
     found = est.contrast("g", "v", "w")
     np.testing.assert_allclose(found.estimate, theirs.effect, rtol=CLOSE)
     np.testing.assert_allclose(found.std_err, np.ravel(theirs.sd), rtol=CLOSE)
+    theirs = sm.OLS(y, table[2]).fit(cov_type="HC3").t_test("v - w = 0")
+    robust_one = est.contrast("g", "v", "w", cov_type="HC3")
+    np.testing.assert_allclose(robust_one.std_err, np.ravel(theirs.sd), rtol=CLOSE)
     same = est.contrast({"g[v]": 1, "g[w]": -1})
     assert same.std_err == pytest.approx(found.std_err)
     baseline = est.contrast("g", "v", "u")
@@ -129,24 +133,31 @@ def make_given(est, X, y):
     return replace(given, ridge=torch.zeros(problem.n_terms, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
-def test_every_robust_kind_is_that_of_statsmodels(table, gaussian, kind):
-    X, _, design, _ = table
+@pytest.fixture(scope="module")
+def settled_rows(table, gaussian):
+    """The rows of least squares, and the inverse of their curvature."""
     y, est = gaussian
-    given = make_given(est, X, y)
-    point = Averaged.of(
-        Ensemble(
-            est.model_.coef,
-            est.model_.intercept,
-            est.model_.params,
-            est.model_.modulated,
-        )
-    ).points[0]
-    settled = settle(given, normal_equations(given, point), 1.0)
+    given, model = make_given(est, table[0], y), est.model_
+    members = Ensemble(model.coef, model.intercept, model.params, model.modulated)
+    point = Averaged.of(members).points[0]
+    return given, settle(given, normal_equations(given, point), 1.0)
+
+
+def test_residuals_left_out_are_those_of_refits(table, gaussian, settled_rows):
+    given, settled = settled_rows
+    press = sm.OLS(gaussian[0], table[2]).fit().get_influence().resid_press
+    found = left_out_size(given, [settled, settled], [0.3, 0.7])
+    assert found == pytest.approx(np.abs(press).mean(), rel=CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
+def test_every_robust_kind_is_that_of_statsmodels(table, gaussian, settled_rows, kind):
+    y, est = gaussian
+    given, settled = settled_rows
     part = Part(given, settled, est.model_.features, 1.0)
     reply, leverage = part.replies()
     found = robust(given, reply, leverage, kind, used=5.0)
-    theirs = sm.OLS(y, design).fit().get_robustcov_results(kind)
+    theirs = sm.OLS(y, table[2]).fit().get_robustcov_results(kind)
     np.testing.assert_allclose(
         found.numpy()[1:, 1:], theirs.cov_params()[1:, 1:], rtol=CLOSE
     )

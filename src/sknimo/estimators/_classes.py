@@ -20,6 +20,7 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
+    Explanation,
     Reach,
     Summary,
     SummaryOrder,
@@ -30,7 +31,7 @@ from sknimo.explain import (
     restore_reach,
 )
 from sknimo.families import BINOMIAL
-from sknimo.inference import Uncertainty
+from sknimo.inference import Peers, Uncertainty, with_errors
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
@@ -204,6 +205,15 @@ class SeveralClasses(BaseNIMO):
             return super()._priced_rows(table, y, offset)
         known = self._log_odds(table) - self._explained().eta(table)
         return self._known_target(y), known
+
+    def _with_errors(self, found: Explanation) -> Explanation:
+        whole = self._whole
+        if whole is None:
+            return super()._with_errors(found)
+        own, which = whole.of_class(self._class), (self._class, self._baseline)
+        each = (whole.of_member(m).contrast(*which) for m in range(own.n_members))
+        peers = Peers(own, tuple(each))
+        return with_errors(self._explained(), self._uncertainty, found, peers)
 
     def summary(self, order: SummaryOrder = "importance") -> Any:
         """Sum up the fit in one table, or more than two classes in one each.

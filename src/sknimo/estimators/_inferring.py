@@ -249,7 +249,11 @@ class Inferring(Explainable):
             problem = replace(problem, columns=none, prior=None)
         work: Callable[[Problem], Uncertainty]
         if isinstance(model, ClassModels):
-            work = partial(_of_classes, model, table, weight, **others)
+            # Members of all classes stand side by side, as many of each.
+            scale = None
+            if isinstance(members, Ensemble):
+                scale = np.tile(members.scale.double().cpu(), model.n_classes)
+            work = partial(_of_classes, model, table, weight, scale, **others)
         else:
             if not isinstance(members, Ensemble):
                 own = members.coef, members.intercept, members.params, members.modulated
@@ -274,7 +278,7 @@ class Inferring(Explainable):
             columns = to_device(state_columns(model.features, table), device)
             return work(replace(problem, columns=columns))
 
-        self._uncertainty = Later(lambda: quietly(ask, *size))
+        self._uncertainty = Later(lambda: quietly(ask, *size), stage="errors")
         if table is None or table.size > MAX_WAITING:
             work_out(self)
 
@@ -287,6 +291,7 @@ def _of_classes(
     model: ClassModels,
     table: np.ndarray | None,
     weight: torch.Tensor,
+    scale: np.ndarray | None,
     problem: Problem,
     *,
     separated: bool,
@@ -297,7 +302,7 @@ def _of_classes(
     assert table is not None  # `LabelReader` has seen to it
     each = [model.of_class(c) for c in range(model.n_classes)]
     free = penalty is not None and not bool((penalty.strength > 0).any())
-    return class_covariance(
+    found = class_covariance(
         problem,
         model.eta(table),
         np.stack([one.term_coef for one in each]),
@@ -306,6 +311,7 @@ def _of_classes(
         exact=free and not find_roles(model.stacked).modifies.any(),
         separated=separated,
     )
+    return replace(found, scale=scale)
 
 
 def _clusters(

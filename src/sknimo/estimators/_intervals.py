@@ -350,7 +350,19 @@ class Foreseeing(Averaging):
     """An estimator that knows how wrong its predictions may be."""
 
     classes_: np.ndarray
-    _conformal: Conformal | None = None
+    _scores: Conformal | None = None
+
+    @property
+    def _conformal(self) -> Conformal | None:
+        """Scores; those of folds as long as errors say that the fit deserves."""
+        if self._scores is not None and self._scores.by_folds:
+            known: Uncertainty = getattr(self, "_uncertainty", Uncertainty("not kept"))
+            self._scores = self._scores.of_all_rows(known.left_out)
+        return self._scores
+
+    @_conformal.setter
+    def _conformal(self, found: Conformal | None) -> None:
+        self._scores = found
 
     def predict_interval(
         self,
@@ -497,7 +509,7 @@ class Foreseeing(Averaging):
 
         with np.errstate(over="ignore", invalid="ignore"):
             self._conformal = inference.calibrate(
-                self._explained(), rows.table, rows.y, eta, rows.weight
+                self._explained(), rows.table, rows.y, eta, rows.weight, by_folds=True
             )
         if not separated:
             change_late(self, "_facts", correct)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sknimo.machine import torch_threads
+from sknimo.progress import LAST, plan, watch
 
 T = TypeVar("T")
 
@@ -23,8 +24,9 @@ class Later(Generic[T]):
     """A value that nobody has asked for; the work holds the rows that it needs."""
 
     work: Callable[[], T]
-    # What is known of it already.
+    # What is known of it already, and what the work is called where it takes long.
     known: Any = None
+    stage: str = LAST
 
 
 class Late(Generic[T]):
@@ -42,7 +44,9 @@ class Late(Generic[T]):
     def __get__(self, instance: Any, owner: type | None = None) -> T:
         found = vars(instance).get(self._name, self._default) if instance else None
         if isinstance(found, Later):
-            found = found.work()
+            with watch(getattr(instance, "verbose", False), has_tasks=True):
+                plan(found.stage)
+                found = found.work()
             setattr(instance, self._name, found)
         return found  # type: ignore[return-value]
 

@@ -174,8 +174,11 @@ class Bagging(BaseNIMO):
         if isinstance(self.batch_size, str):
             owner = np.repeat(np.arange(p), columns).tolist()
             spec = make_spec(owner, p, settings.work_hidden, self.position_code, True)
-            large = takes_long(n_rows, sum(columns) + spec.n_params, settings)
             beside = self.rule == "min" and n_rows >= settings.least_rows
+            n_parameters = sum(columns) + spec.n_params
+            # The loss of other families does not tell noise from a poor fit.
+            smooth = beside and self._family().least_squares
+            large = takes_long(n_rows, n_parameters, settings, smooth=smooth)
         else:
             large, beside = self.batch_size > 0, False
         if not (large or beside or several):

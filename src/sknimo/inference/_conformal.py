@@ -8,6 +8,11 @@ in the terms of the model and its linear predictor, shrunken as rows left out on
 like best. A row's own residual is left out of the width that scales it, so that scores
 of old rows are like those of new ones.
 
+Rows held out are predicted by one member of fewer rows, the next by an average of
+members of all: where a fit needs every row it has, it is much better than its folds.
+How large residuals would be without their row is known from a linearisation of the fit
+(`Uncertainty.left_out`), and the smaller of both sizes counts.
+
 For classes the score is one less the probability of the class that came: a set holds
 the classes whose score is no rarer than the level asks for.
 
@@ -16,7 +21,7 @@ Shapes: n rows, q terms, d columns of the width, k kept scores.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -79,6 +84,16 @@ class Scores:
     table: np.ndarray
     n_rows: float
 
+    @property
+    def mean_size(self) -> float:
+        """Mean of the scores without their sign."""
+        share = np.diff(self.table[2], prepend=0.0)
+        return float(share @ np.abs(self.table[0]) / share.sum())
+
+    def times(self, factor: float) -> "Scores":
+        """All of them multiplied."""
+        return replace(self, table=self.table * [[factor], [1.0], [1.0]])
+
     def highest(self, share: float) -> float:
         """What at most `1 - share` of new scores exceed; infinite without the rows."""
         at = np.searchsorted(self.table[2], share * (self.n_rows + 1) - 1e-9)
@@ -102,12 +117,24 @@ class Conformal:
     width : Width
     whole : bool
         Whether the target counts.
+    by_folds : bool
+        Whether it comes from members of fewer rows, whose errors may be larger.
     """
 
     plain: Scores
     adapted: Scores
     width: Width
     whole: bool = False
+    by_folds: bool = False
+
+    def of_all_rows(self, left_out: float) -> "Conformal":
+        """Shortened to what the mean size of residuals left out allows, if known."""
+        if not self.by_folds:
+            return self
+        factor = left_out / max(self.plain.mean_size, TINY)
+        factor = factor if factor < 1 else 1.0  # NaN is not known
+        plain, adapted = self.plain.times(factor), self.adapted.times(factor)
+        return Conformal(plain, adapted, self.width, self.whole)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,10 +279,13 @@ def calibrate(
     y: np.ndarray,
     eta: np.ndarray,
     weight: np.ndarray,
+    *,
+    by_folds: bool = False,
 ) -> Conformal | None:
     """Learn from rows whose `eta` (n,) comes from members that have not seen them.
 
-    NaN there says that all have; None without rows that some have not.
+    NaN there says that all have; None without rows that some have not. `by_folds` says
+    that these members are not those that predict.
     """
     known = np.isfinite(eta) & (weight > 0)
     if not known.any():
@@ -279,6 +309,7 @@ def calibrate(
         adapted=sort_scores(residual[kept] / own, weight[kept]),
         width=width,
         whole=counts and bool((y == np.round(y)).all()),
+        by_folds=by_folds,
     )
 
 

@@ -42,9 +42,10 @@ from sknimo.inference._posterior import (
     normal_equations,
     settle,
 )
-from sknimo.inference._robust import Clusters, Part, mean_reply, robust
+from sknimo.inference._robust import Clusters, Part, leverages, mean_reply, robust
 from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
 from sknimo.penalties import CoefPenalty
+from sknimo.progress import finish, plan
 from sknimo.solver import Problem
 from sknimo.training import Ensemble
 
@@ -60,6 +61,8 @@ MAX_REPLIES = 5e7
 LEAST_FREE = 10.0
 MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
+# A row that alone decides a direction would otherwise divide by nothing.
+MOST = 0.999
 # Turns of precisions and dispersion.
 ROUNDS = 2
 
@@ -208,6 +211,7 @@ class Estimate:
     dispersion: float
     used: float
     method: str
+    left_out: float = math.nan  # see `Uncertainty`
 
 
 def _refuse(
@@ -325,7 +329,11 @@ def member_estimate(
         return "overflow"
     chosen = averaged.examples()
     shares = [share for _, share in chosen]
+    # Sums over rows of each, as it is and with bends that it does not have.
+    for _ in chosen:
+        plan("errors")
     normals = [normal_equations(given, averaged.points[m]) for m, _ in chosen]
+    finish("errors")
     before: list[Settled | None] = [None] * len(normals)
     used, settled = 1.0 + float((averaged.coef != 0).sum()), []
     for _ in range(ROUNDS if given.problem.family.estimates_dispersion else 1):
@@ -346,6 +354,7 @@ def member_estimate(
     level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
     spread, of_terms = _spread(averaged, features)
     moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
+    left_out = left_out_size(given, settled, shares) if method == "joint" else math.nan
     if given.ridge is None and method == "joint":
         settled, moved = _open_all(given, averaged, settled, coef, features)
         used = float(np.dot(shares, [found.n_effective for found in settled]))
@@ -354,7 +363,7 @@ def member_estimate(
         for each, share in zip(settled, shares, strict=True)
     ]
     centre = torch.cat([level.reshape(1), coef]) + moved
-    return join_parts(
+    found = join_parts(
         parts,
         _read(features, centre),
         centre[1:],
@@ -364,6 +373,23 @@ def member_estimate(
         used,
         method,
     )
+    return replace(found, left_out=left_out)
+
+
+def left_out_size(
+    given: Given, settled: Sequence[Settled], shares: Sequence[float]
+) -> float:
+    """Mean size of Pearson residuals of the average, had each row been left out."""
+    family, leverage = given.problem.family, torch.zeros_like(given.eta)
+    for each, share in zip(settled, shares, strict=True):
+        tangents = each.normal.tangents
+        for rows in tangents.chunks():
+            block = tangents.rows(rows)
+            leverage[rows] += share * leverages(given, each, rows, block)
+    mean = family.mean(given.eta)
+    spread = family.variance(mean).clamp(min=1e-300).sqrt()
+    size = (given.problem.y - mean).abs() / spread / (1 - leverage.clamp(max=MOST))
+    return float((given.weight * size).sum() / given.weight.sum())
 
 
 def _open_all(
@@ -384,6 +410,7 @@ def _open_all(
         level = point.intercept.reshape(1)
         start = torch.cat([level, tangents.coef, tangents.params])
         own, theta = open_bends(given, found, start, coef, features)
+        finish("errors")
         opened.append(own)
         step = share * (theta[: len(start)] - start)
         moved[0] += step[0]
@@ -496,6 +523,7 @@ def _mix(first: Estimate, second: Estimate, share: float) -> Estimate:
         term_centre=second.term_centre,
         terms=second.terms,
         used=max(first.used, second.used),
+        left_out=math.nan,
     )
 
 
@@ -530,6 +558,7 @@ def to_units(
         dispersion=found.dispersion * unit,
         n_effective=found.used,
         n_rows=float(weight.sum()),
+        left_out=found.left_out * y_scale,
         estimated=problem.family.estimates_dispersion,
         method=found.method,
     )

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from sknimo.explain import Origin, Shown, make_frame, mean_of
 from sknimo.inference._average import KnownRows
-from sknimo.inference._covariance import known_ridge, pearson
+from sknimo.inference._covariance import MOST, known_ridge, pearson
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
@@ -38,8 +38,6 @@ from sknimo.solver import Problem
 
 # Members with a network that stand for all.
 MEMBERS = 4
-# A row that alone decides a direction would otherwise divide by nothing.
-MOST = 0.999
 ROUNDS = 3
 # Members that follow the average less than this say nothing of their scale.
 LEAST = 0.01

@@ -9,7 +9,7 @@ cannot express is not counted in.
 Shapes: n rows, q terms, c coefficients, M members.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -103,15 +103,17 @@ def between(
     model: FittedModel,
     known: Uncertainty,
     look: Callable[[FittedModel], np.ndarray],
+    members: Sequence[FittedModel] = (),
 ) -> np.ndarray:
     """Variance of what bent members say, as much as they weigh; zero for one.
 
-    `look` is linear in the coefficients of a member.
+    `look` is linear in the coefficients of a member. Where others stand in the place of
+    the `members` of the model, these are given.
     """
     bent, share, total, scale = weigh_members(model, known)
     if len(bent) < 2:
         return np.zeros(1)
-    members = list(split_members(model))
+    members = members or list(split_members(model))
     alone = np.stack([look(members[m]) / scale[m] for m in bent])
     apart = alone - np.tensordot(share, alone, 1)
     return np.asarray(np.tensordot(share, apart**2, 1) * total)

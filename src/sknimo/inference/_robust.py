@@ -64,15 +64,20 @@ class Part:
     def replies(self) -> tuple[Tensor, Tensor]:
         """How a unit of each row's score moves the readings, (n, 1 + c); leverages."""
         tangents, given = self.settled.normal.tangents, self.given
-        n, dispersion = given.problem.n_rows, self.settled.dispersion
+        n = given.problem.n_rows
         reply = self.reading.new_empty(n, self.reading.shape[1])
         leverage = self.reading.new_empty(n)
         for rows in tangents.chunks():
             block = tangents.rows(rows)
-            reply[rows] = block @ self.reading / dispersion
-            solved = block @ self.settled.inverse
-            leverage[rows] = (solved * block).sum(-1) * given.information[rows]
-        return reply, leverage / dispersion
+            reply[rows] = block @ self.reading / self.settled.dispersion
+            leverage[rows] = leverages(given, self.settled, rows, block)
+        return reply, leverage
+
+
+def leverages(given: Given, settled: Settled, rows: slice, block: Tensor) -> Tensor:
+    """How much of its own prediction each of some rows is, from their derivatives."""
+    own = ((block @ settled.inverse) * block).sum(-1)
+    return own * given.information[rows] / settled.dispersion
 
 
 def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:

@@ -54,6 +54,10 @@ class Uncertainty:
     scale : ndarray of shape (M,) or None
         What the coefficients of each member were multiplied with, so that members of
         other weights became equals; None for one.
+    left_out : float
+        Mean size of a residual had its row been left out, in units of the family's
+        spread; NaN where that is not known, for members of bags, and in files, whose
+        scores know it.
     estimated : bool
         Whether the rows told the dispersion; it is known otherwise.
     method : str
@@ -73,6 +77,7 @@ class Uncertainty:
     n_effective: float = math.nan
     n_rows: float = math.nan
     scale: np.ndarray | None = None
+    left_out: float = math.nan
     estimated: bool = True
     method: str = ""
 
@@ -102,6 +107,7 @@ class Uncertainty:
             centre=share @ self.centre.reshape(n_classes, -1),
             nonrobust=square(self.nonrobust),
             terms=tuple(map(square, self.terms)),
+            scale=None if self.scale is None else self.scale.reshape(n_classes, -1)[0],
             term_centre=share @ self.term_centre.reshape(n_classes, -1),
         )
 

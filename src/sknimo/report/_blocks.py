@@ -248,7 +248,7 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
 
 def _show_reach(reach: float) -> str:
     """How far an interval goes to either side, in two digits."""
-    return "" if math.isnan(reach) else f"\N{PLUS-MINUS SIGN} {reach:.2g}"
+    return "" if math.isnan(reach) else f"\N{PLUS-MINUS SIGN} {show_number(reach, 2)}"
 
 
 def tell_outcome(story: Story, case: Case) -> str:

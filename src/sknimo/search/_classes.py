@@ -428,6 +428,7 @@ def mix_members(bags: ClassBags, bent: Bent, share: Tensor) -> list[Ensemble]:
     count = len(each) + 1
     modulated = torch.zeros(count, spec.n_features, dtype=torch.bool)
     modulated[:-1, bags.active.cpu()] = True
+    scale = torch.tensor([*(count * part for *_, part in each), 1.0]).double()
     members = []
     for c in range(bags.n_classes):
         coef, intercept, params = [], [], []
@@ -443,7 +444,7 @@ def mix_members(bags: ClassBags, bent: Bent, share: Tensor) -> list[Ensemble]:
         intercept.append(count * still[None, c, -1])
         params.append(bags.curves.new_zeros(1, spec.n_params))
         joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
-        members.append(Ensemble(*joined, modulated.to(own.device)))
+        members.append(Ensemble(*joined, modulated.to(own.device), scale.to(own)))
     return members
 
 

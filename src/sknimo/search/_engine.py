@@ -109,6 +109,10 @@ def search(
         problem = replace(problem, spec=spec)
         path = _path(problem, weight, folds, settings, store)
         return search_batches(problem, path, folds, settings, random, store)
+    if beside is not None and _is_long(problem, settings):
+        if not _is_smooth(problem, settings, weight, _twin(random), store):
+            rows = beside.problem, beside.folds
+            return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
     path = _path(problem, weight, folds, settings, store)
     own = [fold for fold in folds if isinstance(fold, Fold)]
@@ -134,6 +138,31 @@ def _is_open(
     if view.problem.family.is_binary:
         return True
     return not is_decisive(runner, _first_gain(runner, view, path, random))
+
+
+def _is_smooth(
+    problem: Problem,
+    settings: Settings,
+    weight: Tensor,
+    random: np.random.RandomState,
+    store: TaskStore,
+) -> bool:
+    """Whether the first restarts on a part of the rows leave hardly any noise."""
+    if not _has_room(problem, settings.memory_budget):
+        return False
+    step = 2
+    while _is_long(problem, settings, step):
+        step += 1
+    rows = torch.arange(0, problem.n_rows, step, device=problem.device)
+    part, share = problem.take(rows), weight[rows]
+    runner = Runner(share, settings, evidence_options(part, settings), store)
+    view = View(part, kind="part")
+    empty = Coefficients(part.y.new_zeros(1, part.n_terms), part.y.new_zeros(1))
+    linear = runner.linear(view, empty)
+    at = Coefficients(linear.coef.unsqueeze(0), linear.intercept.reshape(1))
+    starts = first_starts(part, at, linear.support, random, settings)
+    gain = scout(runner, view, starts, at, linear.log_evidence)
+    return is_decisive(runner, gain)
 
 
 def _twin(random: np.random.RandomState) -> np.random.RandomState:
@@ -167,13 +196,25 @@ def is_large(problem: Problem, settings: Settings) -> bool:
     if settings.batch_size is not None:
         return settings.batch_size > 0
     spec = replace(problem.spec, hidden=settings.work_hidden)
-    n_parameters = problem.n_terms + spec.n_params
-    return takes_long(problem.n_rows, n_parameters, settings)
+    return takes_long(problem.n_rows, problem.n_terms + spec.n_params, settings)
 
 
-def takes_long(n_rows: int, n_parameters: int, settings: Settings) -> bool:
-    """Whether a Gauss-Newton step of that size would take too long."""
-    return float(n_rows) * min(n_parameters, n_rows) ** 2 > settings.max_work
+def _is_long(problem: Problem, settings: Settings, step: int = 1) -> bool:
+    """Whether evidence takes long on one row in so many, as read without curves."""
+    spec = replace(problem.spec, hidden=settings.work_hidden)
+    n_terms = int(straight_columns(problem).sum())
+    return takes_long(problem.n_rows // step, n_terms + spec.n_params, settings)
+
+
+def takes_long(
+    n_rows: int, n_parameters: int, settings: Settings, *, smooth: bool = False
+) -> bool:
+    """Whether a Gauss-Newton step of that size would take too long.
+
+    `smooth` asks it of a table that is almost free of noise.
+    """
+    work = float(n_rows) * min(n_parameters, n_rows) ** 2
+    return work > settings.max_work * (settings.smooth_times if smooth else 1.0)
 
 
 def _path(
@@ -323,9 +364,14 @@ def check_memory(problem: Problem, memory_budget: float) -> None:
     """Refuse a table whose Gauss-Newton step cannot stay within the budget."""
     n_parameters = problem.n_terms + problem.spec.n_params
     needed = needed_bytes(problem.n_rows, n_parameters)
-    if needed > memory_budget:
+    if not _has_room(problem, memory_budget):
         raise ValueError(
             f"memory_budget={memory_budget:.0f} bytes is too small: a step on "
             f"{problem.n_rows} rows and {n_parameters} parameters needs {needed}. "
             "Raise memory_budget, or make hidden smaller."
         )
+
+
+def _has_room(problem: Problem, memory_budget: float) -> bool:
+    n_parameters = problem.n_terms + problem.spec.n_params
+    return needed_bytes(problem.n_rows, n_parameters) <= memory_budget
