@@ -102,6 +102,10 @@ class Settings:
     blend_steps: int = 10
     blend_errors: tuple[float, float] = (0.5, 1.0)
     blend_gain: float = 0.003
+    # Whether evidence without a network must beat bags, not they it: its supports have
+    # seen the rows held out, and with weak effects sparse lines predict less well than
+    # shrunken ones.
+    bags_first: bool = False
     # Where bends of bags save less than this share of the additive model's loss, a few
     # restarts of each kind (`n_scouts`) go ahead: without any success among them, the
     # others are not tried. None at all where bags gain nothing: accuracy 0.67 and 0.66
