@@ -1,8 +1,8 @@
 """Responses that are no plain numbers, on rows held out and against known truths.
 
     python benchmarks/responses.py SECTION [--data DIR] [--tables NAME,NAME]
-        [--methods NAME,NAME] [--splits 10] [--jobs 1] [--time-limit SECONDS]
-        [--csv responses_SECTION.csv]
+        [--methods NAME,NAME] [--splits 10] [--first 0] [--jobs 1]
+        [--time-limit SECONDS] [--csv responses_SECTION.csv]
 
     python benchmarks/responses.py classes    log loss, several classes
     python benchmarks/responses.py survival   concordance and calibration
@@ -11,9 +11,10 @@
 
 DIR, or the environment variable SKNIMO_DATA, is a folder of tables NAME.csv.gz with a
 header line; text columns are categories. Each section says in `_responses_SECTION.py`
-what it compares. Splits have the seeds 0, 1, ... Every fit is written to the CSV file
-as soon as it is done, and what the file has is not done again; a method whose library
-is missing is left out. Each fit has a process with one thread.
+what it compares. Splits have the seeds FIRST, FIRST + 1, ...; what is tuned is tuned on
+seeds from 100 on. Every fit is written to the CSV file as soon as it is done, and what
+the file has is not done again; a method whose library is missing is left out. Each fit
+has a process with one thread.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def list_tasks(args: argparse.Namespace, done: pd.DataFrame) -> Iterator[Task]:
         known = set(zip(done["table"], done["method"], done["seed"], strict=True))
     section = load(args.section)
     methods = (args.methods or ",".join(section.METHODS)).split(",")
-    for seed in range(args.splits):
+    for seed in range(args.first, args.first + args.splits):
         for method in sorted(methods, key=lambda name: name == OURS):
             for table in (args.tables or section.TABLES).split(","):
                 if (table, method, seed) not in known:
@@ -104,6 +105,7 @@ def main() -> None:
     parser.add_argument("--tables")
     parser.add_argument("--methods")
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--time-limit", type=float, default=1e6, help="seconds")
     parser.add_argument("--csv", type=Path)

@@ -258,3 +258,34 @@ def test_inputs_are_clipped_to_the_range_and_the_reference():
     outside = read.terms(np.array([x.min(), x.min() - 9, 100.0, 1e9]))
     assert np.array_equal(outside[0], outside[1])
     assert not outside[2:].any()
+
+
+class TestDrawnLines:
+    """Columns of long tails have a second line, on a scale that draws these in."""
+
+    @staticmethod
+    def of(x):
+        options, weight = FeatureOptions(basis="ramps"), np.ones(len(x))
+        features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
+        (block,), group = features.drawn_lines()
+        return features, block, group
+
+    @pytest.mark.parametrize("column", ["skewed", "spikes"])
+    def test_it_is_asinh_about_the_median_at_every_edge(self, column):
+        x = draw(column)
+        features, block, group = self.of(x)
+        n_terms, edges = features.bases[0].n_terms, features.bases[0].basis.edges
+        assert block[:, :-1].tolist() == np.eye(n_terms).tolist()
+        assert group.tolist() == [*features.term_group.tolist(), 0]
+        spread = np.abs(x - np.median(x)).mean()
+        expected = np.arcsinh(2 * (edges - np.median(x)) / spread)
+        found = features.terms(edges[:, None]) @ block[:, -1]
+        slope = np.polyfit(expected, found, 1)[0]
+        assert np.ptp(found - slope * expected) < 1e-6 * np.ptp(found)
+        # It varies by one over the rows, as the line of the values does.
+        assert np.std(features.terms(x[:, None]) @ block[:, -1]) == pytest.approx(1)
+
+    @pytest.mark.parametrize("column", ["normal", "ties"])
+    def test_short_tails_have_none(self, column):
+        features, block, _ = self.of(draw(column))
+        assert block.tolist() == np.eye(features.bases[0].n_terms).tolist()

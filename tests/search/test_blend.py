@@ -293,6 +293,23 @@ class TestWeight:
             assert case.blend(blend_errors=tuple(high)) is found
             assert case.blend(blend_errors=tuple(low)) is not found
 
+    def test_where_bags_come_first_lines_must_beat_them(self, case):
+        """By more than chance; a network of evidence is as hard to beat as ever."""
+        case = case()
+        one, two = case.truth + 0.1, case.truth + 0.1
+        two[7] += 2.0
+        case.hold_out(one, two)
+        network, case.found = case.found, replace(case.found, n_members=0)
+        strict, lax = ({"blend_errors": (x, x), "bags_first": True} for x in (1.5, 0.2))
+        assert case.blend(**strict).members is case.other.members
+        assert case.blend(**lax) is case.found
+        case.found = network
+        assert case.blend(**strict) is network
+        # Neither predicts anything: the simpler one.
+        case.found = replace(network, n_members=0)
+        case.hold_out(case.truth * 0 + 9.0, case.truth * 0 + 9.0)
+        assert case.blend(**strict) is case.found
+
     def test_bags_stay_alone_where_evidence_adds_nothing(self, case):
         case = case()
         error = np.random.default_rng(5).normal(size=N_ROWS)

@@ -50,7 +50,8 @@ class ForeseesTimes(BaseNIMO):
         ----------
         X : array or data frame of shape (n_samples, n_features)
         times : array of shape (k,), optional
-            By default all times at which training rows had an event.
+            By default all times at which training rows had an event; functions at
+            chosen times stay where they are from one of these to the next.
         strata : array of shape (n_samples,), optional
             Needed where the fit had strata.
 

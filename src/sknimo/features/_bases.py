@@ -183,13 +183,15 @@ class Ramps(_Slope):
     transform: np.ndarray | None = None  # (k - 1, m - 1)
     # How far a random walk over the pieces goes on each; only a fit needs to know.
     walk: np.ndarray | None = field(default=None, compare=False, repr=False)  # (k - 1,)
+    # How far a line rises on each whose scale draws long tails in, if there are any.
+    drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
 
-    def walk_terms(self) -> np.ndarray:
-        """The terms that rise by the steps of the walk, one a piece, (m, k - 1)."""
-        assert self.transform is not None and self.walk is not None
+    def rising(self, rises: np.ndarray) -> np.ndarray:
+        """Coefficients (m, c) of the curves that rise so over the pieces (k - 1, c)."""
+        assert self.transform is not None
         rise = np.diff(self.edges) / self.scale
         terms = np.column_stack([rise, self.transform])
-        return np.linalg.pinv(terms, rcond=WALK_RCOND) * self.walk
+        return np.linalg.pinv(terms, rcond=WALK_RCOND) @ rises
 
     @property
     def n_terms(self) -> int:

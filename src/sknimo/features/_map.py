@@ -76,16 +76,27 @@ class FeatureMap:
         are terms. Returns how many of each term are in them, a block for every feature,
         and their groups as in `term_group`.
         """
+        return self._sums("walk", beside=False)
+
+    def drawn_lines(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """The same, where features of long tails have another line beside their own."""
+        return self._sums("drawn", beside=True)
+
+    def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
+        """Terms, and what rises as ramps say: beside curves, or in their place."""
         blocks, groups, begin = [], [], 0
         for basis in self.bases:
             group = self.term_group[begin : begin + basis.n_terms]
             block, ramps = np.eye(basis.n_terms), innermost(basis)
-            if isinstance(ramps, Ramps) and ramps.walk is not None:
-                walk = np.zeros((basis.n_terms, len(ramps.walk)))
-                walk[: ramps.n_terms] = ramps.walk_terms()
-                other = basis.group != 1
-                block = np.column_stack([block[:, other], walk])
-                group = np.r_[group[other], np.full(len(ramps.walk), group[1])]
+            rises = getattr(ramps, what, None)
+            if isinstance(ramps, Ramps) and rises is not None:
+                rises = rises[:, None] if beside else np.diag(rises)
+                more = np.zeros((basis.n_terms, rises.shape[1]))
+                more[: ramps.n_terms] = ramps.rising(rises)
+                kept = (basis.group != 1) | beside
+                block = np.column_stack([block[:, kept], more])
+                own = group[0 if beside else 1]
+                group = np.r_[group[kept], np.full(rises.shape[1], own)]
             blocks.append(block)
             groups.append(group)
             begin += basis.n_terms

@@ -110,7 +110,7 @@ def search_bags(
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
     if problem.n_rows <= settings.few_rows:
-        problem = replace(problem, prior=None)
+        problem = replace(problem, prior=problem.drawn if settings.drawn else None)
     if settings.rule == "1se":
         path = _path_of_sizes(problem, chosen, settings, weight, seeds, store)
         kept = path[-1].kept

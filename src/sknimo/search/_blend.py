@@ -44,7 +44,8 @@ def blend_outcomes(
 
     Bags must improve on evidence, and on a model without features, by a share of the
     standard error and of that model's loss: where they do not, what evidence has
-    selected is the simpler model.
+    selected is the simpler model. With `bags_first` lines that evidence selected must
+    improve on bags.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -64,15 +65,19 @@ def blend_outcomes(
         for w in steps
     ]
     means = [float(np.average(loss, weights=share)) for loss in losses]
-    best = int(np.argmin(means))
-    saved = losses[0] - losses[best]
+    best, home = int(np.argmin(means)), 0
+    if settings.bags_first and not found.n_members:
+        home = len(steps) - 1
+    saved = losses[home] - losses[best]
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
     errors = settings.blend_errors[found.n_members > 0]
     errors *= math.sqrt(spread / float(share.sum()))
     empty = _empty_loss(found.problem, rows, share)
     least = max(errors, settings.blend_gain * empty)
-    if not min(gain, empty - means[best]) > least:
+    if not gain > least:
+        best = home
+    if best == 0 or not empty - means[best] > least:
         return found
     w = float(steps[best])
     if w < 1:

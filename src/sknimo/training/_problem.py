@@ -50,10 +50,13 @@ def state_problem(
     """Tensors of a table in memory, or columns that are read from its store."""
     features, ranks = data.features, ALONE
     columns: MemoryColumns | StoredColumns
+    prior = drawn = None
     if isinstance(data, StreamedSet):
         ranks, columns = data.ranks, StoredColumns(data.table, features, device)
     else:
         columns = state_columns(features, data.table)
+        prior = _state_prior(features, *features.walks())
+        drawn = _state_prior(features, *features.drawn_lines())
     problem = Problem(
         columns=columns,
         term_feature=torch.as_tensor(features.term_feature),
@@ -63,15 +66,17 @@ def state_problem(
         family=family,
         spec=spec,
         ranks=ranks,
-        prior=None if isinstance(data, StreamedSet) else _state_walks(features),
+        prior=prior,
+        drawn=drawn,
         curved_inputs=torch.as_tensor(features.curved_inputs),
     )
     return to_device(problem, device)
 
 
-def _state_walks(features: FeatureMap) -> Prior | None:
-    """Curves as walks over their pieces, None where there are none."""
-    blocks, group = features.walks()
+def _state_prior(
+    features: FeatureMap, blocks: list[np.ndarray], group: np.ndarray
+) -> Prior | None:
+    """Sums of terms, None where they are the terms."""
     if len(group) == len(features.term_group):
         return None
     sums = torch.block_diag(*map(torch.as_tensor, blocks))
