@@ -176,8 +176,10 @@ class Bagging(BaseNIMO):
             spec = make_spec(owner, p, settings.work_hidden, self.position_code, True)
             beside = self.rule == "min" and n_rows >= settings.least_rows
             n_parameters = sum(columns) + spec.n_params
-            # The loss of other families does not tell noise from a poor fit.
+            # The loss of other families does not tell noise from a poor fit. Many rows
+            # may have more to tell than evidence can say, however little their noise.
             smooth = beside and self._family().least_squares
+            smooth &= n_rows <= settings.few_rows
             large = takes_long(n_rows, n_parameters, settings, smooth=smooth)
         else:
             large, beside = self.batch_size > 0, False
