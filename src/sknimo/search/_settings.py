@@ -90,9 +90,9 @@ class Settings:
     # 1.01 (ofp), in 0.4 of the seconds or less; 0.87 (phoneme, one split). But 12.5 on
     # rows2000, which is smooth and almost free of noise.
     max_work: float = 7e8
-    # Up to so many times as many, and up to `few_rows`, evidence is used all the same if
-    # the first restarts, on as many rows as the above allows, are decisive: on 1,000 rows of setting 3 bags
-    # miss the mean by 2.0, evidence by 0.1, in fewer seconds.
+    # Up to so many times as many, and up to `few_rows`, evidence is used all the same
+    # if the first restarts, on as many rows as the above allows, are decisive: on 1,000
+    # rows of setting 3 bags miss the mean by 2.0, evidence by 0.1, in fewer seconds.
     smooth_times: float = 5.0
     # That was measured with networks of this width, which still say where to change.
     work_hidden: tuple[int, int] = (16, 16)
