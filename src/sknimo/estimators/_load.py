@@ -125,8 +125,7 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         est._show_model(ClassModels(model, n_classes))
     else:
         est._show_model(model)
-    est._facts = facts = read_facts(found["facts"], archive.tensors, model)
-    est._known_reach = None if facts is None else facts.reach
+    est._facts = read_facts(found["facts"], archive.tensors, model)
     est._conformal = read_intervals(archive.tensors, model)
     known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
     known |= {*write_intervals(est._conformal)}
