@@ -56,13 +56,14 @@ def test_a_gaussian_path_takes_one_pass_and_so_do_its_losses(
     assert stored.columns.n_read == 90 * (2 + 2 * len(folds))
 
 
-def test_the_loss_of_the_chosen_point_is_known_for_every_fold(folds, make_problem):
+def test_the_chosen_point_is_known_for_every_fold(folds, make_problem):
     problem = make_problem("gamma", n_rows=90)
     weight = torch.ones(90, dtype=torch.float64)
     path = glm_path(problem, weight, folds, Settings())
     assert path.fold_loss.mean() == pytest.approx(path.cv_loss[path.index], rel=1e-12)
     alpha = path.alphas[[path.index]]
-    for fold, loss in zip(folds, path.fold_loss, strict=True):
+    known = zip(path.of_folds.coef, path.of_folds.intercept, strict=True)
+    for fold, loss, at in zip(folds, path.fold_loss, known, strict=True):
         train, held_out = (
             problem.share(torch.as_tensor(part)) for part in (fold.train, fold.held_out)
         )
@@ -71,6 +72,8 @@ def test_the_loss_of_the_chosen_point_is_known_for_every_fold(folds, make_proble
         assert loss == pytest.approx(
             float(path_loss(problem, held_out, again)[0]), abs=1e-6
         )
+        torch.testing.assert_close(at[0], again.coef[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(at[1], again.intercept[0], rtol=0, atol=1e-5)
 
 
 def test_the_largest_alpha_just_empties_the_model(make_problem, store):

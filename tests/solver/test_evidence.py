@@ -335,6 +335,14 @@ class TestFit:
         assert fit(problem, options=EvidenceOptions(max_iter=5)).n_iter == 5
         assert 9 <= fit(problem, options=FEW_STEPS).n_iter <= 25
 
+    def test_a_fit_that_comes_to_nothing_is_given_up(self, make_problem, fit):
+        problem = make_problem("binomial")
+        patient = replace(OPTIONS, window=30)
+        whole = fit(problem, options=patient)
+        for above, n_steps in ((-10.0, whole.n_iter), (5.0, 18), (1e3, 11)):
+            options = replace(patient, least=whole.log_evidence + above)
+            assert fit(problem, options=options).n_iter == n_steps
+
     @pytest.mark.parametrize("max_iter", [1, 8, 9, 10])
     @EVERY_FAMILY
     def test_short_fits_are_judged_at_the_dispersion_they_end_with(

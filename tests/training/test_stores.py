@@ -58,6 +58,7 @@ def test_records_within_records_are_read_back():
         cv_error=np.arange(3),
         fold_loss=np.array([0.5, np.inf]),
         chosen=Coefficients(torch.ones(1, 3), torch.zeros(1)),
+        of_folds=Coefficients(torch.ones(2, 3), torch.zeros(2)),
     )
     found = unpack_record(GlmPath, pack_record(path), torch.device("cpu"))
     names = ("alphas", "coef", "relaxation", "index", "cv_loss", "cv_error")

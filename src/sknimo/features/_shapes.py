@@ -6,10 +6,11 @@ Shapes: n values, k knots or edges, c curves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from sknimo.features._bases import (
     Linear,
@@ -125,7 +126,7 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     share = weight / weight.sum()
     # On one thread: for matrices as small as these a team waits for its members, and
     # where other programs hold the cores a hundred times as long as it works.
-    with threadpool_limits(1, "blas"):
+    with _libraries().limit(limits=1, user_api="blas"):
         transform = _order_curves(raw, share, ramp_roughness(edges), rise)
         if transform is None:
             return line
@@ -150,6 +151,12 @@ def _draw_tails(sample: ValueSample, edges: np.ndarray) -> np.ndarray | None:
     own, shared = (both * share) @ both[0]
     rest = 1 - shared**2 / (own * (share @ both[1] ** 2))
     return np.diff(at) / np.sqrt(own) if rest > LONG_TAILS else None
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those that are loaded: to look for them takes as long as a few curves."""
+    return ThreadpoolController()
 
 
 def _scale_walk(step: np.ndarray, ramps: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -66,6 +66,8 @@ class GlmPath:
     fold_loss : ndarray of shape (F,)
         Mean half deviance of the chosen point on the held-out rows of each fold.
     chosen : Coefficients
+    of_folds : Coefficients
+        The chosen point, fitted without the held-out rows of each fold.
     """
 
     alphas: np.ndarray
@@ -76,6 +78,7 @@ class GlmPath:
     cv_error: np.ndarray
     fold_loss: np.ndarray
     chosen: Coefficients
+    of_folds: Coefficients
 
 
 def glm_path(
@@ -96,13 +99,14 @@ def glm_path(
         grid = np.sort(given)[::-1].copy()
     full = fit_path(problem, share, grid, n_bytes)
     loss = np.empty((len(relaxation), len(grid), len(folds)))
-    held_out = np.empty(len(folds))
+    held_out, length = np.empty(len(folds)), len(grid)
+    inside = [problem.share(torch.as_tensor(f.train).to(weight)) for f in folds]
+    fitted = fit_path(problem, torch.cat(inside), grid, n_bytes, full)
     for f, fold in enumerate(folds):
-        inside = problem.share(torch.as_tensor(fold.train).to(weight))
-        fitted = fit_path(problem, inside, grid, n_bytes, full)
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(problem.ranks.total(outside.sum()))
-        every = Coefficients.join([fitted.blend(each) for each in relaxation])
+        own = fitted.take(slice(f * length, (f + 1) * length))
+        every = Coefficients.join([own.blend(each) for each in relaxation])
         found = path_loss(problem, problem.share(outside), every, n_bytes)
         loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
     mean = np.average(loss, axis=2, weights=held_out)
@@ -120,6 +124,7 @@ def glm_path(
         cv_error=error[r],
         fold_loss=loss[r, t],
         chosen=full.blend(relaxation[r]).take(index),
+        of_folds=fitted.blend(relaxation[r]).take(slice(t, None, length)),
     )
 
 
@@ -168,20 +173,22 @@ def fit_path(
 ) -> _Path:
     """Lasso and relaxed solutions for every penalty, in batches of bounded memory.
 
-    `near` is the path of other rows, if there is one to start from.
+    Of rows weighted in one way or in several (F, n), one path after the other. `near`
+    is a path of other rows, if there is one to start from.
     """
     if problem.family.least_squares:
-        return _fit_gaussian_path(problem, share, grid, n_bytes)
-    size = _batch_size(problem, n_bytes)
+        each = [_fit_gaussian_path(problem, s[None], grid, n_bytes) for s in share]
+        return _Path.join(each)
+    which = torch.arange(len(share) * len(grid), device=share.device)
     parts = [
         _fit_path_block(
             problem,
-            share,
-            grid[begin : begin + size],
+            share[some // len(grid)],
+            grid[(some % len(grid)).cpu().numpy()],
             n_bytes,
-            None if near is None else near.take(slice(begin, begin + size)),
+            None if near is None else near.take(some % len(grid)),
         )
-        for begin in range(0, len(grid), size)
+        for some in which.split(_batch_size(problem, n_bytes))
     ]
     return _Path.join(parts)
 
@@ -254,8 +261,7 @@ def _fit_path_block(
     n_bytes: float,
     near: _Path | None,
 ) -> _Path:
-    count = len(grid)
-    rows = problem.rows(share.expand(count, -1))
+    count, rows = len(grid), problem.rows(share)
     design = _design(problem, count, n_bytes)
     penalty, ridge = _penalties(problem, grid)
     start = None if near is None else near.lasso

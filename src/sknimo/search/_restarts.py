@@ -112,10 +112,10 @@ def select(
     linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
-    if settings.cautious and scout(runner, view, starts, at, floor) < (
-        settings.evidence_margin
-    ):
-        return Selection([], linear, view)
+    if settings.cautious:
+        gain = scout(runner, view, starts, at, floor, least=floor)
+        if gain < settings.evidence_margin:
+            return Selection([], linear, view)
     done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
     if not done:
         return Selection([], linear, view)
@@ -135,12 +135,17 @@ def select(
 
 
 def scout(
-    runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
+    runner: Runner,
+    view: View,
+    starts: list[Start],
+    at: Coefficients,
+    floor: float,
+    least: float = -math.inf,
 ) -> float:
     """Log evidence that the best of the first restarts of each stage has gained."""
     first = _scouts_first(starts, runner.settings)
     n_scouts = runner.settings.n_scouts * len({start.stage for start in starts})
-    found = runner.run(view, first[:n_scouts], at)
+    found = runner.run(view, first[:n_scouts], at, least)
     return max((each.log_evidence for each in found), default=-math.inf) - floor
 
 

@@ -168,18 +168,24 @@ class Runner:
         self._known: dict[tuple[object, ...], EvidenceState | None] = {}
 
     def run(
-        self, view: View, starts: Sequence[Start], at: Coefficients
+        self,
+        view: View,
+        starts: Sequence[Start],
+        at: Coefficients,
+        least: float = -math.inf,
     ) -> list[Restart]:
         """Fit every restart; those that cannot start in time or fail are left out.
 
-        What has been fitted before is not fitted again.
+        What has been fitted before is not fitted again. Crews of which nobody comes to
+        `least` soon are given up.
         """
         names = [(view.name, start.stage, start.seed) for start in starts]
         known = self._known
         fresh = [k for k, name in enumerate(names) if name not in known]
         tries = [Try(self.weight, starts[k], at) for k in fresh]
         stage = starts[0].stage if starts else ""
-        done = self.crews(view, stage, tries, self.options)
+        options = replace(self.options, least=least)
+        done = self.crews(view, stage, tries, options)
         known |= {names[k]: state for k, state in zip(fresh, done, strict=True)}
         found = [(start, known[n]) for start, n in zip(starts, names, strict=True)]
         return [

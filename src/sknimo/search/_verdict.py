@@ -155,13 +155,13 @@ def hold_out(
     if path.relaxation > 0 and not (agreed or loose):
         gentle = replace(runner.options, feature_margin=settings.linear_margin)
     merged = merge_folds(folds, settings.max_folds)
-    linear = runner.map(
-        LinearFold,
-        view,
-        "held-out rows",
-        fit_linear_fold,
-        [(view.problem, fold, path, options, gentle, bool(agreed)) for fold in merged],
-    )
+    # Around another point, and without several folds, it is yet to be fitted.
+    same = merged is folds and not view.has_moved
+    calls = [
+        (view.problem, fold, path, options, gentle, bool(agreed), k if same else None)
+        for k, fold in enumerate(merged)
+    ]
+    linear = runner.map(LinearFold, view, "held-out rows", fit_linear_fold, calls)
     known = [each for each in linear if each is not None]
     if len(known) < len(merged):
         return None
@@ -324,19 +324,23 @@ def fit_linear_fold(
     options: EvidenceOptions,
     gentle: EvidenceOptions | None,
     compared: bool,
+    number: int | None,
 ) -> LinearFold | None:
     """The GLM without the rows of a fold; `gentle` asks for the unshrunken one.
 
-    `compared` asks for the evidence, too.
+    `compared` asks for the evidence, too. With its `number` the path knows the GLM.
     """
     if options.out_of_time:
         return None
     inside = torch.as_tensor(np.flatnonzero(fold.train), device=problem.device)
     train = torch.as_tensor(fold.train, device=problem.device)[inside]
     trained = problem.take(inside)
-    share = (train / train.sum()).unsqueeze(0)
-    alpha = path.alphas[path.index : path.index + 1]
-    glm = fit_path(trained, share, alpha).blend(path.relaxation)
+    if number is not None:
+        glm = path.of_folds.take(slice(number, number + 1))
+    else:
+        share = (train / train.sum()).unsqueeze(0)
+        alpha = path.alphas[path.index : path.index + 1]
+        glm = fit_path(trained, share, alpha).blend(path.relaxation)
     if gentle is not None:
         glm = unshrunken(trained, train, glm, gentle)
     if not compared:

@@ -420,9 +420,10 @@ class _Trial:
             level = (rows.weight * left).sum(-1) / rows.weight.sum(-1)
             at = Coefficients(coef, level)
         else:
-            # One step where the loss is quadratic.
+            # One step where the loss is quadratic, or all there is to a step.
             ridge = self.precision[:, :q] * self.dispersion.unsqueeze(-1)
-            for _ in range(1 if rows.family.least_squares else GLM_INNER_STEPS):
+            once = rows.family.least_squares or tangent.is_linear
+            for _ in range(1 if once else GLM_INNER_STEPS):
                 at = newton_step(self.design, rows, ridge, at, max_halvings=8)
         self.at = at
         theta = torch.cat([at.coef, self.params], dim=1)

@@ -86,6 +86,8 @@ def fit_crew(
                 rise = trace[-1] - trace[-1 - options.window]
                 if rise < options.tol * options.window:
                     settled.append(place)
+        if _hopeless(traces, n_steps - options.burn_in, options):
+            break
         if settled:
             useful = crew.drop_useless(settled)
             for place in useful:
@@ -100,6 +102,17 @@ def fit_crew(
             crew.update_precisions()
         finish(range(len(numbers)))
     return done
+
+
+def _hopeless(
+    traces: Sequence[Sequence[float]], n_updates: int, options: EvidenceOptions
+) -> bool:
+    """Whether nobody is where somebody should be by now."""
+    to_go = options.grace - n_updates
+    if not 0 <= to_go <= options.grace - 3:  # the first updates undo the optimism
+        return False
+    best = max(trace[-1] for trace in traces)
+    return best < options.least - options.allowance * to_go
 
 
 def simplify(
