@@ -273,11 +273,12 @@ class Settings:
     n_scouts: int = 2
     # Rows that a member is shown in all its passes, unless these are fewer than ten;
     # passes, and bags, as multiples of `max_iter` and `n_members`. Twice the passes:
-    # 0.98 (superconduct), no more seconds where members stop before; 1.6 as many bags:
-    # 0.99 (six fits, splits 100 and 101).
-    max_visits: int = 3_000_000
+    # 0.98 (superconduct), no more seconds where members stop before; 1.6 times the bags:
+    # 0.99 (six fits, splits 100 and 101). Fewer of these where all have so many rows.
+    max_visits: int = 2_000_000
     more_passes: int = 2
     more_bags: float = 1.5
+    bag_rows: int = 300_000
     # Steps between the additive and the bent model, rows that tell the spread of
     # members, and standard errors that bends must gain, where rows are few without what
     # averaging gains.
@@ -312,5 +313,7 @@ class Settings:
 
     def n_bags(self, n_rows: int) -> int:
         """How many bags a table of so many rows has."""
-        share = 1.0 if n_rows <= self.few_rows else self.more_bags
-        return round(share * self.n_members)
+        if n_rows <= self.few_rows:
+            return self.n_members
+        most = round(self.more_bags * self.n_members)
+        return max(self.n_members, min(most, self.bag_rows // n_rows))
