@@ -27,8 +27,9 @@ from sknimo.solver import AdditiveOptions, Problem, fit_additive, predict_rows
 from sknimo.training import Fold, TaskStore, state_columns
 
 # Few rows go their own way, see `TestFewRows`.
-WIDE = {"batch_size": 64, "bag_hidden": (16, 16), "n_members": 3, "few_rows": 0}
-SHORT = {"batch_size": 16, "bag_hidden": (4, 4), "n_members": 3, "few_rows": 0}
+FEW = {"n_members": 3, "more_bags": 1.0, "few_rows": 0}
+WIDE = FEW | {"batch_size": 64, "bag_hidden": (16, 16)}
+SHORT = FEW | {"batch_size": 16, "bag_hidden": (4, 4)}
 IDENTITY = 1e-12  # the same sums in another order
 
 

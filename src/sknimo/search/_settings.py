@@ -112,8 +112,9 @@ class Settings:
     bags_first: bool = False
     # Where bends of bags save less than this share of the additive model's loss, a few
     # restarts of each kind (`n_scouts`) go ahead, given up early (`grace`): without any
-    # success among them, the others are not tried. None at all where bags gain nothing: accuracy 0.67 and 0.66
-    # instead of 0.91 and 0.93 in the second setting with classes, seeds 0 and 6.
+    # success among them, the others are not tried. None at all where bags gain nothing:
+    # accuracy 0.67 and 0.66 instead of 0.91 and 0.93 in the second setting with
+    # classes, seeds 0 and 6.
     least_gain: float = 0.1
     cautious: bool = False
     # Nats per row that the first restarts gain over the linear model beyond which
@@ -273,7 +274,7 @@ class Settings:
     n_scouts: int = 2
     # Rows that a member is shown in all its passes, unless these are fewer than ten;
     # passes, and bags, as multiples of `max_iter` and `n_members`. Twice the passes:
-    # 0.98 (superconduct), no more seconds where members stop before; 1.6 times the bags:
+    # 0.98 (superconduct), no more seconds where members stop before; bags times 1.6:
     # 0.99 (six fits, splits 100 and 101). Fewer of these where all have so many rows.
     max_visits: int = 2_000_000
     more_passes: int = 2
