@@ -8,7 +8,7 @@ from scipy import stats
 
 from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV, load
 from sknimo.inference import Conformal, Scores
-from sknimo.inference._conformal import Width, fit_width, sort_scores
+from sknimo.inference._conformal import GRANTED, Width, fit_width, sort_scores
 
 from .conftest import draw_rows, quick_search
 
@@ -106,7 +106,7 @@ def test_scores_of_folds_have_the_size_of_residuals_left_out():
     size = np.average(
         np.abs(scores.table[0]), weights=np.diff(scores.table[1:], axis=0)[0]
     )
-    for left_out, factor in ((size / 2, 0.5), (2 * size, 1.0), (np.nan, 1.0)):
+    for left_out, factor in ((size / 2, GRANTED / 2), (2 * size, 1.0), (np.nan, 1.0)):
         found = folds.of_all_rows(left_out)
         assert found.plain.highest(0.9) == pytest.approx(factor * scores.highest(0.9))
         assert found.adapted.lowest(0.9) == pytest.approx(
