@@ -15,6 +15,7 @@ from sknimo import (
     NIMORegressorCV,
     RowBlocks,
 )
+from sknimo.estimators._later import work_out
 
 DEVICE = "cuda"
 needs_gpu = pytest.mark.skipif(
@@ -181,6 +182,7 @@ def test_a_gpu_fits_blocks_of_rows(rows):
 
 def clone_fitted(est):
     other = clone(est)
+    work_out(est)  # by the device of the fit
     other.__dict__.update(vars(est))
     return other
 
