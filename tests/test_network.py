@@ -91,6 +91,15 @@ def test_shortcuts_equal_explicit_masked_inputs(widths, exact, own_out, make_par
     torch.testing.assert_close(g, expected, rtol=0, atol=ATOL)
 
 
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("own_out", [False, True], ids=["one output", "own outputs"])
+def test_a_rank_without_rows_has_no_modulation(exact, own_out, make_params):
+    spec = spec_of((2, 1, 3), own_out=own_out)
+    params, inputs = make_params(spec, seeds=(0, 1)), draw_inputs(spec)[:0]
+    g = build(spec)(params, inputs, all_features(spec, 2), exact=exact)
+    assert g.shape == (2, 0, 3)
+
+
 @EVERY_WIDTH
 def test_noise_enters_the_rows_first_layer_and_not_the_reference(widths, make_params):
     spec = spec_of(widths)

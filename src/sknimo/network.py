@@ -379,7 +379,7 @@ def _head(weights: Weights, out: Tensor, hidden: Tensor) -> Tensor:
         hidden.flatten(1, 2).tanh(),
         weights.second.mT,
     )
-    return put_out(out, second.sin().view(*hidden.shape[:3], -1))
+    return put_out(out, second.sin().unflatten(1, hidden.shape[1:3]))
 
 
 def put_out(out: Tensor, units: Tensor) -> Tensor:
@@ -400,5 +400,5 @@ def head_above_reference(
     level = shift.tanh()  # (K, a, h1)
     base = torch.baddbmm(weights.second_bias.unsqueeze(1), level, weights.second.mT)
     rise = (hidden.tanh() - level.unsqueeze(1)).flatten(1, 2) @ weights.second.mT
-    second = rise.view(*hidden.shape[:3], -1) + base.unsqueeze(1)
+    second = rise.unflatten(1, hidden.shape[1:3]) + base.unsqueeze(1)
     return put_out(out, second.sin() - base.sin().unsqueeze(1))
