@@ -36,8 +36,8 @@ SETTLED = 0.1
 # model, mean of 25 splits of three tables, additive model alone: 14.2 at 1, 14.9 at 4,
 # 15.1 at 16 and at 64.
 POOLING = 16.0
-# How clear a curve must be. The same on 30 splits, with second lines for long tails
-# (`Settings.drawn`, 15.1 without): 16.3 at 0.5, 16.4 at 1, 16.6 at 2, 17.0 at 4.
+# How clear a curve must be. The same on 30 splits, with second lines (`Settings.drawn`,
+# 15.1 without): 16.3 at 0.5, 16.3 at 1, 16.6 at 2, 17.0 at 4.
 CURVE_WALD = 4.0
 # Standard errors that bends of bags must gain. Where they gained half of one to one (12
 # splits of two tables) they took .007 off the concordance of test rows, though they

@@ -183,7 +183,7 @@ class Ramps(_Slope):
     transform: np.ndarray | None = None  # (k - 1, m - 1)
     # How far a random walk over the pieces goes on each; only a fit needs to know.
     walk: np.ndarray | None = field(default=None, compare=False, repr=False)  # (k - 1,)
-    # How far a line rises on each whose scale draws long tails in, if there are any.
+    # How far a line rises on each whose scale draws tails in.
     drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def rising(self, rises: np.ndarray) -> np.ndarray:

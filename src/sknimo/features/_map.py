@@ -79,7 +79,7 @@ class FeatureMap:
         return self._sums("walk", beside=False)
 
     def drawn_lines(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The same, where features of long tails have another line beside their own."""
+        """The same, where features with curves have a line that draws tails in."""
         return self._sums("drawn", beside=True)
 
     def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:

@@ -41,11 +41,9 @@ LEAST_EDGES = 3
 # not ablated.
 CLEAR_SHARE = 0.05
 CLEAR_WIDTH = 0.15
-# Mean distances from the median within half of which a line is not drawn in, and the
-# share of its variance that the values do not tell beyond which tails are long: 0.02 of
-# a uniform, 0.05 of a normal and 0.16 of an exponential column.
-TAIL_SCALE = 2.0
-LONG_TAILS = 0.1
+# Distances from the median are so many to the mean one where tails are drawn in. Log
+# partial likelihood as in `estimators/_survival.py`, 36 splits: 17.1; at 2: 17.0.
+TAIL_SCALE = 4.0
 # Values between which normal scores are interpolated.
 N_SCORES = 129
 
@@ -137,20 +135,17 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     return Ramps(line.reference, line.scale, edges, curves, walk, drawn)
 
 
-def _draw_tails(sample: ValueSample, edges: np.ndarray) -> np.ndarray | None:
-    """Rises (c,) of a line in `asinh` about the median, None without long tails.
+def _draw_tails(sample: ValueSample, edges: np.ndarray) -> np.ndarray:
+    """Rises (c,) of a line in `asinh` about the median.
 
     It varies by one over the rows, as the line of the values does.
     """
     share = sample.weight / sample.weight.sum()
     centre = sample.median()
     spread = float(share @ np.abs(sample.values - centre))
-    at = np.arcsinh(TAIL_SCALE * (edges - centre) / (spread or 1.0))
-    both = np.stack([np.interp(sample.values, edges, at), sample.values])
-    both -= (both @ share)[:, None]
-    own, shared = (both * share) @ both[0]
-    rest = 1 - shared**2 / (own * (share @ both[1] ** 2))
-    return np.diff(at) / np.sqrt(own) if rest > LONG_TAILS else None
+    at = np.arcsinh(TAIL_SCALE * (edges - centre) / spread)
+    there = np.interp(sample.values, edges, at)
+    return np.diff(at) / np.sqrt(share @ (there - share @ there) ** 2)
 
 
 @cache

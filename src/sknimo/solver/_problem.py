@@ -133,7 +133,7 @@ class Problem:
     unbent: Tensor = field(default_factory=lambda: torch.empty(0).bool())
     # What shares a precision in additive models, if that is not the terms themselves.
     prior: Prior | None = None
-    # The same where features of long tails have a second line.
+    # The same where features have a second line, which draws their tails in.
     drawn: Prior | None = None
     # (r,), bool. Inputs that are curves; by default none.
     curved_inputs: Tensor = field(default_factory=lambda: torch.empty(0).bool())
