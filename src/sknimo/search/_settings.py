@@ -282,9 +282,9 @@ class Settings:
     bag_rows: int = 300_000
     # Steps between the additive and the bent model, rows that tell the spread of
     # members, standard errors that bends must gain (with fewer they count in part where
-    # rows are few), and the least weight of a part. Loss of the mean by likelihood, and gains that count in part,
-    # relative to the best step and all or nothing: 0.997 (31 splits of 11 small tables,
-    # seeds 100 to 102).
+    # rows are few), and the least weight of a part. Loss of the mean by likelihood, and
+    # gains that count in part, relative to the best step and all or nothing: 0.997 (31
+    # splits of 11 small tables, seeds 100 to 102).
     dial_steps: int = 20
     spread_rows: int = 2_000
     dial_errors: float = 0.5
