@@ -277,14 +277,19 @@ def show(found: Results, seeds: tuple[int, ...]) -> str:
     lines = [head, ["---"] * len(head)]
     trials = sorted(found, key=lambda trial: badness(found, trial))
     for trial in trials:
-        errors = [f"{error:.3g}" for error in means(found, trial, TUNING)]
-        total = f"{badness(found, trial):.2f}"
-        lines.append([*map(str, asdict(trial).values()), *errors, total])
+        total = badness(found, trial)
+        if math.isfinite(total):  # all settings are there
+            errors = [f"{error:.3g}" for error in means(found, trial, TUNING)]
+            cells = map(str, asdict(trial).values())
+            lines.append([*cells, *errors, f"{total:.2f}"])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     for trial in trials:
         errors = means(found, trial, seeds)
         if np.isfinite(errors).any():
-            told = ", ".join(f"{error:.3g}" for error in errors)
+            told = ", ".join(
+                f"{error:.3g}" if math.isfinite(error) else "not run"
+                for error in errors
+            )
             table += f"\n\nSeeds {seeds[0]} to {seeds[-1]}, {trial}: {told}"
     return table
 

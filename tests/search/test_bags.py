@@ -293,7 +293,7 @@ class TestFewRows:
         monkeypatch.setattr(bagged, "_train", count)
         few = SHORT | {"n_members": 5, "few_rows": 400, "few_hidden": (3, 3)}
         outcome = make_task(n_rows=400).search(**few, max_iter=5)
-        assert sizes == [(5, True)]
+        assert sizes == [(10, True)]  # two for each member where rows are scarce
         assert outcome.problem.spec.hidden == (3, 3)
 
     def test_rows_are_counted_once_for_all(self, make_task, monkeypatch):

@@ -269,17 +269,27 @@ class TestWeight:
         assert blend.dial == pytest.approx(expected, abs=0.05)
         assert np.isnan(blend.held_out_eta).sum() == 50
 
-    def test_evidence_stays_alone_where_bags_save_too_little(self, case):
+    def test_evidence_has_more_weight_where_bags_save_little(self, case):
+        """In proportion to what they save, none where that would be hardly any."""
         case = case()
         error = np.random.default_rng(5).normal(size=N_ROWS)
-        case.hold_out(case.truth + error, case.truth + 0.998 * error)
-        assert case.blend(blend_gain=0.01) is case.found
-        assert case.blend(blend_gain=0.0) is not case.found
-        case.hold_out(case.truth + error, case.truth + 1.5 * error)
+        one, two = case.truth + error, case.truth + 0.998 * error
+        case.hold_out(one, two)
+        case.found = replace(case.found, n_members=0)
+
+        def weight(blend_gain):
+            found = case.blend(blend_gain=blend_gain).held_out_eta
+            return (found - one)[0] / (two - one)[0]
+
+        full, half = weight(0.0), weight(0.004)
+        assert 0.4 < full < 0.6
+        assert weight(0.008) == pytest.approx(half / 2)
+        assert case.blend(blend_gain=0.1) is case.found
+        case.hold_out(one, case.truth + 1.5 * error)
         assert case.blend() is case.found
 
-    def test_a_gain_within_chance_is_none(self, case):
-        """One row in three hundred has it all; a network of evidence resists more."""
+    def test_a_gain_within_chance_counts_in_part(self, case):
+        """One row in three hundred has it all; beside a network it is none."""
         case = case()
         one, two = case.truth + 0.1, case.truth + 0.1
         one[7] += 2.0
@@ -288,10 +298,15 @@ class TestWeight:
         alone = replace(case.found, n_members=0)
         for found, place in ((alone, 0), (case.found, 1)):
             case.found = found
-            low, high = [9.0, 9.0], [0.0, 0.0]
-            low[place], high[place] = 0.25, 1.5
-            assert case.blend(blend_errors=tuple(high)) is found
-            assert case.blend(blend_errors=tuple(low)) is not found
+            weights = []
+            for errors in (0.25, 2.0, 4.0):
+                both = [9.0, 9.0]
+                both[place] = errors
+                eta = case.blend(blend_errors=tuple(both)).held_out_eta
+                weights.append((eta - one)[7] / (two - one)[7])
+            assert weights[0] > 0.8
+            assert weights[1] == pytest.approx(2 * weights[2])
+            assert weights[1] < (0.6 if place == 0 else 1e-9)
 
     def test_where_bags_come_first_lines_must_beat_them(self, case):
         """By more than chance; a network of evidence is as hard to beat as ever."""

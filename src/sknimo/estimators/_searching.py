@@ -127,7 +127,7 @@ class Bagging(BaseNIMO):
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""
         if isinstance(self.cv, Integral) and isinstance(data, TrainingSet):
-            return max(int(self.cv), settings.n_members)
+            return max(int(self.cv), settings.n_bags(data.n_total))
         return self.cv
 
     def _state_beside(

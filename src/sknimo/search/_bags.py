@@ -43,8 +43,10 @@ from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
     Outcome,
+    damp_weight,
     eta_losses,
     judge,
+    likely_weight,
     mean_by_row,
 )
 from sknimo.solver import (
@@ -104,9 +106,8 @@ def search_bags(
     store: TaskStore,
 ) -> Outcome:
     """Additive and bent members of every bag, mixed as rows held out prefer."""
-    n_bags = settings.n_bags(problem.n_rows)
-    seeds = [int(s) for s in random.randint(2**31 - 1, size=n_bags)]
-    chosen = [folds[k % len(folds)] for k in range(n_bags)]
+    seeds = random.randint(2**31 - 1, size=settings.n_bags(problem.n_rows)).tolist()
+    chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
     if problem.n_rows <= settings.few_rows:
@@ -128,9 +129,10 @@ def search_bags(
     dial = turn_dial(bags, states, held_out, settings)
     mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
     verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
-    few = problem.n_rows <= settings.few_rows
-    if few and not verdict.gain > settings.dial_errors * verdict.error:
-        dial, mixed = 0.0, held_out.glm
+    if problem.n_rows <= settings.few_rows:  # bends of few rows must gain by themselves
+        least = settings.dial_errors * verdict.error
+        dial = damp_weight(dial, verdict.gain, least, settings)
+        mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
         verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
     table = _table(bags, states, held_out, path)
     return Outcome(
@@ -239,9 +241,8 @@ def importance(
     whole = predict(some)
     for j in range(len(out)):
         others = torch.arange(len(out)) != j
-        out[j] = float(
-            (whole - predict(without_features(some, others))).square().mean()
-        )
+        left = whole - predict(without_features(some, others))
+        out[j] = float(left.square().mean())
     return out
 
 
@@ -471,8 +472,7 @@ def _hold_out(bags: Bags, states: Sequence[JointState]) -> HeldOut:
         rows = bags.held_out[bag].nonzero().squeeze(-1)
         glm = bags.additive_eta(bag, rows)
         bent = predict_rows(bags.table, states[bag], rows)[0] if states else glm
-        number = torch.full_like(rows, bag)
-        weight = bags.held_out[bag][rows]
+        number, weight = torch.full_like(rows, bag), bags.held_out[bag][rows]
         parts.append([rows, number, weight, glm, bent, bent])
     joined = [torch.cat(each).cpu().numpy() for each in zip(*parts, strict=True)]
     return HeldOut(*joined)
@@ -485,15 +485,14 @@ def turn_dial(
     settings: Settings,
     n_members: int | None = None,
 ) -> float:
-    """Weight of the bent members that predicts rows held out best.
+    """Weight of the bent members: the mean of what rows held out find likely.
 
     `n_members` is how many will be averaged in the end, those that are there if None.
     Zero where the gain is less than `Settings.dial_errors` of its standard errors.
     """
     if not states:
         return 0.0
-    problem = bags.problem
-    y = problem.y.cpu()[torch.as_tensor(held_out.rows)]
+    problem, y = bags.problem, bags.problem.y.cpu()[torch.as_tensor(held_out.rows)]
     weights = np.linspace(0.0, 1.0, settings.dial_steps + 1)
     share = held_out.weight / held_out.weight.sum()
 
@@ -504,11 +503,11 @@ def turn_dial(
 
     relief = weights**2 * spread_loss(bags, states, settings, n_members or len(states))
     mean = np.array([share @ losses(w) for w in weights]) - relief
-    best = int(np.argmin(mean))
-    saved = losses(0.0) - losses(weights[best])
+    dial = likely_weight(weights, mean, len(np.unique(held_out.rows)), problem.family)
+    saved = losses(0.0) - losses(dial)
     error = float(np.linalg.norm(share * (saved - share @ saved)))
-    clear = mean[0] - mean[best] > settings.dial_errors * error
-    return float(weights[best]) if clear else 0.0
+    gain = share @ saved + np.interp(dial, weights, relief)
+    return dial if gain > settings.dial_errors * error else 0.0
 
 
 def spread_loss(
@@ -543,10 +542,9 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     scaled coefficients make any weights. One silent member has the additive model, and
     of the others what nothing modulates and what modulations are at the reference.
     """
-    p = bags.problem.spec.n_features
-    n_bent = len(states) if dial > 0 else 0
+    p, n_bent = bags.problem.spec.n_features, len(states) if dial > 0 else 0
     silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
-    coef, intercept, params, bent, scale = [], [], [], [], []
+    coef, intercept, params, scale = [], [], [], []
     count = n_bent + 1
     for state in states[:n_bent]:
         share = count * dial / n_bent
@@ -554,7 +552,6 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
         coef.append(share * state.coef)
         intercept.append(share * state.intercept)
         params.append(state.params)
-        bent.append(True)
     own = (1 - dial) * bags.coef.mean(0, keepdim=True)
     for state in states[:n_bent]:
         level = level_terms(bags.table, state.coef, state.params)
@@ -563,10 +560,9 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     coef.append(count * own)
     intercept.append(count * (1 - dial) * bags.intercept.mean(0, keepdim=True))
     params.append(silent)
-    bent.append(False)
     modulated = torch.zeros(count, p, dtype=torch.bool, device=bags.coef.device)
     modulated[:, bags.active] = True
-    modulated &= torch.tensor(bent, device=modulated.device).unsqueeze(1)
+    modulated[n_bent:] = False
     joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
     factor = torch.tensor(scale).to(bags.coef)
     return Ensemble(*joined, modulated, factor, torch.ones_like(factor).bool())
@@ -582,7 +578,6 @@ def _table(
     table: dict[str, list[Any]] = {
         name: [] for name in ("stage", "fold", "seed", "loss", "n_features", "n_iter")
     }
-
     for size in path[:-1]:
         row = ("path", -1, -1, size.loss, int(size.kept.sum()), 1)
         for name, value in zip(table, row, strict=True):

@@ -21,7 +21,14 @@ from torch import Tensor
 from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, one_hot, unpack
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import HeldOut, Outcome, eta_losses, judge
+from sknimo.search._verdict import (
+    HeldOut,
+    Outcome,
+    damp_weight,
+    eta_losses,
+    judge,
+    likely_weight,
+)
 from sknimo.solver import Coefficients, Problem
 from sknimo.training import AnyFold, Ensemble
 
@@ -42,10 +49,10 @@ def blend_outcomes(
 ) -> Outcome:
     """Evidence, bags or a mean of both: what predicts rows held out best.
 
-    Bags must improve on evidence, and on a model without features, by a share of the
-    standard error and of that model's loss: where they do not, what evidence has
-    selected is the simpler model. With `bags_first` lines that evidence selected must
-    improve on bags.
+    Bags that improve on evidence, or on a model without features, by less than a share
+    of the standard error and of that model's loss count in part, and not at all beside
+    a network: what evidence has selected is the simpler model. With
+    `bags_first` lines that evidence selected must improve on bags.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -64,22 +71,28 @@ def blend_outcomes(
         eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
         for w in steps
     ]
-    means = [float(np.average(loss, weights=share)) for loss in losses]
-    best, home = int(np.argmin(means)), 0
-    if settings.bags_first and not found.n_members:
-        home = len(steps) - 1
-    saved = losses[home] - losses[best]
+    means = np.array([np.average(loss, weights=share) for loss in losses])
+    w = float(steps[np.argmin(means)])
+    if same:
+        w = likely_weight(steps, means, float(share.sum()), found.problem.family)
+    mixed = eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
+    home = settings.bags_first and not found.n_members
+    saved = losses[-1 if home else 0] - mixed
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
     errors = settings.blend_errors[found.n_members > 0]
     errors *= math.sqrt(spread / float(share.sum()))
     empty = _empty_loss(found.problem, rows, share)
     least = max(errors, settings.blend_gain * empty)
-    if not gain > least:
-        best = home
-    if best == 0 or not empty - means[best] > least:
+    left = float(np.average(mixed, weights=share))
+    if home and not gain > least:
+        w, gain, left = 1.0, least, means[-1]
+    gain = min(gain, empty - left)
+    if gain < least and (home or found.n_members > 0 or not same):
         return found
-    w = float(steps[best])
+    w = damp_weight(w, gain, least, settings)
+    if w == 0:
+        return found
     if w < 1:
         return _blend(found, other, beside, w, weight)
     facts = ("path", "alpha", "input_precision", "log_evidence", "glm_log_evidence")

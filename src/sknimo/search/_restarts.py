@@ -113,7 +113,10 @@ def select(
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
     if settings.cautious:
-        gain = scout(runner, view, starts, at, floor, least=floor)
+        # Where there are many features, restarts that see all of them hardly ever
+        # succeed where those among the strongest fail.
+        narrow = [start for start in starts if start.stage == "narrow"]
+        gain = scout(runner, view, narrow or starts, at, floor, least=floor)
         if gain < settings.evidence_margin:
             return Selection([], linear, view)
     done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
 from sknimo.search._restarts import Selection
@@ -285,6 +286,26 @@ def judge(
     error = math.sqrt(spread / float(counts.sum()))
     r2, glm_r2 = (explained(problem, held_out, x) for x in (eta, rival))
     return Verdict(network_loss, glm_loss, gain, error, tiny_gain, r2, glm_r2)
+
+
+def likely_weight(
+    weights: np.ndarray, losses: np.ndarray, n_rows: float, family: Family
+) -> float:
+    """Mean of some weights (w,) of a mixture, by the likelihood of rows held out.
+
+    `losses` (w,) are mean half deviances over `n_rows`. The best of the weights jumps
+    where losses hardly differ, and with it all coefficients; their mean does not.
+    """
+    best = losses.min()
+    unit = max(2 * best, 1e-300) if family.estimates_dispersion else 1.0
+    odds = np.exp(-n_rows * (losses - best) / unit)
+    return float(weights @ odds / odds.sum())
+
+
+def damp_weight(weight: float, gain: float, least: float, settings: Settings) -> float:
+    """A weight that gains less than the least counts in part, hardly any not at all."""
+    damped = weight * min(max(gain / max(least, 1e-300), 0.0), 1.0)
+    return damped if damped >= settings.least_weight else 0.0
 
 
 def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
