@@ -256,12 +256,15 @@ LEFT_OUT = {
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
-    "work_hidden",
-    "dial_errors",
+    *("work_hidden", "smooth_times", "dial_errors", "least_weight", "more_passes"),
+    # These act on survival alone.
+    *("bags_first", "drawn"),
     # These act on several classes alone.
     *("class_columns", "line_ridges", "line_steps", "few_kept"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),
     *("evidence.memory_budget", "evidence.deadline"),
+    # When hopeless restarts are given up: their seconds.
+    *("evidence.least", "evidence.grace", "evidence.allowance"),
 }
 
 

@@ -87,8 +87,8 @@ class MemberNetwork:
         hidden.requires_grad_(True)
         with torch.enable_grad():
             out = self.modulator.outputs(weights, self.active.unsqueeze(0))
-            bend = head_above_reference(weights, out, hidden, shift)
-        return Units(bend[0], hidden, reach[0])
+            bend = head_above_reference(weights, out, hidden, shift)[0]
+        return Units(bend, hidden, reach[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,13 @@ def test_explanations_are_those_of_small_models(uneven, mixed_table, as_large):
     assert_same(as_large(find), find(), names)
 
 
+def test_derivatives_do_not_mind_who_has_switched_gradients_off(uneven, mixed_table):
+    with torch.no_grad():
+        found = bends.bent_jacobian(uneven, mixed_table)
+    assert np.array_equal(found, bends.bent_jacobian(uneven, mixed_table))
+    assert found.any()
+
+
 def test_the_gauge_is_that_of_small_models(uneven, mixed_table, as_large):
     expected = fit_gauge(uneven, mixed_table)
     found = as_large(lambda: fit_gauge(uneven, mixed_table))

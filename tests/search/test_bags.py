@@ -27,7 +27,7 @@ from sknimo.solver import AdditiveOptions, Problem, fit_additive, predict_rows
 from sknimo.training import Fold, TaskStore, state_columns
 
 # Few rows go their own way, see `TestFewRows`.
-FEW = {"n_members": 3, "more_bags": 1.0, "few_rows": 0}
+FEW = {"n_members": 3, "few_rows": 0}
 WIDE = FEW | {"batch_size": 64, "bag_hidden": (16, 16)}
 SHORT = FEW | {"batch_size": 16, "bag_hidden": (4, 4)}
 IDENTITY = 1e-12  # the same sums in another order
@@ -293,7 +293,7 @@ class TestFewRows:
         monkeypatch.setattr(bagged, "_train", count)
         few = SHORT | {"n_members": 5, "few_rows": 400, "few_hidden": (3, 3)}
         outcome = make_task(n_rows=400).search(**few, max_iter=5)
-        assert sizes == [(10, True)]  # two for each member where rows are scarce
+        assert sizes == [(5, True)]
         assert outcome.problem.spec.hidden == (3, 3)
 
     def test_rows_are_counted_once_for_all(self, make_task, monkeypatch):

@@ -127,7 +127,7 @@ class Bagging(BaseNIMO):
     def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""
         if isinstance(self.cv, Integral) and isinstance(data, TrainingSet):
-            return max(int(self.cv), settings.n_bags(data.n_total))
+            return max(int(self.cv), settings.n_members)
         return self.cv
 
     def _state_beside(
@@ -375,7 +375,7 @@ class Searching(Bagging, Bendable):
         curved = bool(((group >= p) & (group < 2 * p)).any())
         large = is_large(problem, settings)
         stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
-        stages["bag"] = settings.n_bags(problem.n_rows)
+        stages["bag"] = settings.n_members
         expect(2 if curved and not large else 1, stages, self.max_time)
         return replace(settings, progress=settings.progress and large)
 

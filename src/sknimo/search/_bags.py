@@ -106,7 +106,7 @@ def search_bags(
     store: TaskStore,
 ) -> Outcome:
     """Additive and bent members of every bag, mixed as rows held out prefer."""
-    seeds = random.randint(2**31 - 1, size=settings.n_bags(problem.n_rows)).tolist()
+    seeds = random.randint(2**31 - 1, size=settings.n_members).tolist()
     chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
@@ -333,7 +333,7 @@ def trains_together(options: JointOptions, device: torch.device) -> bool:
 
 def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
     """How members of so many rows are trained, `few` of them or not."""
-    joint = settings.few_joint if few else settings.joint
+    joint = settings.joint
     passes = settings.max_iter if few else settings.more_passes * settings.max_iter
     most, least = joint.batch_size, settings.least_batch
     return replace(

@@ -273,13 +273,11 @@ class Settings:
     # Bags that are trained first, to see whether bends add anything.
     n_scouts: int = 2
     # Rows that a member is shown in all its passes, unless these are fewer than ten;
-    # passes, and bags, as multiples of `max_iter` and `n_members`. Twice the passes:
-    # 0.98 (superconduct), no more seconds where members stop before; bags times 1.6:
-    # 0.99 (six fits, splits 100 and 101). Fewer of these where all have so many rows.
+    # and passes, as a multiple of `max_iter`, unless rows are few. Twice the passes:
+    # 0.98 (superconduct), no more seconds where members stop before. Bags times 1.6:
+    # 0.99 (six fits, splits 100 and 101), in as many more seconds.
     max_visits: int = 2_000_000
     more_passes: int = 2
-    more_bags: float = 1.5
-    bag_rows: int = 300_000
     # Steps between the additive and the bent model, rows that tell the spread of
     # members, standard errors that bends must gain (with fewer they count in part where
     # rows are few), and the least weight of a part. Loss of the mean by likelihood, and
@@ -296,15 +294,8 @@ class Settings:
     input_edges: int = 64
     max_columns: int = 1_500
     least_edges: int = 4
-    # Bags, as a multiple of `n_members`, up to so many rows: more make coefficients
-    # steadier. Spread of those of bent members over five seeds, in standard errors, on
-    # a table of 270 rows, with one and with two: median 0.08 and 0.04, largest 0.26 and
-    # 0.10.
-    scarce_bags: float = 2.0
-    scarce_rows: int = 500
     additive: AdditiveOptions = field(default_factory=AdditiveOptions)
     joint: JointOptions = field(default_factory=JointOptions)
-    few_joint: JointOptions = JointOptions(learning_rate=5e-3, patience=15)
 
     # -- More than two classes
     # Coefficients of all classes, up to which every bag learns its own precisions; and
@@ -320,12 +311,3 @@ class Settings:
     # -- Curves, and the evidence: how one restart is fitted and simplified
     curves: CurveRules = field(default_factory=CurveRules)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
-
-    def n_bags(self, n_rows: int) -> int:
-        """How many bags a table of so many rows has."""
-        if n_rows <= min(self.scarce_rows, self.few_rows):
-            return round(self.scarce_bags * self.n_members)
-        if n_rows <= self.few_rows:
-            return self.n_members
-        most = round(self.more_bags * self.n_members)
-        return max(self.n_members, min(most, self.bag_rows // n_rows))
