@@ -58,8 +58,8 @@ class JointOptions:
     batch_size: int = 256
     max_passes: int = 80  # over the rows; the learning rate anneals over them
     # Passes without progress on held-out rows. 8 instead of 15: the same members (six
-    # fits, splits 100 and 101), in 0.7 of the seconds; but where members gain for long
-    # the rate must fall first (10, with a rate of 7.5e-3: 1.06 on superconduct).
+    # fits, splits 100 and 101), in 0.7 of the seconds. 10, with a rate of 7.5e-3 and
+    # other changes: 1.06 (superconduct, where members gain for long), cause not known.
     patience: int = 15
     # 7.5e-3 and 1e-2: 0.99 (six fits), see above; 2e-3: 1.04.
     learning_rate: float = 5e-3
