@@ -46,7 +46,7 @@ import numpy as np
 COLUMNS = (
     *("design", "rows", "seed", "measure", "cov_type", "target", "truth", "estimate"),
     *("active", "std_err", "lower", "upper", "oracle_err", "note"),
-    *("seconds", "fit_seconds"),
+    *("seconds", "fit_seconds", "centre"),
 )
 LEVEL = 0.95
 WIDTH_95 = 1.959964
@@ -322,6 +322,7 @@ def measure_coefficients(case: Case) -> Iterator[Record]:
                 "truth": truth[j],
                 "active": int(active[j]),
                 "estimate": found.coef[j],
+                "centre": found.centre[j],
                 "std_err": found.std_err[j],
                 "lower": found.lower[j],
                 "upper": found.upper[j],
@@ -467,7 +468,9 @@ def summarise(records: list[Record]) -> Any:
     import pandas as pd
 
     frame = pd.DataFrame(records)
-    numbers = ("truth", "estimate", "lower", "upper", "oracle_err")
+    numbers = ("truth", "estimate", "centre", "lower", "upper", "oracle_err")
+    if "centre" not in frame:  # of older files
+        frame["centre"] = math.nan
     for name in (*numbers, "rows", "seed", "seconds", "fit_seconds"):
         frame[name] = pd.to_numeric(frame[name], errors="coerce")
     frame["active"] = pd.to_numeric(frame["active"]) > 0
@@ -490,12 +493,8 @@ def summarise(records: list[Record]) -> Any:
                 "given": act["there"].mean(),
                 "claims": (off["there"] & ~off["inside"]).mean(),
                 "width": both["width"].mean() / both["oracle"].mean(),
-                "error": math.sqrt(
-                    ((both["estimate"] - both["truth"]) ** 2).mean()
-                    / (both["oracle_err"] ** 2).mean()
-                )
-                if len(both)
-                else math.nan,
+                "error": relative_error(both, "estimate"),
+                "centre": relative_error(both, "centre"),
                 "seconds": each["seconds"],
                 "fit_seconds": each["fit_seconds"],
             }
@@ -504,6 +503,12 @@ def summarise(records: list[Record]) -> Any:
     found = pd.DataFrame(lines)
     found["order"] = found["design"].map(order)
     return found.sort_values(["measure", "cov_type", "rows", "order"])
+
+
+def relative_error(rows: Any, name: str) -> float:
+    """Root mean squared error of a column beside the oracle's; NaN without rows."""
+    error = ((rows[name] - rows["truth"]) ** 2).mean()
+    return float((error / (rows["oracle_err"] ** 2).mean()) ** 0.5)
 
 
 def table(records: list[Record]) -> str:

@@ -302,17 +302,16 @@ class ClassModels:
             self.stacked, slice(number * n_members, (number + 1) * n_members)
         )
 
-    def of_member(self, number: int) -> ClassModels:
-        """One member of every class."""
-        n_members = self.stacked.n_members // self.n_classes
-        own = torch.arange(self.n_classes) * n_members + number
-        return ClassModels(_take_members(self.stacked, own), self.n_classes)
+    @property
+    def bent(self) -> Tensor:
+        """Members that bend in a class, (M,), bool."""
+        return self.stacked.modulated.any(1).cpu().reshape(self.n_classes, -1).any(0)
 
     def contrast(self, number: int, baseline: int | None = None) -> FittedModel:
         """One class against the mean of all, or against another, as a model.
 
         A difference of models is a model: members of the others with coefficients of
-        the other sign.
+        the other sign. First come those that bend, by class, then all others as one.
         """
         model, n_classes = self.stacked, self.n_classes
         share = torch.full((n_classes,), -1.0 / n_classes, dtype=torch.float64)
@@ -322,7 +321,7 @@ class ClassModels:
         share[number] += 1.0
         n_members = model.n_members // n_classes
         share = (share / n_members).repeat_interleave(n_members)
-        silent = ~model.modulated.any(1).cpu()
+        silent = ~self.bent.repeat(n_classes)
         bent = ((share != 0) & ~silent).nonzero().squeeze(1)
         some = _take_members(model, bent)
         still = torch.where(silent, share, 0.0).to(model.coef)

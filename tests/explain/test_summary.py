@@ -169,6 +169,17 @@ def test_one_member_has_no_spread(fitted):
     assert "members: " not in str(summary)
 
 
+def test_a_coefficient_that_members_cancel_is_zero(make_model):
+    model = make_model(n_members=3)
+    coef = model.coef.clone()
+    coef[:, 0] = coef.new_tensor([0.1, 0.2, -0.3])
+    model = replace(model, coef=coef)
+    assert model.term_coef[0] != 0  # by rounding
+    rows = summarise(model, None, title="x").rows
+    assert rows[0].coef == 0
+    assert rows[1].coef == model.features.coefficients(model.term_coef)[1] != 0
+
+
 def test_strongest_modifiers_stand_below_the_table(fitted_models):
     summary = fitted_models["gaussian"].est.summary()
     bent = dict(summary.modifiers)

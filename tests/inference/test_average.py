@@ -189,8 +189,9 @@ def test_the_average_slope_of_a_curve_errs_with_the_curve():
     features = est.model_.features
     slope = features.term_slopes(X).mean(0)[features.term_feature == 0]
     truth = np.sqrt(slope @ est._uncertainty.terms[0] @ slope)
-    # Two curves stand for all of the spline; a line alone would have 0.28 of it.
-    assert 0.5 < found.std_err[0, 0] / truth < 1.5
+    # Four turns stand for all of the spline; a line alone would have 0.28 of it, two
+    # smooth curves 0.6.
+    assert 0.75 < found.std_err[0, 0] / truth < 1.5
 
 
 def test_through_a_few_values_a_curve_adds_no_uncertainty():

@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import Origin, explain, measure_support
 from sknimo.inference import calibrate, next_intervals
-from sknimo.model import Dial
+from sknimo.model import ClassModels, Dial
 from sknimo.report import ModelCard, Sample, render_report
 
 FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
@@ -411,6 +412,36 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
             shown = f'.control[data-feature="{feature}"] .reach'
             assert view.number(shown, "value") == close(reach, 1e-5)
     assert view.page.locator("#reach-key").is_visible()
+
+
+def test_a_page_of_one_class_has_its_probability_and_errors(open_report):
+    """Members of all classes together differ, by coefficients and by bends."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    eta = np.c_[np.zeros(90), X[:, 0], X[:, 1] + X[:, 0]]
+    y = np.array(["a", "b", "c"])[(eta + rng.gumbel(size=eta.shape)).argmax(1)]
+    est = NIMOClassifier(alpha=0.01, max_iter=0, hidden=(2, 2)).fit(X, y)
+    one = est.model_.stacked
+    params = torch.as_tensor(rng.normal(size=(9, one.params.shape[1])))
+    stacked = replace(
+        one,
+        coef=one.coef.repeat_interleave(3, 0) * torch.tensor([[1.0], [1.2], [1.0]] * 3),
+        intercept=one.intercept.repeat_interleave(3),
+        params=params.to(one.params),
+        modulated=torch.tensor([[True], [True], [False]]).repeat(3, 2),
+    )
+    est._show_model(ClassModels(stacked, 3))
+    report = est.report(None, X, y, rows=[5], class_="b")
+    assert "On the 90 rows given" in report.html
+    assert "as a set" not in report.html  # they are the rows of the fit
+    view = open_report(report)
+    assert view.mean == close(est.predict_proba(est.reference_[None])[0, 1])
+    view.page.locator("#start").select_option("1")
+    known = 1.959964 * est.for_class("b").explain(X[5:6]).std_err[0]
+    for feature in (0, 1):
+        shown = f'.control[data-feature="{feature}"] .reach'
+        assert view.number(shown, "value") == close(known[feature], 1e-5)
+    assert view.page.locator(".waterfall .reach").count() > 0
 
 
 def test_what_other_features_fix_is_not_proposed_to_change_alone(

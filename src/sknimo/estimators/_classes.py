@@ -20,7 +20,6 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
-    Explanation,
     Reach,
     Summary,
     SummaryOrder,
@@ -31,7 +30,7 @@ from sknimo.explain import (
     restore_reach,
 )
 from sknimo.families import BINOMIAL
-from sknimo.inference import Peers, Uncertainty, with_errors
+from sknimo.inference import Uncertainty
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
@@ -107,7 +106,9 @@ class SeveralClasses(BaseNIMO):
         view._show_model(whole.contrast(number, base))
         view._class, view._baseline, view._facts = number, base, None
         errors = view._class_errors = self._class_errors or self._uncertainty
-        view._uncertainty = errors.of_class(whole.n_classes, number, base)
+        view._uncertainty = errors.of_class(
+            whole.n_classes, number, base, whole.bent.numpy()
+        )
         if X is not None:
             view._facts = self._describe_class(view, X, y, sample_weight)
         return view
@@ -129,7 +130,7 @@ class SeveralClasses(BaseNIMO):
         weight = read_weight(sample_weight, len(table))
         model = view._explained()
         with torch_threads(len(table)), np.errstate(over="ignore", invalid="ignore"):
-            offset = view._log_odds(table) - model.eta(table)
+            offset = view._others(table)
             facts = describe_training(model, table, truth, weight, offset)
             # A step of a feature moves all classes.
             compared = compare(model, table, weight=weight, respond=view._chance)
@@ -203,17 +204,7 @@ class SeveralClasses(BaseNIMO):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         if self._whole is None:
             return super()._priced_rows(table, y, offset)
-        known = self._log_odds(table) - self._explained().eta(table)
-        return self._known_target(y), known
-
-    def _with_errors(self, found: Explanation) -> Explanation:
-        whole = self._whole
-        if whole is None:
-            return super()._with_errors(found)
-        own, which = whole.of_class(self._class), (self._class, self._baseline)
-        each = (whole.of_member(m).contrast(*which) for m in range(own.n_members))
-        peers = Peers(own, tuple(each))
-        return with_errors(self._explained(), self._uncertainty, found, peers)
+        return self._known_target(y), self._others(table)
 
     def summary(self, order: SummaryOrder = "importance") -> Any:
         """Sum up the fit in one table, or more than two classes in one each.
@@ -285,9 +276,18 @@ class SeveralClasses(BaseNIMO):
         sample = super()._read_sample(X, y, weight, offset)
         if self._whole is None:
             return sample
-        label = self.classes_[self._class]
-        known = self._log_odds(sample.table) - self._explained().eta(sample.table)
-        return replace(sample, offset=known, target=f"{sample.target} = {label}")
+        return replace(sample, offset=self._others(sample.table))
+
+    def _others(self, table: np.ndarray) -> np.ndarray:
+        """What the other classes add to the log-odds of the one explained, (n,)."""
+        return self._log_odds(table) - self._explained().eta(table)
+
+    def _render(
+        self, path: Any, sample: Any, held_out: Any, rows: Any, title: str | None
+    ) -> Any:
+        if self._whole is not None and title is None:
+            title = f"What predicts {sample.target} = {self.classes_[self._class]}"
+        return super()._render(path, sample, held_out, rows, title)
 
     def _model_card(self) -> Any:
         card = super()._model_card()
@@ -301,6 +301,7 @@ class SeveralClasses(BaseNIMO):
             model=replace(card.model, family=BINOMIAL),
             facts=None,
             dial=None,
+            base_offset=float(self._others(self._read_reference())[0]),
             classes=(others, label),
             left_out=None if left_out is None else left_out[:, self._class],
             note=(

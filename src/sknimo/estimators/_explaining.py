@@ -20,7 +20,6 @@ from sknimo.explain import (
     TrainingFacts,
     find_origin,
 )
-from sknimo.inference import Uncertainty
 from sknimo.model import FittedModel
 
 
@@ -49,10 +48,6 @@ class Explainable:
 
     def _known_errors(self) -> records.KnownErrors | None:
         """How well the coefficients are known; None where nobody has asked."""
-        return None
-
-    def _local_uncertainty(self) -> Uncertainty | None:
-        """What single rows can be judged by; None where nobody has asked."""
         return None
 
     def _with_errors(self, found: records.Explanation) -> records.Explanation:

@@ -200,15 +200,8 @@ class Inferring(Explainable):
             found.std_err, found.lower, found.upper, found.z, found.notes, found.reason
         )
 
-    def _local_uncertainty(self) -> Uncertainty:
-        """What single rows can be judged by."""
-        # Members of a class and of the others would be taken for members of one.
-        if getattr(self, "_whole", None) is not None:
-            return Uncertainty("not kept")
-        return self._uncertainty
-
     def _with_errors(self, found: Explanation) -> Explanation:
-        return with_errors(self._explained(), self._local_uncertainty(), found)
+        return with_errors(self._explained(), self._uncertainty, found)
 
     def _grid(self, place: int) -> np.ndarray:
         """Values around the reference, within the training range."""

@@ -325,7 +325,7 @@ class Reportable(Foreseeing, Traceable):
             left_out=getattr(self, "oob_prediction_", None),
             straight=None if self._held_out is None else self._held_out.straight,
             conformal=getattr(self, "_conformal", None),
-            uncertainty=self._local_uncertainty(),
+            uncertainty=getattr(self, "_uncertainty", None),
             dial=getattr(self, "_dial", None),
         )
 

@@ -59,7 +59,8 @@ default="auto"
         Seconds after which no further step of the search begins; the best so far is
         kept.
     n_jobs : int, optional
-        Processes (joblib); the answer does not depend on it.
+        Processes (joblib); None is this one, on Linux with another beside it where
+        torch has two threads or more. The answer does not depend on it.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
         Predictions and explanations are made on the CPU unless this is "cuda".

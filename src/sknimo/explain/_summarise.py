@@ -24,7 +24,7 @@ from sknimo.explain._kept import (
 )
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._levels import LevelEffects, restore_levels
-from sknimo.explain._local import exp_or_inf, find_roles, mean_of
+from sknimo.explain._local import as_array, exp_or_inf, find_roles, mean_of
 from sknimo.explain._price import TrainingFacts
 from sknimo.explain._summary import (
     FAINT,
@@ -40,6 +40,8 @@ from sknimo.model import FittedModel
 
 # Coefficients of which a note tells one by one.
 NOTED_ROWS = 6
+# Shares of what members have that their mean may be off by.
+ROUNDING = 1e-14
 
 
 class CertificateLike(Protocol):
@@ -146,6 +148,9 @@ def summary_rows(
     coef = features.feature_coef(model.term_coef)
     levels = restore_levels(model) if known is None else known.levels
     slope_sd, level_sd = _member_sds(model)
+    # What members cancel to is none.
+    size = features.feature_coef(as_array(model.coef.abs().amax(0)))
+    coef = np.where(np.abs(coef) < ROUNDING * np.abs(size), 0.0, coef)
     stands_for = features.stands_for
     nan = float("nan")
     for j, name in enumerate(features.names):

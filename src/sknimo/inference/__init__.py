@@ -37,7 +37,7 @@ from sknimo.inference._contrasts import (
 from sknimo.inference._covariance import coefficient_covariance
 from sknimo.inference._hazard import Watched
 from sknimo.inference._influence import Influence, influence
-from sknimo.inference._local import Peers, with_errors
+from sknimo.inference._local import with_errors
 from sknimo.inference._means import MOST_BENT, mean_intervals, weigh_members
 from sknimo.inference._robust import Clusters
 from sknimo.inference._structure import BendTests, bend_tests

@@ -12,7 +12,7 @@ Shapes: n rows, p features, q terms, c coefficients, M members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,19 +29,8 @@ from sknimo.model import FittedModel
 METHODS = ("min_energy", "native")
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """One class of several: who differ are members of all classes together."""
-
-    own: FittedModel  # members of the class alone
-    each: tuple[FittedModel, ...]  # every member of it against those of the others
-
-
 def with_errors(
-    model: FittedModel,
-    known: Uncertainty,
-    found: Explanation,
-    peers: Peers | None = None,
+    model: FittedModel, known: Uncertainty, found: Explanation
 ) -> Explanation:
     """An explanation with the standard errors of what it shows, where there are any."""
     if known.nonrobust is None or found.method not in METHODS:
@@ -64,10 +53,7 @@ def with_errors(
         parts = sum_by_owner(columns * own, owner, features.n_features)
         return np.stack([parts, np.nan_to_num(features.feature_coef(own))])
 
-    peers = peers or Peers(model, ())
-    value, slope = np.stack([value, slope]) + between(
-        peers.own, known, look, peers.each
-    )
+    value, slope = np.stack([value, slope]) + between(model, known, look)
     # Of several levels the coefficient is that of the row's own: all that it adds.
     several = np.isnan(features.feature_coef(model.term_coef))
     slope = np.where(several, value, slope)

@@ -9,7 +9,8 @@ cannot express is not counted in.
 Shapes: n rows, q terms, c coefficients, M members.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -103,33 +104,46 @@ def between(
     model: FittedModel,
     known: Uncertainty,
     look: Callable[[FittedModel], np.ndarray],
-    members: Sequence[FittedModel] = (),
 ) -> np.ndarray:
     """Variance of what bent members say, as much as they weigh; zero for one.
 
-    `look` is linear in the coefficients of a member. Where others stand in the place of
-    the `members` of the model, these are given.
+    `look` is linear in the coefficients of a member.
     """
-    bent, share, total, scale = weigh_members(model, known)
-    if len(bent) < 2:
+    some = weigh_members(model, known)
+    if len(some.places) < 2:
         return np.zeros(1)
-    members = members or list(split_members(model))
-    alone = np.stack([look(members[m]) / scale[m] for m in bent])
-    apart = alone - np.tensordot(share, alone, 1)
-    return np.asarray(np.tensordot(share, apart**2, 1) * total)
+    members = list(split_members(model))
+    alone = np.stack(
+        [
+            np.sum([look(members[m]) for m in own], axis=0) / scale
+            for own, scale in zip(some.places, some.scale, strict=True)
+        ]
+    )
+    apart = alone - np.tensordot(some.share, alone, 1)
+    return np.asarray(np.tensordot(some.share, apart**2, 1) * some.count)
 
 
-def weigh_members(
-    model: FittedModel, known: Uncertainty
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Bent members that stand for all, the share of each, and what counts them.
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Bent members that stand for all."""
 
-    That is what their mean squared distance is multiplied with; last the scale of all.
-    """
-    bent = np.flatnonzero(model.modulated.any(-1).cpu().numpy())
+    # (k, C), places of each in the model: one, or of several classes one each.
+    places: np.ndarray
+    share: np.ndarray  # (k,), sums to one
+    scale: np.ndarray  # (k,), what their coefficients were multiplied with
+    count: float  # what their mean squared distance is multiplied with
+
+
+def weigh_members(model: FittedModel, known: Uncertainty) -> Weighed:
+    """Choose bent members, and weigh them."""
     scale = np.ones(model.n_members) if known.scale is None else known.scale
-    bent = bent[scale[bent] > 0]
-    total = float(scale[bent].sum()) / model.n_members
-    bent = bent[:: max(1, len(bent) // MEMBERS)]
-    share = scale[bent] / scale[bent].sum()
-    return bent, share, total**2 * len(bent) / max(len(bent) - 1, 1), scale
+    places = np.flatnonzero(model.modulated.any(-1).cpu().numpy())[:, None]
+    if known.together > 1:
+        places = np.arange(model.n_members - 1).reshape(known.together, -1).T
+    scale = scale[places[:, 0]]
+    places, scale = places[scale > 0], scale[scale > 0]
+    total = float(scale.sum()) / model.n_members
+    some = slice(None, None, max(1, len(places) // MEMBERS))
+    places, scale = places[some], scale[some]
+    count = total**2 * len(places) / max(len(places) - 1, 1)
+    return Weighed(places, scale / scale.sum(), scale, count)

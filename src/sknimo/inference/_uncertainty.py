@@ -54,6 +54,9 @@ class Uncertainty:
     scale : ndarray of shape (M,) or None
         What the coefficients of each member were multiplied with, so that members of
         other weights became equals; None for one.
+    together : int
+        How many members are one: of a class against others those of each class, which
+        stand one class after the other.
     left_out : float
         Mean size of a residual had its row been left out, in units of the family's
         spread; NaN where that is not known, for members of bags, and in files, whose
@@ -77,16 +80,18 @@ class Uncertainty:
     n_effective: float = math.nan
     n_rows: float = math.nan
     scale: np.ndarray | None = None
+    together: int = 1
     left_out: float = math.nan
     estimated: bool = True
     method: str = ""
 
     def of_class(
-        self, n_classes: int, number: int, baseline: int | None
+        self, n_classes: int, number: int, baseline: int | None, bent: np.ndarray
     ) -> Uncertainty:
         """One class of several against the mean of all, or against another.
 
-        Arrays of several classes are those of one, side by side.
+        Arrays of several classes are those of one, side by side. Members of the result
+        are those of `ClassModels.contrast`; `bent` (M,) of each class are.
         """
         if self.reason or self.centre is None or self.term_centre is None:
             return self
@@ -101,13 +106,20 @@ class Uncertainty:
             four = values.reshape(n_classes, size, n_classes, size)
             return np.asarray(np.einsum("aibj,a,b->ij", four, share, share))
 
+        together = n_classes if baseline is None else 2
+        scale = np.ones(len(bent))
+        if self.scale is not None:
+            scale = self.scale[: len(bent)]
+        n_members = 1 + together * int(bent.sum())
+        each = np.tile(scale[bent] * (n_members / len(bent)), together)
         assert self.nonrobust is not None
         return replace(
             self,
             centre=share @ self.centre.reshape(n_classes, -1),
             nonrobust=square(self.nonrobust),
             terms=tuple(map(square, self.terms)),
-            scale=None if self.scale is None else self.scale.reshape(n_classes, -1)[0],
+            scale=np.append(each, 0.0),
+            together=together,
             term_centre=share @ self.term_centre.reshape(n_classes, -1),
         )
 

@@ -65,7 +65,8 @@ class Case:
     def limits(self) -> tuple[float, float]:
         """Smallest and largest linear predictor along the way."""
         start = self.found.base_value + float(self.found.offset[0])
-        edges = [start, float(self.found.eta[0]), *(step.stop for step in self.steps)]
+        ends = self.found.base_value, start, float(self.found.eta[0])
+        edges = [*ends, *(step.stop for step in self.steps)]
         low, high = min(edges), max(edges)
         margin = 0.03 * (high - low) or 1.0
         return low - margin, high + margin

@@ -51,6 +51,7 @@ class ModelCard:
     conformal: Conformal | None = None  # how far from predictions rows held out lie
     uncertainty: Uncertainty | None = None  # what single rows can be judged by
     dial: Dial | None = None  # the way to the model without bends
+    base_offset: float = 0.0  # of the reference: what other classes say there
 
 
 @dataclass(frozen=True, slots=True, eq=False)

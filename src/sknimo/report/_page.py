@@ -103,6 +103,13 @@ ROWS_WORDS = {
         "These are not, as a set, the rows the model was fitted to. Where they overlap "
         "the figures flatter; other models are not compared here.",
     ),
+    "unknown": _RowsWords(
+        "the rows given",
+        "the {:,} rows given",
+        "On the {:,} rows given",
+        "Nothing was kept of the rows the model was fitted to. Where these are among "
+        "them the figures flatter; other models are not compared here.",
+    ),
 }
 
 
@@ -142,7 +149,8 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
     ]
     silent = join_words(story.names_with_role("modifier"), 12)
     kind = "mean" if card.classes is None else "probability"
-    known = f", a {kind} of {_mean_text(card, story.model.base_value)}"
+    base = model.base_value + card.base_offset
+    known = f", a {kind} of {_mean_text(card, base)}"
     return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
         kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
@@ -168,7 +176,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         response=_response_name(story),
         eta_name=model.family.eta_name,
         tables=make_tables(story),
-        base_value=show_number(model.base_value),
+        base_value=show_number(base),
         base_note="" if model.family.link == "identity" else known,
         modifiers_only=silent,
         idle=join_words(story.names_with_role("neither"), 12),

@@ -74,7 +74,8 @@ class Quality:
     """How well the model does on rows of a kind.
 
     Rows are "training", "held out" (given as such), "left out" (of fits to the other
-    training rows), "solved again" (left out, by a model solved for this) or "other".
+    training rows), "solved again" (left out, by a model solved for this), "other" or
+    "unknown", where nothing was kept of those of the training.
     The share of deviance explained is the first measure.
     Means are over at most N_GROUPS groups of rows with similar predictions; the other
     arrays are (n,), and empty where single predictions are not known.
@@ -105,8 +106,9 @@ def judge(card: ModelCard, sample: Sample) -> Quality:
     """Measure the model, beside a constant, on the rows of a report."""
     model, facts = card.model, card.facts
     eta = model.eta(sample.table, sample.offset)
-    rows, known = "other", None
+    rows, known = "unknown", None
     if facts is not None:
+        rows = "other"
         trained = training_deviances(facts, sample)
         near = SAME_DEVIANCE * trained[1] + 1e-12 * trained[0]
         same = abs(mean_deviance(model.family, sample, eta) - trained[1]) <= near

@@ -33,7 +33,7 @@ ENDS = ("lowest", "highest")
 # Columns of which the page carries the covariance.
 MAX_SUPPORT = 120
 # Covariances of terms that it carries.
-MAX_COVARIANCES = 20_000
+MAX_COVARIANCES = 60_000
 # Features whose controls are shown at once; the others are folded.
 SHOWN = 12
 
@@ -56,6 +56,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "errors": _errors(model, card.uncertainty),
         "dial": _dial(card.dial),
         "hasOffset": sample.offset is not None,
+        "baseOffset": card.base_offset,
         "rows": [
             {
                 "label": f"{case.label}, {case.why}",
@@ -122,17 +123,17 @@ def _errors(model: FittedModel, known: Uncertainty | None) -> dict[str, Any] | N
         return None
     if sum(block.size for block in known.terms) > MAX_COVARIANCES:
         return None
-    members, share, count, scale = weigh_members(model, known)
+    some = weigh_members(model, known)
     return {
         "blocks": [
             [[_round(value) for value in row] for row in np.nan_to_num(block)]
             for block in known.terms
         ],
         "most": MOST_BENT,
-        "members": members.tolist() if len(members) > 1 else [],
-        "share": _numbers(share),
-        "count": count,
-        "scale": _numbers(scale),
+        "members": some.places.tolist() if len(some.places) > 1 else [],
+        "share": _numbers(some.share),
+        "count": some.count,
+        "scale": _numbers(some.scale),
     }
 
 

@@ -246,11 +246,12 @@ function compileModel(record, swap, link, straight = null) {
       const moved = own.map((term) => term * Math.min(Math.max(bend, -known.most), known.most));
       const block = known.blocks[j];
       let variance = dot(moved, block.map((row) => dot(row, moved)));
-      const alone = known.members.map((m) =>
-        (factors[m] * dot(members[m].coef.slice(at, at + own.length), own)) / known.scale[m]);
+      const part = (m) => factors[m] * dot(members[m].coef.slice(at, at + own.length), own);
+      const alone = known.members.map((some, k) =>
+        some.reduce((sum, m) => sum + part(m), 0) / known.scale[k]);
       const mean = dot(known.share, alone);
-      alone.forEach((part, k) => {
-        variance += known.count * known.share[k] * (part - mean) ** 2;
+      alone.forEach((one, k) => {
+        variance += known.count * known.share[k] * (one - mean) ** 2;
       });
       return Math.sqrt(Math.max(variance, 0));
     });

@@ -161,7 +161,7 @@
 
   const fromRow = (values) => values.map((value) => (value === null ? NaN : value));
   const starts = [
-    { label: "the reference", values: model.reference, offset: 0 },
+    { label: "the reference", values: model.reference, offset: data.baseOffset },
     ...data.rows.map((row) => ({ ...row, values: fromRow(row.values) })),
   ];
   let start = starts[0];
