@@ -4,6 +4,7 @@ from sknimo.solver._additive import (
     AdditiveFit,
     AdditiveOptions,
     fit_additive,
+    fit_bags,
     predict_additive,
     solve_bags,
 )
