@@ -246,7 +246,7 @@ def make_evidence_numbers(fixed: Settings) -> tuple[Number, ...]:
 # compute, records with numbers of their own, and what a search sets by other fields.
 LEFT_OUT = {
     *("relax", "rule", "alphas", "batch_size", "n_jobs", "memory_budget", "deadline"),
-    *("progress", "curves", "evidence"),
+    *("side_by_side", "progress", "curves", "evidence"),
     # These act on rows in blocks alone.
     *("batch_hidden", "batch_rows", "alpha_shares", "network_alphas", "first_pair"),
     *("rounds", "learning_rate", "patience_share"),
@@ -257,8 +257,9 @@ LEFT_OUT = {
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight", "more_passes"),
+    "small_batch",
     # These act on survival alone.
-    *("bags_first", "drawn"),
+    *("bags_first", "drawn", "firmness"),
     # These act on several classes alone.
     *("class_columns", "line_ridges", "line_steps", "few_kept"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),

@@ -1,15 +1,17 @@
-"""Tasks run once each, on threads for which torch computes alone."""
+"""Tasks run once each, on threads for which torch computes alone, or in a fork."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from sknimo import machine
-from sknimo.machine import run_alone
+from sknimo.machine import all_threads, run_alone, torch_threads, work_beside
 
 FORKED = """
 import os, torch
@@ -114,3 +116,72 @@ def test_a_gpu_that_a_fork_has_lost_is_refused_with_a_remedy(monkeypatch):
             machine.choose_device(name)
     assert machine.choose_device("cpu").type == "cpu"
     assert machine.prediction_device("cuda").type == "cpu"
+
+
+def test_a_small_problem_keeps_its_threads_for_tasks_of_seconds():
+    """torch on one thread, as many tasks at a time as there were threads before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with torch_threads(10, 10), torch_threads(5, 5):
+            together = threading.Barrier(2, timeout=20)
+            assert all_threads() == 2
+            run_alone(lambda task: together.wait(), range(2), all_threads())
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == all_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not fork")
+class TestWorkBeside:
+    """What a fork computes is what this process would have."""
+
+    @pytest.fixture(autouse=True)
+    def two_cores(self, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+    @pytest.mark.parametrize("wanted", [True, False])
+    def test_the_work_is_done_in_a_process_of_its_own_if_wanted(self, wanted):
+        large = torch.arange(100_000.0)  # more than a pipe holds
+        with work_beside(lambda: (os.getpid(), large + 1), wanted) as wait:
+            number, found = wait()
+        assert (number != os.getpid()) == wanted
+        assert torch.equal(found, large + 1)
+
+    def test_what_fails_there_is_done_here(self):
+        here = os.getpid()
+
+        def work():
+            if os.getpid() != here:
+                raise ValueError("only here")
+            return "done"
+
+        with work_beside(work, True) as wait:
+            assert wait() == "done"
+
+    def test_what_hangs_there_is_done_here(self, monkeypatch):
+        here = os.getpid()
+        monkeypatch.setattr(machine, "LEAST_WAIT", 0.1)
+
+        def work():
+            if os.getpid() != here:
+                time.sleep(60)
+            return "done"
+
+        with work_beside(work, True) as wait:
+            assert wait() == "done"
+
+    def test_nothing_is_left_behind(self):
+        before, seen = children(), set()
+        with pytest.raises(KeyError), work_beside(lambda: time.sleep(60), True):
+            seen = children() - before
+            raise KeyError
+        assert len(seen) == 1
+        assert children() == before
+
+
+def children():
+    """Numbers of the processes that this one has started."""
+    place = f"/proc/self/task/{threading.get_native_id()}/children"
+    return set(Path(place).read_text().split())

@@ -11,30 +11,42 @@ side by side: torch lets go of the interpreter while it computes.
 import math
 import operator
 import os
+import pickle
+import select
+import signal
 import sys
 import threading
+import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 Record = TypeVar("Record")
+Result = TypeVar("Result")
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
 # Below this many rows, or numbers in a pass, threads cost more than they bring.
 ONE_THREAD_ROWS = 20_000
 ONE_THREAD_WORK = 2**23
+# Seconds that a fork is waited for, and as a multiple of those that it has had.
+LEAST_WAIT, WAIT_TIMES = 30.0, 4.0
 # Libraries get ready while work is done as it stands.
 CALLS_BEFORE_RECORDING = 3
 # Up to this many rows a GPU waits for the host most of the time.
 FEW_GPU_ROWS = 2_000
 
+# How many threads torch had before `torch_threads`.
+_before: ContextVar[int] = ContextVar("threads", default=0)
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
@@ -94,19 +106,29 @@ def torch_threads(n_rows: int = 0, work: int = 0) -> Iterator[None]:
     A problem is large by its rows or by its `work`, the numbers in one pass over them.
     """
     before = torch.get_num_threads()
+    token = _before.set(all_threads())
     if n_rows < ONE_THREAD_ROWS and work < ONE_THREAD_WORK:
         torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        _before.reset(token)
 
 
-def run_alone(work: Callable[[Any], None], tasks: Iterable[Any]) -> None:
+def all_threads() -> int:
+    """How many threads torch has, also where a small problem is kept on one."""
+    return max(torch.get_num_threads(), _before.get())
+
+
+def run_alone(
+    work: Callable[[Any], None], tasks: Iterable[Any], n_threads: int | None = None
+) -> None:
     """Do all tasks, as many at a time as torch has threads, one thread for each.
 
     Results do not depend on the number of threads, and calls from several threads at
-    once do not disturb one another. Gradients are off.
+    once do not disturb one another. Gradients are off. Tasks of seconds may have
+    `all_threads`.
     """
     left = deque(tasks)
 
@@ -123,7 +145,7 @@ def run_alone(work: Callable[[Any], None], tasks: Iterable[Any]) -> None:
                     left.clear()  # the other threads stop after the task at hand
                     raise
 
-    n_threads = torch.get_num_threads()
+    n_threads = n_threads or torch.get_num_threads()
     if n_threads == 1 or not left:
         return drain()
     pool = _workers(n_threads)
@@ -135,6 +157,70 @@ def run_alone(work: Callable[[Any], None], tasks: Iterable[Any]) -> None:
         left.clear()  # after an interrupt there are tasks left
 
 
+@contextmanager
+def work_beside(
+    work: Callable[[], Result], wanted: bool
+) -> Iterator[Callable[[], Result]]:
+    """Begin some work in a process of its own; what is yielded waits for its result.
+
+    Threads would not do for many small operations: each holds the interpreter most of
+    the time. A fork has all that the work needs, at once, but is safe on Linux alone.
+    What fails there is done here, as is all of it where it is not `wanted`. So is what
+    takes far longer than this process did: it may wait for a lock that nobody holds.
+    """
+    if not wanted or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        yield work
+        return
+    source, sink = os.pipe()
+    begun = time.monotonic()
+    with warnings.catch_warnings():
+        # Other threads may hold locks: the child takes none that they know of.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _serve(work, sink)
+    os.close(sink)
+
+    def wait() -> Result:
+        now = time.monotonic()
+        found = _read(source, now + LEAST_WAIT + WAIT_TIMES * (now - begun))
+        try:
+            return pickle.loads(found)
+        except (EOFError, pickle.UnpicklingError):  # it came to nothing
+            return work()
+
+    try:
+        yield wait
+    finally:
+        os.close(source)
+        with suppress(ChildProcessError, ProcessLookupError):  # somebody else waited
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _read(source: int, until: float) -> bytes:
+    """All that a pipe has to say, or nothing if it does not end in time."""
+    parts: list[bytes] = []
+    while select.select([source], [], [], max(until - time.monotonic(), 0.0))[0]:
+        part = os.read(source, 2**20)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    return b""
+
+
+def _serve(work: Callable[[], object], sink: int) -> NoReturn:
+    """Write the result of some work, nothing where it fails, and end the process."""
+    try:
+        tqdm.set_lock(threading.RLock())  # that of the parent may be held for ever
+        with warnings.catch_warnings(action="error"):
+            answer = pickle.dumps(work())
+        with open(sink, "wb") as out:
+            out.write(answer)
+    finally:
+        os._exit(0)
+
+
 def _workers(n_threads: int) -> ThreadPoolExecutor:
     """Threads for which torch computes on one thread, started once.
 
@@ -144,13 +230,14 @@ def _workers(n_threads: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < n_threads:
+            before = torch.get_num_threads()
             _pool = ThreadPoolExecutor(n_threads, "sknimo", _compute_alone)
             _pool_size = n_threads
             ready = threading.Barrier(n_threads + 1)
             for _ in range(n_threads):
                 _pool.submit(ready.wait)
             ready.wait()
-            torch.set_num_threads(n_threads)
+            torch.set_num_threads(before)
         return _pool
 
 

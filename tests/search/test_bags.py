@@ -29,6 +29,7 @@ from sknimo.training import Fold, TaskStore, state_columns
 # Few rows go their own way, see `TestFewRows`.
 FEW = {"n_members": 3, "few_rows": 0}
 WIDE = FEW | {"batch_size": 64, "bag_hidden": (16, 16)}
+FREE = FEW | {"max_work": 0.0, "small_batch": 32, "bag_hidden": (16, 16)}
 SHORT = FEW | {"batch_size": 16, "bag_hidden": (4, 4)}
 IDENTITY = 1e-12  # the same sums in another order
 
@@ -210,6 +211,20 @@ class TestHeldOut:
         assert np.isfinite(outcome.held_out_eta).all()
 
 
+def watch_training(monkeypatch, change=lambda jobs, found: None):
+    """Jobs of every stage of a search, whose results may be changed."""
+    stages, train = [], bagged.train_groups
+
+    def watch(how, make_start, jobs, *others):
+        stages.append(list(jobs))
+        found = train(how, make_start, jobs, *others)
+        change(jobs, found)
+        return found
+
+    monkeypatch.setattr(bagged, "train_groups", watch)
+    return stages
+
+
 class TestScouts:
     """The first bags say whether the others are worth training."""
 
@@ -217,15 +232,30 @@ class TestScouts:
     def test_the_others_are_trained_only_where_scouts_gain(
         self, bent, make_task, monkeypatch
     ):
-        sizes, train = [], bagged._train
+        stages = watch_training(monkeypatch)
+        make_task(n_rows=1600, bent=bent).search(**FREE | {"n_members": 8}, max_iter=12)
+        scouts, *others = [[bags for bags, _ in jobs] for jobs in stages]
+        assert scouts == [[0, 1]] * 2  # in small batches and in large ones
+        assert others == ([[[2, 3, 4, 5], [6, 7]]] if bent else [])
 
-        def count(bags, which, *others):
-            sizes.append(len(which))
-            return train(bags, which, *others)
+    def test_rows_that_scouts_hold_out_choose_the_batches(self, make_task, monkeypatch):
+        def worsen(jobs, found):
+            if len(jobs) == 2:  # those of small batches, which would be chosen
+                found[0] = [replace(state, loss=state.loss + 9) for state in found[0]]
 
-        monkeypatch.setattr(bagged, "_train", count)
-        make_task(n_rows=1600, bent=bent).search(**WIDE | {"n_members": 5}, max_iter=12)
-        assert sizes == ([2, 3] if bent else [2])
+        stages = watch_training(monkeypatch, worsen)
+        make_task(n_rows=1600).search(**FREE | {"n_members": 3}, max_iter=8)
+        scouts, others = [[way for _, way in jobs] for jobs in stages]
+        assert scouts[0].batch_size < scouts[1].batch_size
+        assert others == [scouts[1]]
+
+    def test_a_batch_size_that_was_asked_for_is_not_chosen(
+        self, make_task, monkeypatch
+    ):
+        stages = watch_training(monkeypatch)
+        make_task(n_rows=300).search(**SHORT, max_iter=4)
+        sizes = [way.batch_size for jobs in stages for _, way in jobs]
+        assert sizes and set(sizes) == {SHORT["batch_size"]}
 
     def test_without_time_something_is_returned(self, make_task):
         outcome = make_task(n_rows=300).search(**SHORT, deadline=-math.inf)
@@ -284,30 +314,20 @@ class TestFewRows:
         assert of_all < 0.98
 
     def test_all_bags_are_one_program(self, make_task, monkeypatch):
-        sizes, train = [], bagged._train
-
-        def count(bags, which, options, *others):
-            sizes.append((len(which), options.common_stop))
-            return train(bags, which, options, *others)
-
-        monkeypatch.setattr(bagged, "_train", count)
+        stages = watch_training(monkeypatch)
         few = SHORT | {"n_members": 5, "few_rows": 400, "few_hidden": (3, 3)}
         outcome = make_task(n_rows=400).search(**few, max_iter=5)
-        assert sizes == [(5, True)]
+        ((bags, options),) = (job for jobs in stages for job in jobs)
+        assert len(bags) == 5 and options.common_stop
         assert outcome.problem.spec.hidden == (3, 3)
 
     def test_rows_are_counted_once_for_all(self, make_task, monkeypatch):
         """A bag of a table with many rows is no table with few."""
         task, settings = make_task(n_rows=300), settings_of(few_rows=250, max_iter=2)
-        bags, together, train = make_bags(task, settings), [], bagged._train
+        bags, stages = make_bags(task, settings), watch_training(monkeypatch)
         assert bags.problem.spec.hidden == settings.bag_hidden
-
-        def note(bags, which, options, *others):
-            together.append(options.common_stop)
-            return train(bags, which, options, *others)
-
-        monkeypatch.setattr(bagged, "_train", note)
         bagged.train_bags(bags, settings, TaskStore())
+        together = [way.common_stop for jobs in stages for _, way in jobs]
         assert together and not any(together)
 
     def test_batches_are_small_but_not_tiny(self):

@@ -319,6 +319,24 @@ def test_steps_that_can_be_recorded_are_the_same_steps(setup, monkeypatch):
         )
 
 
+@pytest.mark.usefixtures("in_double")
+def test_members_that_stand_still_leave_the_others_as_they_are(setup):
+    problem, table, flat = setup(n_rows=60)
+    start, ridge = start_of(problem, flat), ridge_of(problem)
+    options = JointOptions(batch_size=8, max_passes=30, patience=1, learning_rate=0.05)
+    found = train_jointly(table, start, ridge, options)
+    assert len(found.n_passes.unique()) > 1
+    for k in range(len(found.loss)):
+        alone = train_jointly(table, start.take([k]), ridge, options)
+        for name in ("coef", "intercept", "params", "loss", "n_passes"):
+            torch.testing.assert_close(
+                getattr(found.take([k]), name),
+                getattr(alone, name),
+                rtol=1e-7,
+                atol=1e-9,
+            )
+
+
 def test_networks_begin_without_output_and_with_a_seed_each(make_problem):
     spec = make_problem(widths=(2, 1, 3)).spec
     both = joint.start_networks(spec, [3, 4])

@@ -10,7 +10,8 @@ that each of them has not seen decide:
    with curves that are smooth beside their line: rough ones they learn too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
    until the rows of its fold are predicted no better (`solver/_joint.py`). The first
-   few scout: where they add nothing to the curves the others are not trained.
+   few scout: they choose the size of batches (`search/_bag_training.py`), and where
+   they add nothing to the curves the others are not trained.
 3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
    out choose w. A row held out is predicted by one bent member, in the end by the mean
    of all, so the spread between members is taken off the loss of the bent share.
@@ -19,18 +20,24 @@ Shapes: K members, n rows, m rows held out, q terms, p features, P weights.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from sknimo.features import FeatureOptions
-from sknimo.machine import hide_progress, run_alone
 from sknimo.network import one_hot, unpack
+from sknimo.search._bag_training import (
+    BagTraining,
+    Job,
+    in_groups,
+    joint_options,
+    train_groups,
+    ways_to_train,
+)
 from sknimo.search._path import (
     Look,
     Size,
@@ -52,13 +59,12 @@ from sknimo.search._verdict import (
 from sknimo.solver import (
     AdditiveFit,
     Coefficients,
-    JointOptions,
     JointStart,
     JointState,
     JointTable,
-    PerMember,
     Problem,
     fit_additive,
+    fit_bags,
     level_terms,
     predict_additive,
     predict_rows,
@@ -67,8 +73,6 @@ from sknimo.solver import (
     train_jointly,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
-
-State = TypeVar("State", bound=PerMember)
 
 # A number of the encoded table, in double and in single precision.
 COLUMN_BYTES = 12
@@ -262,7 +266,8 @@ def state_bags(
     few = problem.n_rows <= settings.few_rows
     plain, smooth = replace(problem, prior=None), fit
     if few:
-        coef, intercept = _fit_bags(problem, train, fit, settings)
+        both, options = (train, held_out), settings.additive
+        coef, intercept = fit_bags(problem, *both, options, fit, settings.firmness)
         start = coef
     else:
         out, steps = weight - train, settings.bag_steps
@@ -294,131 +299,56 @@ def state_bags(
     )
 
 
-def _fit_bags(
-    problem: Problem, train: Tensor, fit: AdditiveFit, settings: Settings
-) -> tuple[Tensor, Tensor]:
-    """Every bag with precisions of its own: where rows are few, those of all know."""
-    fits = [fit_additive(problem, part, settings.additive, fit) for part in train]
-    coef = torch.stack([each.coef for each in fits])
-    return coef, torch.stack([each.intercept for each in fits])
-
-
 def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointState]:
     """Bent members of all bags; of the scouts alone where they bring nothing."""
-    problem = bags.problem
+    problem, n_bags = bags.problem, len(bags.seeds)
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
-    n_rows, n_bags = int((bags.train[0] > 0).sum()), len(bags.seeds)
-    few = problem.n_rows <= settings.few_rows
-    options = joint_options(n_rows, few, settings)
-    scouts = min(settings.n_scouts, n_bags)
+    n_rows, device = int((bags.train[0] > 0).sum()), problem.device
+    how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
+
+    def train(*jobs: Job) -> list[list[JointState]]:
+        def begin(group: list[int]) -> JointStart:
+            return _start(bags, group, settings)
+
+        return train_groups(how, begin, jobs, settings, store, device)
+
+    everyone = list(range(n_bags))
+    if problem.n_rows <= settings.few_rows:
+        return train((everyone, joint_options(n_rows, True, settings)))[0]
+    scouts = everyone[: settings.n_scouts]
+    ways = ways_to_train(n_rows, n_bags, settings)
     # Of a GPU all members take hardly more time than two.
-    first = n_bags if trains_together(options, problem.device) else scouts
-    states = _train(bags, list(range(first)), options, settings, store)
-    if options.common_stop:
-        return states
-    held_out = _hold_out(bags, states[:scouts])
-    if turn_dial(bags, states[:scouts], held_out, settings, n_bags) == 0:
+    first = scouts if device.type == "cpu" else everyone
+    tried = train((first, ways[0]), *((scouts, way) for way in ways[1:]))
+    best = best_way(bags, [part[: len(scouts)] for part in tried], settings)
+    states, options = tried[best], ways[best]
+    held_out = _hold_out(bags, states[: len(scouts)])
+    if turn_dial(bags, states[: len(scouts)], held_out, settings, n_bags) == 0:
         return []
-    if first < n_bags and time.monotonic() < settings.deadline:
-        others = list(range(first, n_bags))
-        states += _train(bags, others, options, settings, store)
+    if time.monotonic() < settings.deadline:
+        groups = in_groups(everyone[len(states) :], device)
+        for part in train(*((group, options) for group in groups)):
+            states = [*states, *part]
     return states
 
 
-def trains_together(options: JointOptions, device: torch.device) -> bool:
-    """Whether members are one program, or each has a thread of a CPU."""
-    return options.common_stop or device.type != "cpu"
+def best_way(
+    bags: Bags, tried: Sequence[Sequence[JointState]], settings: Settings
+) -> int:
+    """Which of some ways to train the same bags gives the best mean of all members.
 
-
-def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
-    """How members of so many rows are trained, `few` of them or not."""
-    joint = settings.joint
-    passes = settings.max_iter if few else settings.more_passes * settings.max_iter
-    most, least = joint.batch_size, settings.least_batch
-    return replace(
-        joint,
-        max_passes=min(passes, max(settings.max_visits // n_rows, 10)),
-        batch_size=settings.batch_size
-        or min(most, max(least, n_rows // settings.least_steps)),
-        common_stop=few,
-        deadline=settings.deadline,
-    )
-
-
-def _train(
-    bags: Bags,
-    which: list[int],
-    options: JointOptions,
-    settings: Settings,
-    store: TaskStore,
-) -> list[JointState]:
-    """Members of some bags."""
-    how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
-    device = bags.problem.device
-    return train_groups(
-        how,
-        lambda k: _start(bags, k, settings),
-        which,
-        options,
-        settings,
-        store,
-        device,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BagTraining(Generic[State]):
-    """How members of bags are trained, all of them on one table."""
-
-    kind: type[State]
-    train: Callable[..., State]
-    table: JointTable
-    ridge: Tensor  # (q,)
-
-
-def train_groups(
-    how: BagTraining[State],
-    make_start: Callable[[list[int]], Any],
-    which: list[int],
-    options: JointOptions,
-    settings: Settings,
-    store: TaskStore,
-    device: torch.device,
-) -> list[State]:
-    """Members of some bags: together, or one by one on threads of a CPU."""
-    together = trains_together(options, device)
-    groups = [which] if together else [[k] for k in which]
-    stage = "few-rows" if options.common_stop else "bag"
-    done: dict[int, State] = {}
-    bar = tqdm(
-        total=len(which) * options.max_passes,
-        desc="sknimo bags",
-        disable=hide_progress(settings.progress),
-        delay=2,
-        leave=False,
-    )
-
-    def work(place: int) -> None:
-        start = make_start(groups[place])
-        name = store.name(stage, (start, how.ridge, options))
-        state = store.load(how.kind, name)
-        if state is None:
-            args = (how.table, start, how.ridge, options, bar.update)
-            state = store.run(name, how.train, args)
-        done[place] = state
-
-    with bar:
-        if together:
-            for place in range(len(groups)):
-                work(place)
-        else:
-            run_alone(work, range(len(groups)))
-    return [
-        done[place].take([k])
-        for place in sorted(done)
-        for k in range(len(groups[place]))
+    Small batches make members that differ more, which a mean of them does not pay for.
+    """
+    if len(tried) == 1:
+        return 0
+    n_bags = len(bags.seeds)
+    losses = [
+        float(JointState.join(states).loss.mean())
+        - spread_loss(bags, states, settings, n_bags)
+        for states in tried
     ]
+    return int(np.argmin(losses))
 
 
 def settle(

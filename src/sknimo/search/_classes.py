@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from sknimo.network import one_hot, unpack
-from sknimo.search._bags import BagTraining, joint_options, train_groups
+from sknimo.search._bag_training import BagTraining, joint_options, train_groups
 from sknimo.search._class_dials import (
     BENDS,
     CURVES,
@@ -285,15 +285,17 @@ def train_bags(bags: ClassBags, settings: Settings, store: TaskStore) -> Bent:
 
     def train(kind: int, which: list[int]) -> list[HeadsState]:
         how = BagTraining(HeadsState, train_heads, bags.tables[kind], bags.ridge)
-        return train_groups(
+        together = few or problem.device.type != "cpu"
+        groups = [which] if together else [[k] for k in which]
+        found = train_groups(
             how,
             lambda group: _start(bags, kind, group, settings),
-            which,
-            options,
+            [(group, options) for group in groups],
             settings,
             store,
             problem.device,
         )
+        return [state for group in found for state in group]
 
     n_first = n_bags if few else min(settings.n_scouts, n_bags)
     first = Bent({kind: train(kind, list(range(n_first))) for kind in bags.tables})

@@ -204,7 +204,9 @@ def train_heads(
         lambda at, rows, weight: heads_gradient(
             table, n_classes, at, rows, weight, ridge
         ),
-        lambda at: heads_loss(table, n_classes, at, *held_out),
+        lambda at, left: heads_loss(
+            table, n_classes, at, *(part[left] for part in held_out)
+        ),
         report,
     )
     heads = split_heads(table, n_classes, end.flat.double())

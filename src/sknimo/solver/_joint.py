@@ -13,8 +13,8 @@ value there among the coefficients (`level_terms`):
     coef_j (1 + raw_j(x)) = coef_j (1 + raw_j(x) - raw_j(ref)) + coef_j raw_j(ref)
 
 A member keeps the state that predicts its own held-out rows best, where a state is the
-running mean of the parameters over about a pass. The members are independent: on a CPU
-each has a thread, on a GPU all of them are one program, whose step is recorded and
+running mean of the parameters over about a pass. The members are independent, but make
+one program: on a CPU those that are still, drop out, on a GPU its step is recorded and
 played again without the host. Derivatives are written by hand, so that nothing but the
 activations of a batch is held, in single precision.
 
@@ -24,11 +24,10 @@ features, h1 and h2 hidden units, P weights of a network.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,7 +53,7 @@ Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
 class JointOptions:
     """How members are trained; what ratios are of is said in `search/_settings.py`."""
 
-    # Halved: 0.98, in twice the seconds; doubled: worse on 12 of 14 tables.
+    # Doubled: worse on 12 of 14 tables. Smaller ones: `search/_bag_training.py`.
     batch_size: int = 256
     max_passes: int = 80  # over the rows; the learning rate anneals over them
     # Passes without progress on held-out rows. 8 instead of 15: the same members (six
@@ -119,6 +118,11 @@ class JointTable:
     own_terms: tuple[slice, ...]  # their terms
     code: Tensor  # (a, b)
 
+    @property
+    def own_all(self) -> bool:
+        """Whether modulated features own all inputs: sums over them need no product."""
+        return sum(own.stop - own.start for own in self.own) == self.inputs.shape[1]
+
     @classmethod
     def of(cls, problem: Problem, active: Tensor) -> JointTable:
         """Tensors of a problem in memory, whose inputs stand feature by feature."""
@@ -181,15 +185,13 @@ class Pass:
 
 def run_body(table: JointTable, weights: Weights, inputs: Tensor) -> Body:
     """The layers below the output; `inputs` are (K, B, r)."""
-    (n_members, n_rows), n_active = inputs.shape[:2], len(table.active)
     shift = _shift(table.code, weights)
-    total = inputs @ weights.first.mT
-    first = total.new_empty(n_members, n_active, n_rows, weights.first.shape[1])
+    n_rows, n_hidden = inputs.shape[1], shift.shape[2]
+    first = shift.new_empty(*shift.shape[:2], n_rows, n_hidden)
     for place, own in enumerate(table.own):
-        hidden = total + shift[:, place : place + 1]
-        seen = weights.first[:, :, own].mT
-        first[:, place] = hidden.baddbmm_(inputs[:, :, own], seen, alpha=-1)
-    first.tanh_()
+        first[:, place] = inputs[:, :, own] @ weights.first[:, :, own].mT
+    total = first.sum(1) if table.own_all else inputs @ weights.first.mT
+    first = (shift.unsqueeze(2) + total.unsqueeze(1)).sub_(first).tanh_()
     second = torch.baddbmm(
         weights.second_bias.unsqueeze(1), first.flatten(1, 2), weights.second.mT
     )
@@ -287,10 +289,12 @@ def pull_body(
     by_shift = by_first.sum(2)  # (K, a, h1)
     to_net.bias[:] = by_shift.sum(1)
     to_net.code_weight[:] = by_shift.mT @ table.code
-    to_net.first[:] = by_first.sum(1).mT @ at.inputs
+    total = by_first.sum(1)
+    if not table.own_all:
+        to_net.first[:] = total.mT @ at.inputs
+    others = torch.sub(total.unsqueeze(1), by_first, out=by_first)
     for place, own in enumerate(table.own):
-        seen = by_first[:, place].mT @ at.inputs[:, :, own]
-        to_net.first[:, :, own] -= seen
+        to_net.first[:, :, own] = others[:, place].mT @ at.inputs[:, :, own]
 
 
 def held_out_loss(
@@ -345,7 +349,7 @@ def train_jointly(
         order,
         held_out[1],
         lambda at, rows, weight: gradient(table, at, rows, weight, ridge),
-        lambda at: held_out_loss(table, at, *held_out),
+        lambda at, left: held_out_loss(table, at, *(part[left] for part in held_out)),
         report,
     )
     coef = end.flat[:, n_params:-1].double()
@@ -360,12 +364,26 @@ def train_jointly(
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
-    """Where the parameters of K members ended."""
+class Descent(PerMember):
+    """The best that K members have come to."""
 
     flat: Tensor  # (K, N)
     loss: Tensor  # (K,), on the held-out rows
+    stale: Tensor  # (K,), passes since then
     n_passes: Tensor  # (K,)
+
+    def follow(
+        self, flat: Tensor, loss: Tensor, gain: Tensor, patience: int
+    ) -> Descent:
+        """After another pass, which ended with these parameters."""
+        going = self.stale < patience
+        better = (gain > 0) & going
+        return Descent(
+            torch.where(better.unsqueeze(1), flat, self.flat),
+            torch.where(better, loss, self.loss),
+            torch.where(better, 0.0, self.stale + 1),
+            self.n_passes + going,
+        )
 
 
 def descend(
@@ -373,51 +391,59 @@ def descend(
     order: RowOrder,
     held_weight: Tensor,
     slope: Slope,
-    judge: Callable[[Tensor], Tensor],
+    judge: Callable[[Tensor, Tensor], Tensor],
     report: Callable[[int], object],
 ) -> Descent:
-    """Step down a `slope` until held-out rows, (K, m), are judged no better."""
-    flat, options = adam.flat, adam.options
-    mean = flat.clone()
-    best, best_loss = mean.clone(), judge(flat)
-    loss = best_loss.clone()
+    """Step down a `slope` until held-out rows, (K, m), are judged no better.
+
+    `judge` is told which members are left: on a CPU those that stand still are taken
+    out of the program, on a GPU it is recorded with all of them.
+    """
+    options, device = adam.options, adam.flat.device
+    on_cpu = device.type == "cpu"
+    plan = plan_pass if on_cpu else plan_recorded_pass
+    left = torch.arange(len(adam.flat), device=device)
+    mean = adam.flat.clone()
+    loss = judge(adam.flat, left)
+    state = Descent(mean.clone(), loss, torch.zeros_like(loss), torch.zeros_like(loss))
+    loss = loss.clone()
     share = held_weight.sum(1) / held_weight.sum()
-    plan = plan_pass if flat.device.type == "cpu" else plan_recorded_pass
     go_through = plan(adam, order, mean, slope)
-    look = record(lambda: loss.copy_(judge(mean)), flat.device)
-
-    def criterion(loss: Tensor) -> Tensor:
-        return (loss @ share).expand_as(loss) if options.common_stop else loss
-
-    stale = torch.zeros_like(best_loss)
-    n_passes = torch.zeros_like(best_loss)
+    look = record(lambda: loss.copy_(judge(mean, left)), device)
+    ended, places = [], []
     for _ in range(options.max_passes):
         if options.out_of_time:
             break
         go_through()
         look()
-        running = stale < options.patience
-        n_passes += running
-        better = (criterion(loss) < criterion(best_loss)) & running
-        best = torch.where(better.unsqueeze(1), mean, best)
-        best_loss = torch.where(better, loss, best_loss)
-        stale = torch.where(better, 0.0, stale + 1)
-        report(len(flat))
-        if not bool((stale < options.patience).any()):
+        report(len(left))
+        gain = state.loss - loss
+        gain = (gain @ share).expand_as(gain) if options.common_stop else gain
+        state = state.follow(mean, loss, gain, options.patience)
+        going = state.stale < options.patience
+        if not bool(going.any()):
             break
-    return Descent(best, best_loss, n_passes)
+        if on_cpu and not bool(going.all()):
+            ended.append(state.take(~going))
+            places.append(left[~going])
+            some = going.nonzero().squeeze(1)
+            state, adam, order = state.take(some), adam.take(some), order.take(some)
+            left, mean, loss = left[some], mean[some], loss[some]
+            go_through = plan(adam, order, mean, slope)
+    found = Descent.join([*ended, state])
+    return found.take(torch.cat([*places, left]).argsort())
 
 
 def plan_pass(
     adam: Adam, order: RowOrder, mean: Tensor, slope: Slope
 ) -> Callable[[], None]:
     """What makes one pass over the rows, and moves a running mean of the parameters."""
-    count = itertools.count(1)
 
     def go_through() -> None:
         rows, weight = (part.tensor_split(order.n_steps, 1) for part in order.mix())
         for some, share in zip(rows, weight, strict=True):
-            adam.step(slope(adam.flat, some, share), mean, adam.pace(next(count)))
+            adam.count += 1
+            adam.step(slope(adam.flat, some, share), mean, adam.pace(adam.count))
 
     return go_through
 
@@ -464,11 +490,19 @@ class Adam:
         self, flat: Tensor, n_params: int, options: JointOptions, n_steps: int
     ) -> None:
         self.flat = flat
-        self._network = flat[:, :n_params]
+        self._n_params = n_params
         self._first = torch.zeros_like(flat)
         self._second = torch.zeros_like(flat)
         self.options = options
         self._per_pass = n_steps
+        self.count = 0  # steps so far
+
+    def take(self, members: Tensor) -> Adam:
+        """Go on with some of the members."""
+        some = Adam(self.flat[members], self._n_params, self.options, self._per_pass)
+        some._first, some._second = self._first[members], self._second[members]
+        some.count = self.count
+        return some
 
     def pace(self, count: int) -> tuple[float, ...]:
         """What the schedule says of a step; the first is number one.
@@ -496,7 +530,7 @@ class Adam:
         left, bias, rate, share = pace
         self._first.lerp_(slope, 1 - MOMENTUM)
         self._second.lerp_(slope.square_(), 1 - SQUARES)
-        self._network.mul_(left)
+        self.flat[:, : self._n_params].mul_(left)
         size = (self._second / bias).sqrt_().add_(TINY)
         self.flat.add_((self._first * rate).div_(size))
         mean.lerp_(self.flat, share)
@@ -520,6 +554,12 @@ class RowOrder:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         weight = weight * (n_steps / weight.sum(1, keepdim=True))
         return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
+
+    def take(self, members: Tensor) -> RowOrder:
+        """Rows of some members."""
+        some = tuple(self.generators[k] for k in members.tolist())
+        rows, weight = self.rows[members], self.weight[members]
+        return replace(self, rows=rows, weight=weight, generators=some)
 
     def mix(self) -> tuple[Tensor, Tensor]:
         """Rows and weights in a new order, (K, m) each."""
