@@ -4,6 +4,8 @@ Searches are watched where both meet, so that each of them is known alone.
 """
 
 import math
+import os
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,7 +77,7 @@ def eta_of(outcome):
 
 CASES = {
     "numbers": (NIMORegressorCV, (200, 1.0, 0), {}, {}),
-    "classes": (NIMOClassifierCV, (200, 0.3, 1), {}, {}),
+    "classes": (NIMOClassifierCV, (200, 0.3, 3), {}, {}),
     "no code": (NIMORegressorCV, (200, 1.0, 0), {"position_code": "none"}, {}),
     "few bent": (NIMORegressorCV, (200, 1.0, 0), {}, {"max_modulated": 2}),
 }
@@ -225,6 +227,27 @@ class TestEvidenceAlone:
         assert both.trials_ == alone.trials_
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not fork")
+def test_a_process_for_bags_changes_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] + rng.normal(size=60) > 0
+    search, here = engine_module.search_bags, []
+
+    def note(*args):
+        here.append(True)
+        return search(*args)
+
+    monkeypatch.setattr(engine_module, "search_bags", note)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    fits = []
+    for wanted in (True, False):
+        monkeypatch.setattr(NIMOClassifierCV, "_has_cores", lambda _, w=wanted: w)
+        fits.append(NIMOClassifierCV(**SHORT).fit(X, y).decision_function(X))
+        assert len(here) == (not wanted)
+    assert np.array_equal(*fits)
+
+
 @pytest.mark.filterwarnings("ignore:max_time=")
 def test_time_that_ends_after_the_bags_leaves_them(monkeypatch):
     X, y = draw(200, 0.3, 0)
@@ -236,7 +259,7 @@ def test_time_that_ends_after_the_bags_leaves_them(monkeypatch):
         return found[-1]
 
     monkeypatch.setattr(engine_module, "search_bags", end)
-    est = NIMORegressorCV(**SHORT, max_time=1e6).fit(X, y)
+    est = NIMORegressorCV(**SHORT, max_time=1e6, n_jobs=1).fit(X, y)
     assert not est.converged_
     assert est.oob_prediction_ is not None
     assert est.n_members_ == found[0].n_members

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,3 +213,38 @@ class TestSettings:
         assert margins == sorted(margins)
         # A squared Wald statistic of four, and one unit more.
         assert margins[0] == pytest.approx(1 + (4 - 1 - math.log(4)) / 2)
+
+
+class TestBagsBeside:
+    """A few restarts that fail are the last, unless bags gain by bends."""
+
+    @pytest.mark.parametrize("gain", [0.05, 0.5])
+    @pytest.mark.parametrize("fails", [False, True])
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_all_restarts_follow_where_bags_gain(self, gain, fails, waits, monkeypatch):
+        """In one process bags are known before."""
+        settings = Settings(side_by_side=not waits)
+        runner = SimpleNamespace(
+            settings=settings, weight=None, store=None, gave_up=False
+        )
+        seen = []
+
+        def compare(random):
+            cautious = runner.settings.cautious
+            seen.append((cautious, random.randint(10**6)))
+            runner.gave_up = fails and cautious
+            return len(seen)
+
+        monkeypatch.setattr(engine_module, "search_bags", lambda *args: "bags")
+        monkeypatch.setattr(engine_module, "bend_gain", lambda outcome: gain)
+        monkeypatch.setattr(engine_module, "blend_outcomes", lambda *args: args[:2])
+        beside = SimpleNamespace(problem=None, folds=[])
+        random = np.random.RandomState(0)
+        found = engine_module._with_bags(runner, compare, beside, random)
+        worth = gain > settings.least_gain
+        expected = [True, False] if worth and fails else [True]
+        if worth and waits:
+            expected = [False]
+        assert found == (len(expected), "bags")
+        assert [cautious for cautious, _ in seen] == expected
+        assert len({seed for _, seed in seen}) == 1, "restarts have other seeds"

@@ -88,6 +88,16 @@ def test_many_folds_are_held_out_together(cv, n_folds):
         assert fold.train.sum() >= N_ROWS / 2
 
 
+@pytest.mark.parametrize("n_rows", [50, 51, 54, 59])
+@pytest.mark.parametrize("n_folds", [7, 10, 12])
+def test_folds_of_any_size_hold_out_every_row_together(n_rows, n_folds):
+    number = np.arange(n_rows) % n_folds
+    folds = [Fold(1.0 * (number != k), 1.0 * (number == k)) for k in range(n_folds)]
+    merged = merge_folds(folds, SETTINGS.max_folds)
+    assert len(merged) <= SETTINGS.max_folds
+    assert np.array_equal(sum(fold.held_out for fold in merged), np.ones(n_rows))
+
+
 def test_too_much_certainty_about_one_row_does_not_outweigh_the_rest(make_problem):
     """Classes are judged by squared error of the probability."""
     problem = make_problem("binomial", n_rows=50)

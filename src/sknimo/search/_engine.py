@@ -22,14 +22,16 @@ Shapes: n rows, p features.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sknimo.families import SOFTMAX
+from sknimo.machine import work_beside
 from sknimo.search._bags import search_bags
 from sknimo.search._batches import search_batches
 from sknimo.search._blend import Beside, blend_outcomes
@@ -55,6 +57,7 @@ from sknimo.search._verdict import (
     hold_out,
     join_tables,
     mean_by_row,
+    merge_folds,
     straight_columns,
     without_curves,
 )
@@ -114,30 +117,61 @@ def search(
             rows = beside.problem, beside.folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
-    path = _path(problem, weight, folds, settings, store)
+    find_path = cache(lambda: _path(problem, weight, folds, settings, store))
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
-    other = None
-    if beside is not None and _is_open(runner, view, path, _twin(random)):
-        twin = _twin(random)
-        other = search_bags(beside.problem, beside.folds, settings, weight, twin, store)
-        cautious = bend_gain(other) < settings.least_gain
-        runner.settings = replace(settings, cautious=cautious)
-    found = _by_evidence(runner, view, path, own, random)
-    if beside is None or other is None:
-        return found
+
+    def compare(random: np.random.RandomState) -> Outcome:
+        return _by_evidence(runner, view, find_path(), own, random)
+
+    if beside is None or not _is_open(runner, view, find_path, _twin(random)):
+        return compare(random)
+    return _with_bags(runner, compare, beside, random)
+
+
+def _with_bags(
+    runner: Runner,
+    compare: Callable[[np.random.RandomState], Outcome],
+    beside: Beside,
+    random: np.random.RandomState,
+) -> Outcome:
+    """What evidence finds and what bags do, side by side, and a mean of both."""
+    settings, weight, twin = runner.settings, runner.weight, _twin(random)
+
+    def bag() -> Outcome:
+        rows = beside.problem, beside.folds
+        return search_bags(*rows, settings, weight, _twin(twin), runner.store)
+
+    def gains(outcome: Outcome | None) -> bool:
+        return outcome is not None and bend_gain(outcome) >= settings.least_gain
+
+    # Where a few restarts fail there are no others, unless bags gain by bends, which is
+    # too rare to wait for them. In one process bags come first: they leave a model
+    # where time ends.
+    with work_beside(bag, settings.side_by_side) as bags:
+        other = None if settings.side_by_side else bags()
+        runner.settings = replace(settings, cautious=not gains(other))
+        found = compare(random)
+        if other is None:
+            other = bags()
+    if runner.gave_up and gains(other):
+        runner.settings = settings
+        found = compare(twin)
     return blend_outcomes(found, other, beside, weight, settings)
 
 
 def _is_open(
-    runner: Runner, view: View, path: GlmPath, random: np.random.RandomState
+    runner: Runner,
+    view: View,
+    find_path: Callable[[], GlmPath],
+    random: np.random.RandomState,
 ) -> bool:
     """Whether the first restarts leave it open that bags do better."""
     # The loss of classes is bounded: no gain over the linear model is decisive.
     if view.problem.family.is_binary:
         return True
-    return not is_decisive(runner, _first_gain(runner, view, path, random))
+    return not is_decisive(runner, _first_gain(runner, view, find_path(), random))
 
 
 def _is_smooth(
@@ -226,6 +260,7 @@ def _path(
 ) -> GlmPath:
     # What does not change the answer must not change the name of the task.
     how = replace(settings, deadline=math.inf, n_jobs=None, progress=False)
+    how = replace(how, side_by_side=False)
     return store.call(GlmPath, "path", glm_path, problem, weight, list(folds), how)
 
 
@@ -238,13 +273,22 @@ def _by_evidence(
 ) -> Outcome:
     """Curves and lines side by side where there are curves; one search otherwise."""
     has_curves = not bool(straight_columns(view.problem).all())
-    curved = explore(runner, view, path, folds, random, compare=has_curves)
+    curved = explore(runner, view, path, random, compare=has_curves)
+    merged = merge_folds(folds, runner.settings.max_folds)
+    if curved.has_network:
+        curved = judge_restarts(runner, curved, merged)
     straight = None
     if has_curves and not runner.out_of_time:
         lines = without_curves(curved.view)
         settings, store = runner.settings, replace(runner.store, view=lines.name)
         line_path = _path(lines.problem, runner.weight, folds, settings, store)
-        straight = explore(runner, lines, line_path, folds, random, compare=True)
+        straight = explore(runner, lines, line_path, random, compare=True)
+        if straight.has_network:
+            straight = judge_restarts(runner, straight, merged)
+    if not curved.has_network:
+        # Without any network all folds are held out, as those of bags are.
+        bent = straight is not None and straight.has_network
+        curved = judge_restarts(runner, curved, merged if bent else folds)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     members, verdict, eta = decide(curved, straight, runner.settings, most)
     held_out = straight_eta = None
@@ -286,30 +330,37 @@ def explore(
     runner: Runner,
     view: View,
     path: GlmPath,
-    folds: list[Fold],
     random: np.random.RandomState,
     compare: bool,
 ) -> Exploration:
-    """Restarts, members, and what they predict of rows held out.
+    """Restarts and members.
 
     `compare` asks for all that `decide` can make use of: restarts within their own
     supports.
     """
-    max_tries = runner.settings.max_tries
     found = select(runner, view, path.chosen, random)
     agreed = choose_members(runner, found)
     loose = loose_members(runner, found) if compare else []
+    if agreed or loose:
+        return Exploration(found.view, path, found, agreed, loose, path.chosen)
     # Without a network nothing speaks for another point than the mean.
-    there = found.view if agreed or loose else view
-    held_out = None
-    if not runner.out_of_time:
-        again = found.best_starts(max_tries) if agreed else []
-        others = found.loose_starts(min(max_tries, len(loose)))
-        held_out = hold_out(runner, there, found, path, folds, again, others)
     glm = path.chosen
-    if not (agreed or loose):
+    if view.kind != "straight":  # which is returned for its network alone
         glm = choose_glm(runner, view, found, path)
-    return Exploration(there, path, found, agreed, loose, glm, held_out)
+    return Exploration(view, path, found, agreed, loose, glm)
+
+
+def judge_restarts(
+    runner: Runner, explored: Exploration, folds: list[Fold]
+) -> Exploration:
+    """With what is predicted of the rows that folds hold out, if there is time."""
+    if runner.out_of_time:
+        return explored
+    max_tries, found = runner.settings.max_tries, explored.selection
+    again = found.best_starts(max_tries) if explored.agreed else []
+    others = found.loose_starts(min(max_tries, len(explored.loose)))
+    held_out = hold_out(runner, explored, folds, again, others)
+    return replace(explored, held_out=held_out)
 
 
 def choose_glm(

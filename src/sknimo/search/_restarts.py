@@ -116,8 +116,10 @@ def select(
         # Where there are many features, restarts that see all of them hardly ever
         # succeed where those among the strongest fail.
         narrow = [start for start in starts if start.stage == "narrow"]
-        gain = scout(runner, view, narrow or starts, at, floor, least=floor)
+        half = max(settings.n_starts // 2, 1)
+        gain = scout(runner, view, narrow or starts, at, floor, half, least=floor)
         if gain < settings.evidence_margin:
+            runner.gave_up = True
             return Selection([], linear, view)
     done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
     if not done:
@@ -143,12 +145,16 @@ def scout(
     starts: list[Start],
     at: Coefficients,
     floor: float,
+    count: int = 0,
     least: float = -math.inf,
 ) -> float:
-    """Log evidence that the best of the first restarts of each stage has gained."""
+    """Log evidence that the best of the first restarts has gained.
+
+    `count` of them, or a few of each stage.
+    """
     first = _scouts_first(starts, runner.settings)
-    n_scouts = runner.settings.n_scouts * len({start.stage for start in starts})
-    found = runner.run(view, first[:n_scouts], at, least)
+    few = runner.settings.n_scouts * len({start.stage for start in starts})
+    found = runner.run(view, first[: count or few], at, least)
     return max((each.log_evidence for each in found), default=-math.inf) - floor
 
 
@@ -179,16 +185,13 @@ def _until_agreed(
     """
     settings = runner.settings
     size = max(settings.n_starts // 2, 1)
+    first = settings.relax and starts[0].stage != "relaxed"
     done: list[Restart] = []
     for begin in range(0, len(starts), size):
         done += runner.run(view, starts[begin : begin + size], at)
         gains = sorted((each.log_evidence - floor for each in done), reverse=True)
         best, second = (*gains, -math.inf, -math.inf)[:2]
-        if (
-            settings.relax
-            and starts[0].stage != "relaxed"
-            and is_decisive(runner, best)
-        ):
+        if first and is_decisive(runner, best):
             break
         if best > settings.clear_gain and second >= settings.agreed_share * best:
             break

@@ -45,9 +45,9 @@ from sknimo.training import TaskStore, state_columns
 Result = TypeVar("Result")
 
 # Numbers in the Jacobians of a crew, which should not leave the cache of a processor by
-# far, and members at most: two crews of a stage may run side by side.
+# far, and members at most, as many as there are folds: half a stage is less.
 CREW_NUMBERS = 1e6
-LARGEST_CREW = 4
+LARGEST_CREW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,7 @@ class Runner:
         self.weight, self.settings, self.options = weight, settings, options
         self.store: TaskStore = store
         self.out_of_time = False
+        self.gave_up = False  # after a few restarts
         # Restarts that went ahead, by view and seed.
         self._known: dict[tuple[object, ...], EvidenceState | None] = {}
 
@@ -177,10 +178,10 @@ class Runner:
         """Fit every restart; those that cannot start in time or fail are left out.
 
         What has been fitted before is not fitted again. Crews of which nobody comes to
-        `least` soon are given up.
+        `least` soon are given up, and forgotten.
         """
         names = [(view.name, start.stage, start.seed) for start in starts]
-        known = self._known
+        known = dict(self._known)
         fresh = [k for k, name in enumerate(names) if name not in known]
         tries = [Try(self.weight, starts[k], at) for k in fresh]
         stage = starts[0].stage if starts else ""
@@ -188,11 +189,14 @@ class Runner:
         done = self.crews(view, stage, tries, options)
         known |= {names[k]: state for k, state in zip(fresh, done, strict=True)}
         found = [(start, known[n]) for start, n in zip(starts, names, strict=True)]
-        return [
+        restarts = [
             Restart(start, state, view)
             for start, state in found
             if state is not None and state.log_evidence > -math.inf
         ]
+        if any(each.log_evidence >= least for each in restarts):
+            self._known = known
+        return restarts
 
     def linear(self, view: View, at: Coefficients) -> EvidenceState:
         """The member without a network, fitted once per view."""

@@ -21,6 +21,8 @@ zero: every average is again one model.
 Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -140,14 +142,13 @@ class HeldOut:
 
 def hold_out(
     runner: Runner,
-    view: View,
-    found: Selection,
-    path: GlmPath,
+    explored: Exploration,
     folds: list[Fold],
     agreed: list[Start],
     loose: list[Start],
 ) -> HeldOut | None:
     """Fit restarts and the chosen GLM on every fold; None without time."""
+    view, found, path = explored.view, explored.selection, explored.path
     settings = runner.settings
     n_steps = min(settings.verdict_steps, runner.options.max_iter)
     options = replace(runner.options, max_iter=n_steps)
@@ -155,26 +156,25 @@ def hold_out(
     gentle = None
     if path.relaxation > 0 and not (agreed or loose):
         gentle = replace(runner.options, feature_margin=settings.linear_margin)
-    merged = merge_folds(folds, settings.max_folds)
     # Around another point, and without several folds, it is yet to be fitted.
-    same = merged is folds and not view.has_moved
+    same = len(folds) == len(path.fold_loss) and not view.has_moved
     calls = [
         (view.problem, fold, path, options, gentle, bool(agreed), k if same else None)
-        for k, fold in enumerate(merged)
+        for k, fold in enumerate(folds)
     ]
     linear = runner.map(LinearFold, view, "held-out rows", fit_linear_fold, calls)
     known = [each for each in linear if each is not None]
-    if len(known) < len(merged):
+    if len(known) < len(folds):
         return None
     gain = found.best.log_evidence - found.linear.log_evidence
     goal = settings.success_share * gain / float(runner.weight.sum())
-    judged = _Folds(runner, view, merged, known, options)
+    judged = _Folds(runner, view, folds, known, options)
     best = judged.first_success(agreed, goal) if agreed else []
-    others = [judged.run([start] * len(merged)) for start in loose]
-    if any(len(each) < len(merged) for each in (*others, best if agreed else known)):
+    others = [judged.run([start] * len(folds)) for start in loose]
+    if any(len(each) < len(folds) for each in (*others, best if agreed else known)):
         return None
     parts = []
-    for k, fold in enumerate(merged):
+    for k, fold in enumerate(folds):
         outside = np.flatnonzero(fold.held_out)
         rows = torch.as_tensor(outside, device=view.problem.device)
         held_out = view.problem.take(rows)
@@ -327,7 +327,9 @@ def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
     """At most `n_folds` of them; small ones are held out together."""
     if len(folds) <= n_folds:
         return folds
-    most = math.ceil(len(folds[0].train) / n_folds)
+    n_rows, together = len(folds[0].train), math.ceil(len(folds) / n_folds)
+    # As many folds of a size as it takes, which may be a few rows more than a part.
+    most = max(math.ceil(n_rows / n_folds), together * math.ceil(n_rows / len(folds)))
     merged = folds[:1]
     for fold in folds[1:]:
         both = merged[-1].merge(fold)
@@ -413,7 +415,7 @@ class Exploration:
     agreed: list[EvidenceState]
     loose: list[EvidenceState]
     glm: Coefficients  # returned where there are none
-    held_out: HeldOut | None  # None without time
+    held_out: HeldOut | None = None  # not yet, or without time
 
     @property
     def has_network(self) -> bool:

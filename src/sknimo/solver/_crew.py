@@ -41,6 +41,8 @@ from sknimo.solver._tangent import (
 MAX_DAMPING = 1e8
 # A step that promises less than this share of the objective is rounding.
 STANDSTILL = 1e-13
+# Steps that are tried before a member stays where it is.
+TRIALS = 6
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
 GLM_INNER_STEPS = 3
 
@@ -145,7 +147,7 @@ class Crew:
     def _linearised(self) -> Primal | Dual:
         """Curvature here; a precision update and the next step share it."""
         if self.cached is None:
-            working = working_rows(self.rows, self.eta())
+            working = self.working = working_rows(self.rows, self.eta())
             if self.is_quadratic:
                 if self.fixed is None:
                     self.fixed = FixedDesign(self.design, working.root)
@@ -165,7 +167,8 @@ class Crew:
     def newton_step(self) -> None:
         """One damped Gauss-Newton step on everything, then the coefficients exactly.
 
-        Members whose trial fails try again with more damping, the others wait.
+        Members whose trial fails try again with more damping, or half the step where
+        there is no network to damp; the others wait.
         """
         linear, precision, theta = self._linearised(), self._precision(), self._theta()
         before = self.rows.loss(self.eta()) / self.dispersion
@@ -173,8 +176,8 @@ class Crew:
         scale = self.dispersion.unsqueeze(-1)
         downhill = linear.pull / scale - precision * theta
         left = torch.arange(len(self), device=theta.device)
-        for _ in range(6):
-            trial = _Trial(self, left, linear, precision, downhill)
+        for count in range(TRIALS):
+            trial = _Trial(self, left, linear, precision, downhill, 0.5**count)
             # Where there is nowhere to go, more damping would not help.
             goes = ~(trial.promise <= STANDSTILL * before[left].abs())
             if not bool(goes.any()):
@@ -383,8 +386,9 @@ class _Trial:
         linear: Primal | Dual,
         precision: Tensor,
         downhill: Tensor,
+        share: float,
     ) -> None:
-        self.crew, self.members = crew, members
+        self.crew, self.members, self.share = crew, members, share
         self.dispersion, damping = crew.dispersion, crew.damping
         self.precision, gain, here = precision, linear.level_gain, crew.params
         if len(members) < len(crew):
@@ -414,15 +418,11 @@ class _Trial:
             at = at.take(self.members)
         self.design = crew._evaluate(tangent, self.params)
         q = at.coef.shape[1]
-        if crew.is_quadratic:  # the step has solved for them
-            coef = at.coef + self.move
-            left = rows.y - rows.eta(self.design, coef, torch.zeros_like(at.intercept))
-            level = (rows.weight * left).sum(-1) / rows.weight.sum(-1)
-            at = Coefficients(coef, level)
+        if tangent.is_linear:  # the step has solved for them
+            at = self._move(at)
         else:
-            # One step where the loss is quadratic, or all there is to a step.
             ridge = self.precision[:, :q] * self.dispersion.unsqueeze(-1)
-            once = rows.family.least_squares or tangent.is_linear
+            once = rows.family.least_squares
             for _ in range(1 if once else GLM_INNER_STEPS):
                 at = newton_step(self.design, rows, ridge, at, max_halvings=8)
         self.at = at
@@ -430,6 +430,18 @@ class _Trial:
         prior = (self.precision * theta.square()).sum(-1) / 2
         eta = rows.eta(self.design, at.coef, at.intercept)
         return rows.loss(eta) / self.dispersion + prior
+
+    def _move(self, at: Coefficients) -> Coefficients:
+        """A share of the step of the coefficients, and the intercept that goes with it.
+
+        The intercept was projected out of the step.
+        """
+        working, move = self.crew.working, self.share * self.move
+        root, level = working.root[self.members], working.level[self.members]
+        fitted = (self.design @ move.unsqueeze(-1)).squeeze(-1)
+        size = root.norm(dim=-1).clamp(min=1e-300)
+        shift = self.share * level - (root.square() * fitted).sum(-1) / size
+        return Coefficients(at.coef + move, at.intercept + shift / size)
 
 
 def reference_move(crew: Crew, movable: Tensor, moved: Tensor) -> Tensor:

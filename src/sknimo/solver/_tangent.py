@@ -350,13 +350,17 @@ def _posterior(variance: Tensor, factor: Tensor) -> Posterior:
 class Working:
     """Roots of the working weights and whitened scores at dispersion one.
 
-    The intercept has been projected out of the scores; `level_gain` is its share of
-    their squares.
+    The intercept has been projected out of the scores; `level` is its share.
     """
 
     root: Tensor  # (K, n)
     score: Tensor  # (K, n)
-    level_gain: Tensor  # (K,)
+    level: Tensor  # (K,)
+
+    @property
+    def level_gain(self) -> Tensor:
+        """Twice what the intercept could gain alone, (K,)."""
+        return self.level.square()
 
 
 def working_rows(rows: Rows, eta: Tensor) -> Working:
@@ -373,7 +377,7 @@ def working_rows(rows: Rows, eta: Tensor) -> Working:
     score = (weight / curvature).sqrt() * score
     unit = root / root.norm(dim=-1, keepdim=True).clamp(min=1e-300)
     level = (unit * score).sum(-1, keepdim=True)
-    return Working(root, score - unit * level, level.square().squeeze(-1))
+    return Working(root, score - unit * level, level.squeeze(-1))
 
 
 def linearise(

@@ -142,7 +142,7 @@ def make_folds(
     """
     several = data.classes is not None and len(data.classes) > 2
     if isinstance(cv, Integral) and groups is None:
-        strata = data.y if several else None
+        strata = None if data.classes is None else data.y
         return _random_folds(data.weight, int(cv), random, strata)
     folds = [
         Fold(_total(data, train), _total(data, held_out))
