@@ -29,7 +29,6 @@ from sknimo.training import Fold, TaskStore, state_columns
 # Few rows go their own way, see `TestFewRows`.
 FEW = {"n_members": 3, "few_rows": 0}
 WIDE = FEW | {"batch_size": 64, "bag_hidden": (16, 16)}
-FREE = FEW | {"max_work": 0.0, "small_batch": 32, "bag_hidden": (16, 16)}
 SHORT = FEW | {"batch_size": 16, "bag_hidden": (4, 4)}
 IDENTITY = 1e-12  # the same sums in another order
 
@@ -211,15 +210,13 @@ class TestHeldOut:
         assert np.isfinite(outcome.held_out_eta).all()
 
 
-def watch_training(monkeypatch, change=lambda jobs, found: None):
-    """Jobs of every stage of a search, whose results may be changed."""
+def watch_training(monkeypatch):
+    """Groups and options of every stage of a search."""
     stages, train = [], bagged.train_groups
 
-    def watch(how, make_start, jobs, *others):
-        stages.append(list(jobs))
-        found = train(how, make_start, jobs, *others)
-        change(jobs, found)
-        return found
+    def watch(how, make_start, groups, options, *others):
+        stages.append((groups, options))
+        return train(how, make_start, groups, options, *others)
 
     monkeypatch.setattr(bagged, "train_groups", watch)
     return stages
@@ -233,29 +230,10 @@ class TestScouts:
         self, bent, make_task, monkeypatch
     ):
         stages = watch_training(monkeypatch)
-        make_task(n_rows=1600, bent=bent).search(**FREE | {"n_members": 8}, max_iter=12)
-        scouts, *others = [[bags for bags, _ in jobs] for jobs in stages]
-        assert scouts == [[0, 1]] * 2  # in small batches and in large ones
+        make_task(n_rows=1600, bent=bent).search(**WIDE | {"n_members": 8}, max_iter=12)
+        scouts, *others = [groups for groups, _ in stages]
+        assert scouts == [[0], [1]]
         assert others == ([[[2, 3, 4, 5], [6, 7]]] if bent else [])
-
-    def test_rows_that_scouts_hold_out_choose_the_batches(self, make_task, monkeypatch):
-        def worsen(jobs, found):
-            if len(jobs) == 2:  # those of small batches, which would be chosen
-                found[0] = [replace(state, loss=state.loss + 9) for state in found[0]]
-
-        stages = watch_training(monkeypatch, worsen)
-        make_task(n_rows=1600).search(**FREE | {"n_members": 3}, max_iter=8)
-        scouts, others = [[way for _, way in jobs] for jobs in stages]
-        assert scouts[0].batch_size < scouts[1].batch_size
-        assert others == [scouts[1]]
-
-    def test_a_batch_size_that_was_asked_for_is_not_chosen(
-        self, make_task, monkeypatch
-    ):
-        stages = watch_training(monkeypatch)
-        make_task(n_rows=300).search(**SHORT, max_iter=4)
-        sizes = [way.batch_size for jobs in stages for _, way in jobs]
-        assert sizes and set(sizes) == {SHORT["batch_size"]}
 
     def test_without_time_something_is_returned(self, make_task):
         outcome = make_task(n_rows=300).search(**SHORT, deadline=-math.inf)
@@ -317,7 +295,7 @@ class TestFewRows:
         stages = watch_training(monkeypatch)
         few = SHORT | {"n_members": 5, "few_rows": 400, "few_hidden": (3, 3)}
         outcome = make_task(n_rows=400).search(**few, max_iter=5)
-        ((bags, options),) = (job for jobs in stages for job in jobs)
+        (((bags,), options),) = stages
         assert len(bags) == 5 and options.common_stop
         assert outcome.problem.spec.hidden == (3, 3)
 
@@ -327,7 +305,7 @@ class TestFewRows:
         bags, stages = make_bags(task, settings), watch_training(monkeypatch)
         assert bags.problem.spec.hidden == settings.bag_hidden
         bagged.train_bags(bags, settings, TaskStore())
-        together = [way.common_stop for jobs in stages for _, way in jobs]
+        together = [options.common_stop for _, options in stages]
         assert together and not any(together)
 
     def test_batches_are_small_but_not_tiny(self):
@@ -337,6 +315,14 @@ class TestFewRows:
             for n in (50, 1600, 100_000)
         ]
         assert sizes == [settings.least_batch, 100, settings.joint.batch_size]
+
+    def test_members_of_many_rows_stop_after_fewer_passes(self):
+        settings = Settings()
+        found = [
+            bagged.joint_options(n, False, settings).patience
+            for n in (3_000, 12_800, 100_000)
+        ]
+        assert found == [settings.joint.patience, 8, settings.least_patience]
 
 
 def loss_on_noise(family, seed, few_rows, n_rows=80, p=6, n_bags=8):

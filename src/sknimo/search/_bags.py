@@ -10,8 +10,7 @@ that each of them has not seen decide:
    with curves that are smooth beside their line: rough ones they learn too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
    until the rows of its fold are predicted no better (`solver/_joint.py`). The first
-   few scout: they choose the size of batches (`search/_bag_training.py`), and where
-   they add nothing to the curves the others are not trained.
+   few scout: where they add nothing to the curves the others are not trained.
 3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
    out choose w. A row held out is predicted by one bent member, in the end by the mean
    of all, so the spread between members is taken off the loss of the bent share.
@@ -32,11 +31,9 @@ from sknimo.features import FeatureOptions
 from sknimo.network import one_hot, unpack
 from sknimo.search._bag_training import (
     BagTraining,
-    Job,
     in_groups,
     joint_options,
     train_groups,
-    ways_to_train,
 )
 from sknimo.search._path import (
     Look,
@@ -305,50 +302,28 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
+    few = problem.n_rows <= settings.few_rows
     how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
+    options = joint_options(n_rows, few, settings)
 
-    def train(*jobs: Job) -> list[list[JointState]]:
+    def train(groups: Sequence[list[int]]) -> list[JointState]:
         def begin(group: list[int]) -> JointStart:
             return _start(bags, group, settings)
 
-        return train_groups(how, begin, jobs, settings, store, device)
+        return train_groups(how, begin, groups, options, settings, store)
 
     everyone = list(range(n_bags))
-    if problem.n_rows <= settings.few_rows:
-        return train((everyone, joint_options(n_rows, True, settings)))[0]
+    if few:
+        return train([everyone])
     scouts = everyone[: settings.n_scouts]
-    ways = ways_to_train(n_rows, n_bags, settings)
     # Of a GPU all members take hardly more time than two.
-    first = scouts if device.type == "cpu" else everyone
-    tried = train((first, ways[0]), *((scouts, way) for way in ways[1:]))
-    best = best_way(bags, [part[: len(scouts)] for part in tried], settings)
-    states, options = tried[best], ways[best]
-    held_out = _hold_out(bags, states[: len(scouts)])
-    if turn_dial(bags, states[: len(scouts)], held_out, settings, n_bags) == 0:
+    states = train([[k] for k in scouts] if device.type == "cpu" else [everyone])
+    some = states[: len(scouts)]
+    if turn_dial(bags, some, _hold_out(bags, some), settings, n_bags) == 0:
         return []
     if time.monotonic() < settings.deadline:
-        groups = in_groups(everyone[len(states) :], device)
-        for part in train(*((group, options) for group in groups)):
-            states = [*states, *part]
+        states += train(in_groups(everyone[len(states) :], device))
     return states
-
-
-def best_way(
-    bags: Bags, tried: Sequence[Sequence[JointState]], settings: Settings
-) -> int:
-    """Which of some ways to train the same bags gives the best mean of all members.
-
-    Small batches make members that differ more, which a mean of them does not pay for.
-    """
-    if len(tried) == 1:
-        return 0
-    n_bags = len(bags.seeds)
-    losses = [
-        float(JointState.join(states).loss.mean())
-        - spread_loss(bags, states, settings, n_bags)
-        for states in tried
-    ]
-    return int(np.argmin(losses))
 
 
 def settle(

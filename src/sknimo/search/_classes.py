@@ -286,16 +286,14 @@ def train_bags(bags: ClassBags, settings: Settings, store: TaskStore) -> Bent:
     def train(kind: int, which: list[int]) -> list[HeadsState]:
         how = BagTraining(HeadsState, train_heads, bags.tables[kind], bags.ridge)
         together = few or problem.device.type != "cpu"
-        groups = [which] if together else [[k] for k in which]
-        found = train_groups(
+        return train_groups(
             how,
             lambda group: _start(bags, kind, group, settings),
-            [(group, options) for group in groups],
+            [which] if together else [[k] for k in which],
+            options,
             settings,
             store,
-            problem.device,
         )
-        return [state for group in found for state in group]
 
     n_first = n_bags if few else min(settings.n_scouts, n_bags)
     first = Bent({kind: train(kind, list(range(n_first))) for kind in bags.tables})
