@@ -320,7 +320,7 @@ class TestFewRows:
         settings = Settings()
         found = [
             bagged.joint_options(n, False, settings).patience
-            for n in (3_000, 12_800, 100_000)
+            for n in (3_000, 25_600, 100_000)
         ]
         assert found == [settings.joint.patience, 8, settings.least_patience]
 

@@ -23,6 +23,7 @@ from sknimo.solver import (
     MemoryColumns,
     Prior,
     Problem,
+    bag_moments,
     fit_additive,
     fit_bags,
     solve_bags,
@@ -95,6 +96,25 @@ def folds_of(weight, n_bags=3):
     """Weights that bags leave out, (K, n)."""
     fold = torch.arange(len(weight)) % n_bags
     return torch.stack([weight * (fold == k) for k in range(n_bags)])
+
+
+class TestMoments:
+    """Sums that bags of least squares share are worked out once."""
+
+    def test_a_fit_with_them_is_that_without(self, make_problem):
+        problem = make_problem("gaussian", n_rows=200)
+        train = some_weight(problem) - folds_of(some_weight(problem))
+        for weight, known in zip(train, bag_moments(problem, train), strict=True):
+            found = fit_additive(problem, weight, ALL, moments=known)
+            expected = fit_additive(problem, weight, ALL)
+            for name in ("coef", "intercept", "precision"):
+                ours, theirs = getattr(found, name), getattr(expected, name)
+                torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+
+    def test_those_of_other_families_are_not_known(self, make_problem):
+        problem = make_problem("poisson", n_rows=50)
+        train = some_weight(problem) - folds_of(some_weight(problem))
+        assert set(bag_moments(problem, train)) == {None}
 
 
 class TestBags:

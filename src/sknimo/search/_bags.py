@@ -60,6 +60,7 @@ from sknimo.solver import (
     JointState,
     JointTable,
     Problem,
+    bag_moments,
     fit_additive,
     fit_bags,
     level_terms,
@@ -339,14 +340,16 @@ def settle(
     if problem.n_rows <= settings.few_rows:
         return states
     rows = torch.arange(problem.n_rows, device=problem.device)
-    for bag, state in enumerate(states):
+    moments = bag_moments(problem, bags.train[: len(states)])
+    for bag, (state, known) in enumerate(zip(states, moments, strict=True)):
         level = level_terms(bags.table, state.coef, state.params)[0]
         still, intercept = state.coef[0] + level, state.intercept[0]
         eta = predict_rows(bags.table, state, rows)[0]
         bends = eta - predict_additive(problem, still, intercept) + problem.offset
         rest = replace(problem, offset=bends)
         start = replace(bags.smooth, coef=still, own=still, intercept=intercept)
-        found = fit_additive(rest, bags.train[bag], settings.additive, start)
+        train, how = bags.train[bag], replace(settings.additive, max_looks=1)
+        found = fit_additive(rest, train, how, start, moments=known)
         own, intercept = (found.coef - still)[None], found.intercept[None]
         settled.append(replace(state, own=own, intercept=intercept))
     return settled

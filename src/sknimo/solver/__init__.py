@@ -3,6 +3,7 @@
 from sknimo.solver._additive import (
     AdditiveFit,
     AdditiveOptions,
+    bag_moments,
     fit_additive,
     fit_bags,
     predict_additive,

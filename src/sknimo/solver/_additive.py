@@ -151,20 +151,22 @@ def fit_additive(
     options: AdditiveOptions,
     start: AdditiveFit | None = None,
     firmness: float = 1.0,
+    moments: Moments | None = None,
 ) -> AdditiveFit:
     """Coefficients of all rows, with precisions learned; `weight` (n,) counts rows.
 
     `start` is the fit of almost the same rows, if there is one. In the end precisions
-    are `firmness` times those learned.
+    are `firmness` times those learned. `moments` of least squares may be known.
     """
     frame = Frame.of(problem)
     state = _start(problem, weight, frame) if start is None else start
     n_looks = 1 if problem.family.least_squares else options.max_looks
     for number in range(n_looks):
         before = state
-        look = _look(
-            problem, weight, predict_additive(problem, state.coef, state.intercept)
-        )
+        eta = predict_additive(problem, state.coef, state.intercept)
+        look = _look(problem, weight, eta, moments)
+        if problem.family.least_squares:
+            moments = look.moments
         state = _learn(problem, weight, state, look, frame, options)
         state, whole = _damp(problem, weight, before, state, frame)
         if not problem.family.least_squares:
@@ -176,7 +178,7 @@ def fit_additive(
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
         if number > (0 if start else 2) and whole and settled:
             break
-    return _leave_out(problem, weight, state, frame, options, firmness)
+    return _leave_out(problem, weight, state, frame, options, firmness, moments)
 
 
 def _leave_out(
@@ -186,12 +188,12 @@ def _leave_out(
     frame: Frame,
     options: AdditiveOptions,
     firmness: float,
+    moments: Moments | None,
 ) -> AdditiveFit:
     """Without the groups that do nothing, as far as the rows can tell; others firm."""
     group, size = frame.group, frame.size
-    look = _look(
-        problem, weight, predict_additive(problem, state.coef, state.intercept)
-    )
+    eta = predict_additive(problem, state.coef, state.intercept)
+    look = _look(problem, weight, eta, moments)
     gram = frame.gram(look.moments.centred()[1])
     factor = factorise(gram, state.ridge(group))
     spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
@@ -210,7 +212,7 @@ def _leave_out(
     for step in range(1 if firmness == 1 else FIRM_STEPS):
         if step:
             eta = predict_additive(problem, after.coef, after.intercept)
-            look = _look(problem, weight, eta)
+            look = _look(problem, weight, eta, moments)
         before = after
         after = _learn(problem, weight, before, look, frame, still)
         after = _damp(problem, weight, before, after, frame)[0]
@@ -394,9 +396,7 @@ def solve_bags(
     per_row = look.curvature / weight.clamp(min=1e-300)
     coefs, intercepts = [], []
     for out in left_out:
-        rows = out.nonzero().squeeze(-1)
-        gone = _moments(problem, per_row * out, rows)
-        moments = look.moments.less(gone)
+        moments = look.moments.less(_some_moments(problem, per_row * out))
         mean, gram = moments.centred()
         factor = factorise(frame.gram(gram), torch.where(idle, 1e12, 1.0) * ridge)
         own, coef, intercept = fit.own, fit.coef, fit.intercept
@@ -416,6 +416,19 @@ def solve_bags(
     return torch.stack(coefs), torch.stack(intercepts)
 
 
+def bag_moments(problem: Problem, train: Tensor) -> Iterator[Moments | None]:
+    """Moments of bags with these weights (K, n), where they depend on nothing else.
+
+    Bags share most of their rows: what they differ in is added to those of the first.
+    """
+    if not problem.family.least_squares:
+        yield from [None] * len(train)
+        return
+    first = _moments(problem, train[0])
+    for weight in train:
+        yield first.less(_some_moments(problem, train[0] - weight))
+
+
 def _blocks(n_rows: int) -> Iterator[slice]:
     for begin in range(0, n_rows, BLOCK_ROWS):
         yield slice(begin, min(begin + BLOCK_ROWS, n_rows))
@@ -427,12 +440,15 @@ def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tenso
     return torch.cat(parts) + problem.offset + intercept
 
 
-def _look(problem: Problem, weight: Tensor, eta: Tensor) -> Look:
+def _look(
+    problem: Problem, weight: Tensor, eta: Tensor, moments: Moments | None = None
+) -> Look:
+    """Rows linearised; their moments may be known."""
     family = problem.family
     curvature = family.curvature(problem.y, eta) * weight
     curvature = curvature.clamp(min=WEIGHT_FLOOR * float(curvature.mean()))
     score = family.score(problem.y, eta) * weight
-    return Look(curvature, score, _moments(problem, curvature))
+    return Look(curvature, score, moments or _moments(problem, curvature))
 
 
 def _moments(
@@ -453,6 +469,11 @@ def _moments(
         gram.addmm_(weighed.T, columns)
     total = curvature.sum() if rows is None else curvature[rows].sum()
     return Moments(total, terms, gram)
+
+
+def _some_moments(problem: Problem, curvature: Tensor) -> Moments:
+    """The same, where most rows have no weight."""
+    return _moments(problem, curvature, curvature.nonzero().squeeze(-1))
 
 
 def _pull(problem: Problem, score: Tensor) -> Tensor:
