@@ -259,7 +259,7 @@ LEFT_OUT = {
     *("work_hidden", "smooth_times", "dial_errors", "least_weight", "more_passes"),
     *("patience_steps", "least_patience"),
     # These act on survival alone.
-    *("bags_first", "drawn", "firmness"),
+    *("bags_first", "drawn"),
     # These act on several classes alone.
     *("class_columns", "line_ridges", "line_steps", "few_kept"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),

@@ -17,7 +17,7 @@ from sknimo import (
     NIMOSurvival,
 )
 
-SHORT = 10  # optimiser steps, up to the first check of progress
+SHORT = 3  # optimiser steps: the checks ask for manners, not for a fit
 SHORT_SEARCH = {
     "alphas": (0.05,),
     "cv": 2,

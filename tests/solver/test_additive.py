@@ -25,7 +25,6 @@ from sknimo.solver import (
     Problem,
     bag_moments,
     fit_additive,
-    fit_bags,
     solve_bags,
 )
 from sknimo.solver._additive import AdditiveFit, AdditiveOptions, predict_additive
@@ -175,55 +174,6 @@ class TestBags:
         coef, _ = solve_bags(problem, weight, folds_of(weight), fit, 1)
         assert (coef[:, 1::2] == 0).all()
         assert (coef[:, ::2] != 0).all()
-
-
-class TestFirmness:
-    """Shrinkage chooses the direction of bags, rows held out their slope."""
-
-    @staticmethod
-    def bags(problem, firmness):
-        weight = some_weight(problem)
-        held_out, whole = folds_of(weight), fit_additive(problem, weight, ALL)
-        train = weight - held_out
-        fitted = fit_bags(problem, train, held_out, ALL, whole, firmness)
-        return train, held_out, whole, *fitted
-
-    @EVERY_FAMILY
-    def test_precisions_are_a_multiple_of_those_learned(self, family, make_problem):
-        problem = make_problem(family=family, offset=True)
-        weight = some_weight(problem)
-        one = fit_additive(problem, weight, ALL)
-        firm = fit_additive(problem, weight, ALL, firmness=8.0)
-        torch.testing.assert_close(firm.precision, 8 * one.precision)
-        ridge = 8 * one.ridge(problem.term_group)
-        left = slope(problem, weight, ridge, firm.coef, firm.intercept)
-        torch.testing.assert_close(left, torch.zeros_like(left), atol=1e-5, rtol=0)
-
-    @EVERY_FAMILY
-    def test_no_other_slope_suits_rows_held_out_better(self, family, make_problem):
-        problem = make_problem(family=family, offset=True)
-        _, held_out, _, coef, intercept = self.bags(problem, 8.0)
-        eta = coef @ problem.terms.T + intercept[:, None] + problem.offset
-        score = problem.family.score(problem.y, eta) * held_out
-        turned = coef @ problem.terms.T
-        turned = turned - turned.mean(1, keepdim=True)
-        for direction in (torch.ones_like(turned), turned):
-            assert abs(float((score * direction).sum())) < 1e-2
-
-    def test_all_bags_are_stretched_by_one_factor(self, make_problem):
-        problem = make_problem(family="poisson")
-        train, _, whole, coef, _ = self.bags(problem, 8.0)
-        firm = [fit_additive(problem, part, ALL, whole, 8.0).coef for part in train]
-        factor = coef / torch.stack(firm)
-        torch.testing.assert_close(factor, factor[0, 0].expand_as(factor))
-        assert 1 < factor[0, 0] < 8
-
-    def test_bags_without_an_effect_keep_none(self, make_problem):
-        problem = make_problem(family="poisson")
-        problem = replace(problem, y=torch.ones_like(problem.y))
-        coef, intercept = self.bags(problem, 8.0)[3:]
-        torch.testing.assert_close(coef, torch.zeros_like(coef), atol=1e-6, rtol=0)
-        assert torch.isfinite(intercept).all()
 
 
 class TestPrecisions:

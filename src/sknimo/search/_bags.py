@@ -264,8 +264,7 @@ def state_bags(
     few = problem.n_rows <= settings.few_rows
     plain, smooth = replace(problem, prior=None), fit
     if few:
-        both, options = (train, held_out), settings.additive
-        coef, intercept = fit_bags(problem, *both, options, fit, settings.firmness)
+        coef, intercept = fit_bags(problem, train, settings.additive, fit)
         start = coef
     else:
         out, steps = weight - train, settings.bag_steps

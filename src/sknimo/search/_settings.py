@@ -263,9 +263,6 @@ class Settings:
     # Whether features have a second line there, in `asinh` of their values. Loss of
     # additive models of other families: 1.00 (13 tables, three splits).
     drawn: bool = False
-    # Times that precisions are those of the evidence there. Beyond one, bags have the
-    # slope that suits rows held out: shrinkage chooses the direction alone.
-    firmness: float = 1.0
     # The smallest batch, and the fewest that make up a pass where rows are few. Batches
     # of 128 on small tables: 1.02.
     least_batch: int = 32

@@ -33,11 +33,6 @@ WEIGHT_FLOOR = 1e-8
 LEAST_DISPERSION = 1e-12
 # Shares of a Newton step that are tried.
 HALVINGS = 12
-# Newton steps from one strength of precisions to another, and to a slope; and what is
-# added to its information.
-FIRM_STEPS = 4
-STRETCH_STEPS = 12
-SLOPE_RIDGE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +145,12 @@ def fit_additive(
     weight: Tensor,
     options: AdditiveOptions,
     start: AdditiveFit | None = None,
-    firmness: float = 1.0,
     moments: Moments | None = None,
 ) -> AdditiveFit:
     """Coefficients of all rows, with precisions learned; `weight` (n,) counts rows.
 
-    `start` is the fit of almost the same rows, if there is one. In the end precisions
-    are `firmness` times those learned. `moments` of least squares may be known.
+    `start` is the fit of almost the same rows, if there is one; `moments` of least
+    squares may be known.
     """
     frame = Frame.of(problem)
     state = _start(problem, weight, frame) if start is None else start
@@ -178,7 +172,7 @@ def fit_additive(
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
         if number > (0 if start else 2) and whole and settled:
             break
-    return _leave_out(problem, weight, state, frame, options, firmness, moments)
+    return _leave_out(problem, weight, state, frame, options, moments)
 
 
 def _leave_out(
@@ -187,10 +181,9 @@ def _leave_out(
     state: AdditiveFit,
     frame: Frame,
     options: AdditiveOptions,
-    firmness: float,
     moments: Moments | None,
 ) -> AdditiveFit:
-    """Without the groups that do nothing, as far as the rows can tell; others firm."""
+    """Without the groups that do nothing, as far as the rows can tell."""
     group, size = frame.group, frame.size
     eta = predict_additive(problem, state.coef, state.intercept)
     look = _look(problem, weight, eta, moments)
@@ -203,19 +196,13 @@ def _leave_out(
         problem.group_is_curve, options.least_curve_wald, options.least_wald
     )
     idle = wald < least * gamma
-    if firmness == 1 and not bool(idle.any()):
+    if not bool(idle.any()):
         return state
     high = torch.full_like(state.precision, options.precision_range[1])
-    firm = torch.minimum(firmness * state.precision, high)
-    after = replace(state, precision=torch.where(idle, high, firm))
+    before = replace(state, precision=torch.where(idle, high, state.precision))
     still = replace(options, updates=0, updates_least_squares=0)
-    for step in range(1 if firmness == 1 else FIRM_STEPS):
-        if step:
-            eta = predict_additive(problem, after.coef, after.intercept)
-            look = _look(problem, weight, eta, moments)
-        before = after
-        after = _learn(problem, weight, before, look, frame, still)
-        after = _damp(problem, weight, before, after, frame)[0]
+    after = _learn(problem, weight, before, look, frame, still)
+    after = _damp(problem, weight, before, after, frame)[0]
     own = torch.where(idle[group], 0.0, after.own)
     used = state.n_effective
     return replace(after, coef=frame.coef(own), own=own, n_effective=used)
@@ -335,50 +322,16 @@ def _objective(
 
 
 def fit_bags(
-    problem: Problem,
-    train: Tensor,
-    held_out: Tensor,
-    options: AdditiveOptions,
-    fit: AdditiveFit,
-    firmness: float,
+    problem: Problem, train: Tensor, options: AdditiveOptions, fit: AdditiveFit
 ) -> tuple[Tensor, Tensor]:
     """Coefficients (K, q) and intercepts (K,) of rows of weight `train` (K, n).
 
     Every bag learns precisions of its own, from those of all rows: where rows are few
     these know what is held out.
     """
-    fits = [fit_additive(problem, part, options, fit, firmness) for part in train]
+    fits = [fit_additive(problem, part, options, fit) for part in train]
     coef = torch.stack([each.coef for each in fits])
-    intercept = torch.stack([each.intercept for each in fits])
-    if firmness == 1:
-        return coef, intercept
-    return _stretch(problem, held_out, coef, intercept, firmness)
-
-
-def _stretch(
-    problem: Problem, held_out: Tensor, coef: Tensor, intercept: Tensor, most: float
-) -> tuple[Tensor, Tensor]:
-    """Bags with the slope, 0 to `most`, that suits rows held out.
-
-    It turns about the mean of each bag: what this knows of rows held out is how many
-    events the others have more, and no slope is to make up for it.
-    """
-    family, known, y = problem.family, problem.offset, problem.y
-    bags = zip(coef, intercept, strict=True)
-    eta = torch.stack([predict_additive(problem, *bag) - known for bag in bags])
-    level = eta.mean(1, keepdim=True)
-    both = torch.stack([torch.ones_like(eta), eta - level]).flatten(1)
-    known, y = (level + known).flatten(), y.repeat(len(eta))
-    weight, at = held_out.flatten(), torch.tensor([0.0, 1.0]).to(both)
-    # Bags without any effect have no slope: they keep theirs.
-    least = torch.tensor([0.0, SLOPE_RIDGE]).to(both).diag()
-    for _ in range(STRETCH_STEPS):
-        total = known + at @ both
-        gram = (both * (family.curvature(y, total) * weight)) @ both.T + least
-        pull = both @ (family.score(y, total) * weight)
-        at = at + torch.linalg.solve(gram, pull).clamp(-1, 1)
-    slope, level = at[1].clamp(0.0, most), level.squeeze(1)
-    return slope * coef, at[0] + level + slope * (intercept - level)
+    return coef, torch.stack([each.intercept for each in fits])
 
 
 def solve_bags(
