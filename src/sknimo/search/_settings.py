@@ -268,7 +268,7 @@ class Settings:
     least_batch: int = 32
     least_steps: int = 16
     # Steps without progress after which members of many rows stop, and passes at least.
-    # 800 on california: 1.007 of the loss in 0.76 of the seconds (one split).
+    # 800 on california: 1.007 of the loss in 0.76 of the seconds (split 0 alone).
     patience_steps: int = 1_600
     least_patience: int = 5
     # Newton steps of the additive model of a bag, from that of all rows.

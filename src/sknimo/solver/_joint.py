@@ -53,8 +53,8 @@ Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
 class JointOptions:
     """How members are trained; what ratios are of is said in `search/_settings.py`."""
 
-    # 256: 1.02 (ten fits of eight tables, splits 100 and 101); 64: 0.99, but 1.06 on
-    # superconduct and in more seconds; 32: 0.98 to 1.4.
+    # Relative to 256 (ten fits of eight tables, splits 100 and 101): 0.98; 64: 0.97, in
+    # more seconds; 32: 0.98 to 1.4. On superconduct 1.03 (two members), 64: 1.06.
     batch_size: int = 128
     max_passes: int = 80  # over the rows; the learning rate anneals over them
     # Passes without progress on held-out rows. 8 instead of 15: the same members (six
