@@ -307,7 +307,7 @@ def test_an_interrupted_search_goes_on(searched, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_search_finds_simulated_truth(seed):
-    data = make_nimo_survival(n_samples=500, random_state=seed)
+    data = make_nimo_survival(n_samples=1000, random_state=seed)
     new = make_nimo_survival(n_samples=2000, random_state=100 + seed)
     est = NIMOSurvivalCV(random_state=0).fit(data.X, data.y)
     assert np.flatnonzero(est.coef_).tolist() == data.active.tolist()

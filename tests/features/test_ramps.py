@@ -276,7 +276,8 @@ class TestDrawnLines:
         features, block, group = self.of(x)
         n_terms, edges = features.bases[0].n_terms, features.bases[0].basis.edges
         assert block[:, :-1].tolist() == np.eye(n_terms).tolist()
-        assert group.tolist() == [*features.term_group.tolist(), 0]
+        # Of a kind of its own, after lines, curves and indicators.
+        assert group.tolist() == [*features.term_group.tolist(), 3]
         spread = np.abs(x - np.median(x)).mean()
         expected = np.arcsinh(4 * (edges - np.median(x)) / spread)
         found = features.terms(edges[:, None]) @ block[:, -1]

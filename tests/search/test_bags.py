@@ -316,14 +316,6 @@ class TestFewRows:
         ]
         assert sizes == [settings.least_batch, 100, settings.joint.batch_size]
 
-    def test_members_of_many_rows_stop_after_fewer_passes(self):
-        settings = Settings()
-        found = [
-            bagged.joint_options(n, False, settings).patience
-            for n in (3_000, 25_600, 100_000)
-        ]
-        assert found == [settings.joint.patience, 8, settings.least_patience]
-
 
 def loss_on_noise(family, seed, few_rows, n_rows=80, p=6, n_bags=8):
     """Held-out loss of additive models, relative to that of a mean of their rows."""

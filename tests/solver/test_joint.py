@@ -228,6 +228,16 @@ def test_more_passes_never_end_in_a_worse_state(setup):
     assert (long.n_passes == 40).all()
 
 
+def test_members_that_gained_for_long_may_pause_for_long():
+    options = JointOptions(patience=15, least_patience=5, patience_share=0.6)
+    best = torch.tensor([0.0, 10.0, 20.0, 100.0])
+    for stale, going in ((4, 0b1111), (5, 0b1110), (11, 0b1100), (14, 0b1000), (15, 0)):
+        late = torch.full_like(best, stale)
+        state = joint.Descent(best.unsqueeze(1), best, late, best + late)
+        found = state.going(options).tolist()
+        assert found == [bool(going >> k & 1) for k in range(4)], stale
+
+
 def test_members_that_stop_together_keep_the_pass_of_the_least_total_loss(
     setup, in_double, monkeypatch
 ):
@@ -244,7 +254,12 @@ def test_members_that_stop_together_keep_the_pass_of_the_least_total_loss(
 
     monkeypatch.setattr(joint, "held_out_loss", watch)
     together = JointOptions(
-        batch_size=16, max_passes=25, learning_rate=0.1, patience=8, common_stop=True
+        batch_size=16,
+        max_passes=25,
+        learning_rate=0.1,
+        patience=8,
+        least_patience=8,
+        common_stop=True,
     )
     kept = train_jointly(table, start, ridge_of(problem), together)
     losses = torch.stack([loss for _, loss in passes])

@@ -79,7 +79,11 @@ class FeatureMap:
         return self._sums("walk", beside=False)
 
     def drawn_lines(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The same, where features with curves have a line that draws tails in."""
+        """The same, where features with curves have a line that draws tails in.
+
+        These lines are a part of their own, after the indicators: with the prior of
+        the lines about half of every slope would be theirs, whatever rows say.
+        """
         return self._sums("drawn", beside=True)
 
     def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
@@ -95,7 +99,7 @@ class FeatureMap:
                 more[: ramps.n_terms] = ramps.rising(rises)
                 kept = (basis.group != 1) | beside
                 block = np.column_stack([block[:, kept], more])
-                own = group[0 if beside else 1]
+                own = group[0] + 3 * self.n_features if beside else group[1]
                 group = np.r_[group[kept], np.full(rises.shape[1], own)]
             blocks.append(block)
             groups.append(group)

@@ -43,13 +43,12 @@ def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
     passes = settings.max_iter if few else settings.more_passes * settings.max_iter
     most, least = joint.batch_size, settings.least_batch
     batch = settings.batch_size or min(most, max(least, n_rows // settings.least_steps))
-    # Where a pass takes many steps a few tell as much as many short ones.
-    patience = max(settings.patience_steps * batch // n_rows, settings.least_patience)
     return replace(
         joint,
         max_passes=min(passes, max(settings.max_visits // n_rows, 10)),
         batch_size=batch,
-        patience=min(patience, joint.patience),
+        least_patience=joint.patience if few else joint.least_patience,
+        warm_up=settings.few_warm_up if few else joint.warm_up,
         common_stop=few,
         deadline=settings.deadline,
     )

@@ -267,10 +267,8 @@ class Settings:
     # of 128 on small tables: 1.02.
     least_batch: int = 32
     least_steps: int = 16
-    # Steps without progress after which members of many rows stop, and passes at least.
-    # 800 on california: 1.007 of the loss in 0.76 of the seconds (split 0 alone).
-    patience_steps: int = 1_600
-    least_patience: int = 5
+    # Share of the steps over which the rate of few rows rises. Not ablated.
+    few_warm_up: float = 0.05
     # Newton steps of the additive model of a bag, from that of all rows.
     bag_steps: int = 4
     # Share of the features that go on to the next size under `rule="1se"`.

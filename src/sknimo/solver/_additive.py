@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sknimo.families import LINKS
 from sknimo.solver._member import estimate_dispersion
-from sknimo.solver._problem import Problem
+from sknimo.solver._problem import CURVE, Problem
 
 # Rows of a block: a few megabytes for as many terms as there usually are.
 BLOCK_ROWS = 4096
@@ -108,6 +108,7 @@ class Frame:
 
     group: Tensor  # (m,)
     size: Tensor  # (g,), how many of them each group has
+    kind: Tensor  # (g,), integer: lines, levels and indicators, curves, drawn lines
     sums: Tensor | None  # (q, m), those of the terms if None
 
     @classmethod
@@ -116,7 +117,8 @@ class Frame:
         prior = problem.prior
         group = problem.term_group if prior is None else prior.group
         size = torch.bincount(group, minlength=problem.n_groups).to(problem.y)
-        return cls(group, size, None if prior is None else prior.sums)
+        kind = problem.group_kinds(len(size))
+        return cls(group, size, kind, None if prior is None else prior.sums)
 
     def coef(self, own: Tensor) -> Tensor:
         """Coefficients of the terms, (q,)."""
@@ -193,7 +195,7 @@ def _leave_out(
     gamma = size - state.precision * by_group(spread, group, size)
     wald = by_group(state.own.square() / spread, group, size)
     least = torch.where(
-        problem.group_is_curve, options.least_curve_wald, options.least_wald
+        frame.kind == CURVE, options.least_curve_wald, options.least_wald
     )
     idle = wald < least * gamma
     if not bool(idle.any()):
@@ -216,7 +218,7 @@ def _start(problem: Problem, weight: Tensor, frame: Frame) -> AdditiveFit:
     else:
         mean = link.inside(share @ problem.y, 1e-9)
         intercept = link.link_function(mean) - share @ problem.offset
-    ones = torch.ones(problem.n_groups, dtype=torch.float64, device=problem.device)
+    ones = torch.ones(len(frame.size), dtype=torch.float64, device=problem.device)
     nothing = ones.new_zeros(len(frame.group))
     return AdditiveFit(frame.coef(nothing), nothing, intercept, ones, 1.0, 0.0)
 
@@ -238,7 +240,7 @@ def _learn(
     target = frame.pull(pull + gram @ state.coef)
     own_gram = frame.gram(gram)
     n_rows, precision = float(weight.sum()), state.precision
-    dispersion, kind = state.dispersion, problem.group_is_curve.long()
+    dispersion = state.dispersion
     own, gamma = state.own, torch.zeros_like(precision)
     squares = float((look.score.square() / look.curvature).sum())
     squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
@@ -255,7 +257,8 @@ def _learn(
         gamma = size - precision * by_group(spread, group, size)
         gamma = torch.minimum(gamma.clamp(min=1e-8), size)
         square = by_group(own.square(), group, size).clamp(min=1e-30)
-        new = pool_precisions(gamma, square, kind, options.pooling).clamp(low, high)
+        new = pool_precisions(gamma, square, frame.kind, options.pooling)
+        new = new.clamp(low, high)
         new = torch.where(size > 0, new, precision)
         change = (new / precision).log().abs()
         precision = new
@@ -280,7 +283,7 @@ def pool_precisions(
     `gamma` counts the coefficients of a group that the data determine, `square` is the
     sum of their squares: alone a group would have the ratio of both.
     """
-    both = torch.zeros(2, 2, dtype=gamma.dtype, device=gamma.device)
+    both = gamma.new_zeros(2, int(kind.max()) + 1)
     both.index_add_(1, kind, torch.stack([gamma, square]))
     common = (both[0] / both[1].clamp(min=1e-30))[kind].clamp(min=1e-30)
     return (gamma + 2 * pooling) / (square + 2 * pooling / common)

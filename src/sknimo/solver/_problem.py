@@ -25,6 +25,8 @@ from sknimo.solver._quadratic import Design, cut_rows
 MatmulName = Literal["exact", "tf32", "bf16"]
 
 CHECKPOINT_SECONDS = 10.0
+# Kinds of terms, see `FeatureMap.term_group`.
+LINE, CURVE, INDICATOR = range(3)
 
 
 class Status(enum.Enum):
@@ -194,8 +196,16 @@ class Problem:
     @property
     def group_is_curve(self) -> Tensor:
         """Groups that are curves, not lines, levels or indicators, (g,), bool."""
-        part = torch.arange(self.n_groups, device=self.device)
-        return part // max(self.spec.n_features, 1) == 1
+        return self.group_kinds(self.n_groups) == CURVE
+
+    def group_kinds(self, n_groups: int) -> Tensor:
+        """What groups are: lines, levels and indicators, curves, or lines of a prior.
+
+        Integers, (n_groups,).
+        """
+        part = torch.arange(n_groups, device=self.device)
+        part = part // max(self.spec.n_features, 1)
+        return torch.where(part == INDICATOR, LINE, part)
 
     @property
     def in_one_place(self) -> bool:
