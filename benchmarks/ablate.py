@@ -257,7 +257,7 @@ LEFT_OUT = {
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight", "more_passes"),
-    *("patience_steps", "least_patience"),
+    "few_warm_up",
     # These act on survival alone.
     *("bags_first", "drawn"),
     # These act on several classes alone.

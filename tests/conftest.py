@@ -33,7 +33,7 @@ from sknimo.solver import Members, Problem
 
 # Tests of many cases in these modules: of every so many one is quick, the others slow.
 ONE_QUICK_OF = {
-    "contract/test_sklearn.py": 20,
+    "contract/test_sklearn.py": 19,
     "docs/test_pages.py": 3,
     "docs/test_reference.py": 4,
     "estimators/test_answers.py": 2,
@@ -58,6 +58,8 @@ ONE_QUICK_OF = {
     "estimators/test_tables.py": 4,
     "io/test_archive.py": 6,
     "parity/test_forward.py": 8,
+    "parity/test_linear_truth.py": 5,
+    "cli/test_numbers.py": 3,
     "report/test_page.py": 5,
     "report/test_whatif.py": 6,
     "solver/test_evidence.py": 4,
@@ -103,7 +105,9 @@ LONG = {
         "test_traffic_counts_operands_and_results_but_no_views",
     },
     "cli/test_fit.py": {
+        "test_counts_are_fitted_as_counts",
         "test_counts_are_pointed_out",
+        "test_every_format_gives_the_same_fit",
         "test_held_out_rows_judge_the_model",
         "test_rows_with_missing_cells_can_be_left_out",
         "test_without_fixed_penalties_are_found",
@@ -114,11 +118,11 @@ LONG = {
     "contract/test_determinism.py": {
         "test_nothing_depends_on_hashes_or_generators_of_the_process",
     },
-    "contract/test_leaks.py": {
-        "test_loads_leave_nothing_behind",
-    },
     "contract/test_imports.py": {
         "test_importing_the_package_adds_nothing_heavy_to_its_dependencies",
+    },
+    "contract/test_leaks.py": {
+        "test_loads_leave_nothing_behind",
     },
     "estimators/test_answers.py": {
         "test_linear_truth_returns_the_glm",
@@ -134,6 +138,7 @@ LONG = {
         "test_units_at_the_edge_change_nothing",
     },
     "estimators/test_far_rows.py": {
+        "test_predictions_stay_as_they_are_at_the_end_of_the_range",
         "test_the_fit_is_that_with_clipped_inputs",
     },
     "estimators/test_faults.py": {
@@ -141,6 +146,10 @@ LONG = {
     },
     "estimators/test_frames.py": {
         "test_numeric_tables_give_one_fit_from_numpy_too",
+        "test_the_search_sees_the_same_table_too",
+    },
+    "estimators/test_glm_path.py": {
+        "test_the_one_standard_error_rule_holds_where_shrinking_hurts",
     },
     "estimators/test_invariance.py": {
         "test_any_number_of_threads_gives_the_same_answer",
@@ -151,12 +160,14 @@ LONG = {
         "test_the_memory_budget_does_not_change_the_fit",
     },
     "estimators/test_resume.py": {
+        "test_a_folder_that_fails_does_not_cost_the_fit",
         "test_a_seed_that_nobody_gave_is_drawn_once",
         "test_any_half_of_the_states_is_enough",
         "test_backends_of_joblib",
         "test_classes_resume_too",
         "test_dask",
         "test_every_rule_resumes",
+        "test_nothing_is_computed_twice",
         "test_states_within_a_run_resume",
         "test_what_time_cut_short_is_not_kept",
     },
@@ -173,19 +184,33 @@ LONG = {
     "explain/test_attribution.py": {
         "test_shapley_values_equal_those_of_shap",
     },
+    "explain/test_kinds.py": {
+        "test_the_order_of_levels_changes_nothing",
+    },
+    "fuzz/test_commands.py": {
+        "test_random_commands_end_in_a_code_and_a_line",
+    },
     "io/test_archive.py": {
         "test_a_sparse_model_of_many_features_is_small",
         "test_fifty_features_and_three_members_are_small_and_fast",
     },
     "report/test_page.py": {
+        "test_paper_gets_the_report_in_light_colours_without_controls",
+        "test_text_has_contrast_in_both_themes",
         "test_the_theme_follows_the_system_and_can_be_switched",
     },
     "report/test_whatif.py": {
         "test_a_fitted_estimator_and_its_page_agree",
         "test_combinations_that_no_row_has_are_told_and_not_proposed",
         "test_every_kind_of_feature_is_predicted_and_explained_as_in_python",
+        "test_everything_on_the_page_can_be_reached_by_tab",
         "test_reset_returns_to_the_start",
+        "test_the_page_has_the_interval_of_the_next_observation",
         "test_values_beyond_the_training_range_are_predicted_and_flagged",
+        "test_what_other_features_fix_is_not_proposed_to_change_alone",
+    },
+    "search/test_bags.py": {
+        "test_a_strong_bend_is_worth_all_of_it",
     },
     "search/test_path.py": {
         "test_stored_columns_have_the_path_of_columns_in_memory",
@@ -207,6 +232,9 @@ LONG = {
     },
     "test_plots.py": {
         "test_every_axis_is_labelled_and_no_labels_overlap",
+    },
+    "test_ranks.py": {
+        "test_a_restart_never_meets_the_processes_before",
     },
 }
 # The solver knows no family by name: with these its tests are slow ones.

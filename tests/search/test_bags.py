@@ -50,12 +50,14 @@ def make_bags(task, settings):
     return bagged.state_bags(problem, task.folds, settings, weight, fit, seeds)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def trained(make_task):
     """Bags, states of their bent members, and settings."""
     settings = settings_of()
-    bags = make_bags(make_task(n_rows=300), settings)
-    states = bagged.train_bags(bags, settings, TaskStore())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joint, "DTYPE", torch.float64)
+        bags = make_bags(make_task(n_rows=300), settings)
+        states = bagged.train_bags(bags, settings, TaskStore())
     assert len(states) == 3
     return bags, states, settings
 
