@@ -22,6 +22,9 @@ from sknimo.features._bases import (
     move_reference,
 )
 
+# The part of a feature that its drawn line is, see `FeatureMap.term_group`.
+DRAWN = 3
+
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
@@ -99,7 +102,7 @@ class FeatureMap:
                 more[: ramps.n_terms] = ramps.rising(rises)
                 kept = (basis.group != 1) | beside
                 block = np.column_stack([block[:, kept], more])
-                own = group[0] + 3 * self.n_features if beside else group[1]
+                own = group[0] + DRAWN * self.n_features if beside else group[1]
                 group = np.r_[group[kept], np.full(rises.shape[1], own)]
             blocks.append(block)
             groups.append(group)
