@@ -256,8 +256,9 @@ LEFT_OUT = {
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
-    *("work_hidden", "smooth_times", "dial_errors", "least_weight", "more_passes"),
-    "few_warm_up",
+    *("work_hidden", "smooth_times", "dial_errors", "least_weight"),
+    "few_joint",
+    *("cycle_share", "most_steps", "largest_batch"),
     # These act on survival alone.
     *("bags_first", "drawn"),
     # These act on several classes alone.

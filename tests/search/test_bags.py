@@ -133,7 +133,7 @@ class TestDial:
         monkeypatch.setattr(bagged, "spread_loss", lambda *args: 0.0)
         where = bagged._hold_out(bags, states)
         # Bent members that overshoot, so that the best mix lies inside.
-        bold = where.glm + 2.5 * (where.agreed - where.glm)
+        bold = where.glm + 4.0 * (where.agreed - where.glm)
         where = replace(where, agreed=bold)
         y = bags.problem.y.numpy()[where.rows]
 

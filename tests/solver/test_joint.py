@@ -6,6 +6,7 @@ Shapes: K members, n rows, B rows of a batch, q terms, p features, a modulated f
 P weights.
 """
 
+import math
 import time
 from dataclasses import replace
 
@@ -220,12 +221,35 @@ def test_more_passes_never_end_in_a_worse_state(setup):
     """The schedule is that of all passes; patience alone ends earlier."""
     problem, table, flat = setup(n_rows=60)
     start, ridge = start_of(problem, flat), ridge_of(problem)
-    options = JointOptions(batch_size=8, max_passes=40, learning_rate=0.02, patience=40)
+    how = {"patience": 40, "least_patience": 40, "learning_rate": 0.02}
+    options = JointOptions(8, 40, more_cycles=0, **how)
     long = train_jointly(table, start, ridge, options)
     short = train_jointly(table, start, ridge, replace(options, patience=2))
     assert (long.loss <= short.loss).all()
     assert (short.n_passes <= long.n_passes).all()
     assert (long.n_passes == 40).all()
+
+
+@pytest.mark.usefixtures("in_double")
+def test_members_that_gain_until_the_end_go_through_longer_cycles(setup):
+    """Of 4, 8 and 16 passes; those that stand still, or leave much, do not."""
+    problem, table, flat = setup(n_rows=90)
+    start, ridge = start_of(problem, flat), ridge_of(problem)
+    how = {"learning_rate": 1e-3, "patience": 100, "quiet_share": math.inf}
+    options = JointOptions(8, 4, more_cycles=0, **how)
+    once, twice, more = (
+        train_jointly(table, start, ridge, replace(options, more_cycles=count))
+        for count in range(3)
+    )
+    assert set(once.n_passes.tolist()) == {4}
+    assert set(twice.n_passes.tolist()) == {12}
+    assert max(more.n_passes.tolist()) == 28
+    assert (more.loss <= twice.loss).all()
+    assert (twice.loss < once.loss).all()
+    fast = replace(options, learning_rate=10.0, more_cycles=2, least_patience=100)
+    assert (train_jointly(table, start, ridge, fast).n_passes == 4).all()
+    noisy = replace(options, more_cycles=2, quiet_share=0.01)
+    assert (train_jointly(table, start, ridge, noisy).n_passes == 4).all()
 
 
 def test_members_that_gained_for_long_may_pause_for_long():
@@ -256,6 +280,7 @@ def test_members_that_stop_together_keep_the_pass_of_the_least_total_loss(
     together = JointOptions(
         batch_size=16,
         max_passes=25,
+        more_cycles=0,
         learning_rate=0.1,
         patience=8,
         least_patience=8,
@@ -304,7 +329,8 @@ def test_every_row_is_shown_once_in_a_pass_with_its_weight(plan, setup):
     start = start_of(problem, flat, n_folds=4)
     weight = start.train * torch.linspace(0.5, 2.0, 50).double()
     order = joint.RowOrder.of(weight, start.seeds, batch_size=8)
-    adam = joint.Adam(flat, problem.spec.n_params, JointOptions(), order.n_steps)
+    spec = problem.spec
+    muon = joint.Muon(flat, spec, spec.n_params, JointOptions(), order.n_steps)
     seen = torch.zeros(3, 50)
     sizes = []
 
@@ -313,7 +339,7 @@ def test_every_row_is_shown_once_in_a_pass_with_its_weight(plan, setup):
         sizes.append(int((share[0] > 0).sum()))
         return torch.zeros_like(at)
 
-    plan(adam, order, flat.clone(), watch)()
+    plan(muon, order, flat.clone(), watch)()
     expected = weight / weight.sum(1, keepdim=True) * order.n_steps
     torch.testing.assert_close(seen, expected.float(), rtol=1e-5, atol=1e-7)
     assert max(sizes) - min(sizes) <= 1
@@ -324,7 +350,7 @@ def test_every_row_is_shown_once_in_a_pass_with_its_weight(plan, setup):
 def test_steps_that_can_be_recorded_are_the_same_steps(setup, monkeypatch):
     problem, table, flat = setup(n_rows=61)
     start, ridge = start_of(problem, flat), ridge_of(problem)
-    options = JointOptions(batch_size=8, max_passes=4, learning_rate=0.05)
+    options = JointOptions(8, 4, more_cycles=0, learning_rate=0.05)
     expected = train_jointly(table, start, ridge, options)
     monkeypatch.setattr(joint, "plan_pass", joint.plan_recorded_pass)
     found = train_jointly(table, start, ridge, options)

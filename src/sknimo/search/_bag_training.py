@@ -7,6 +7,7 @@ and so neither does the fit. On a GPU all of them are one program.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -39,17 +40,17 @@ class BagTraining(Generic[State]):
 
 def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
     """How members of so many rows are trained, `few` of them or not."""
-    joint = settings.joint
-    passes = settings.max_iter if few else settings.more_passes * settings.max_iter
-    most, least = joint.batch_size, settings.least_batch
-    batch = settings.batch_size or min(most, max(least, n_rows // settings.least_steps))
+    joint = settings.few_joint if few else settings.joint
+    passes = round((1.0 if few else settings.cycle_share) * settings.max_iter)
+    usual = joint.batch_size
+    batch = min(usual, max(settings.least_batch, n_rows // settings.least_steps))
+    batch = max(batch, min(settings.largest_batch, n_rows // settings.most_steps))
+    batch = settings.batch_size or batch
     return replace(
         joint,
         max_passes=min(passes, max(settings.max_visits // n_rows, 10)),
         batch_size=batch,
-        least_patience=joint.patience if few else joint.least_patience,
-        warm_up=settings.few_warm_up if few else joint.warm_up,
-        common_stop=few,
+        learning_rate=joint.learning_rate * math.sqrt(max(batch / usual, 1)),
         deadline=settings.deadline,
     )
 

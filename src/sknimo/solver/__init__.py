@@ -19,7 +19,6 @@ from sknimo.solver._evidence import (
 )
 from sknimo.solver._heads import HeadsStart, HeadsState, predict_heads, train_heads
 from sknimo.solver._joint import (
-    JointOptions,
     JointStart,
     JointState,
     JointTable,
@@ -35,6 +34,7 @@ from sknimo.solver._member import (
     restrict,
     start_state,
 )
+from sknimo.solver._muon import JointOptions
 from sknimo.solver._outer import solve
 from sknimo.solver._problem import (
     History,

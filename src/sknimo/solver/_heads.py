@@ -21,13 +21,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from sknimo.network import Weights, unpack
 from sknimo.solver._joint import (
     DTYPE,
-    Adam,
     Body,
-    JointOptions,
     JointTable,
     RowOrder,
     block_rows,
@@ -36,6 +35,7 @@ from sknimo.solver._joint import (
     pull_body,
     run_body,
 )
+from sknimo.solver._muon import JointOptions, Muon
 from sknimo.solver._profile import PerMember
 
 
@@ -167,6 +167,15 @@ def heads_loss(
     return total / weight.sum(1)
 
 
+def heads_alone(table: JointTable, start: HeadsStart) -> Tensor:
+    """Mean loss of the rows held out with intercepts alone, (K,)."""
+    truth = one_hot(table.y.long(), start.coef.shape[1]).double()  # (n, C)
+    share = start.train @ truth
+    log_share = (share / share.sum(1, keepdim=True)).clamp(min=1e-300).log()
+    held_out = start.held_out @ truth
+    return -(held_out * log_share).sum(1) / held_out.sum(1)
+
+
 def predict_heads(table: JointTable, state: HeadsState, rows: Tensor) -> Tensor:
     """Linear predictors of every member for some rows (m,), (K, m, C)."""
     flat = join_heads(state)
@@ -198,9 +207,10 @@ def train_heads(
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
-        Adam(flat, n_params, options, order.n_steps),
+        Muon(flat, table.spec, n_params, options, order.n_steps),
         order,
         held_out[1],
+        heads_alone(table, start),
         lambda at, rows, weight: heads_gradient(
             table, n_classes, at, rows, weight, ridge
         ),

@@ -1,7 +1,8 @@
 """Train coefficients and network together on batches of rows: members of large tables.
 
 Where rows are many, exact solves of the coefficients cost more than they bring: all
-parameters of a member move together, by Adam on batches, from a start near nothing.
+parameters of a member move together, on batches, from a start near nothing
+(`_muon.py`).
 
     loss = sum_i w_i loss_i / sum_i w_i + sum_t ridge_t coef_t**2 / 2
 
@@ -25,10 +26,9 @@ features, h1 and h2 hidden units, P weights of a network.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,54 +36,18 @@ from torch import Tensor
 from sknimo.families import Family
 from sknimo.machine import record
 from sknimo.network import NetworkSpec, Weights, unpack
+from sknimo.solver._muon import JointOptions, Muon
 from sknimo.solver._problem import Problem
-from sknimo.solver._profile import PerMember
+from sknimo.solver._profile import PerMember, Rows, start_coefficients
 
 DTYPE = torch.float32
 # Rows of a block whose losses are computed at once, on a CPU and on a GPU.
 EVALUATION_ROWS, GPU_ROWS = 512, 2048
-# Adam's decay of the mean and of the square of gradients, and what keeps it finite.
-MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
 
-# The gradient at parameters, for rows (K, B) of some weights.
+# The gradient at parameters, for rows (K, B) of some weights; and the loss of held-out
+# rows at parameters of some of the members.
 Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class JointOptions:
-    """How members are trained; what ratios are of is said in `search/_settings.py`."""
-
-    # Relative to 256 (ten fits of eight tables, splits 100 and 101): 0.98; 64: 0.97, in
-    # more seconds; 32: 0.98 to 1.4. On superconduct 1.03 (two members), 64: 1.06.
-    batch_size: int = 128
-    max_passes: int = 80  # over the rows; the learning rate anneals over them
-    # Members stop after this share of the passes that brought them to their best state,
-    # but not before `least_patience` nor after `patience` passes without progress:
-    # those that gain for long pause for long. Held-out loss and passes of three members
-    # (12 tables, splits 100 and 101) relative to 15 passes for all: 1.000 in 0.75; at
-    # 0.5: 1.005 in 0.70; 8 passes for all: 1.01 in 0.70; 5: 1.07 in 0.53.
-    patience_share: float = 0.6
-    least_patience: int = 5
-    patience: int = 15
-    # 7.5e-3: 1.05 (held-out loss of three members, 11 tables, splits 100 and 101);
-    # 2e-3: 1.04.
-    learning_rate: float = 5e-3
-    # Of the network, relative to the learning rate. 1e-3: 1.01; 1: 1.01; 3: 1.13.
-    weight_decay: float = 0.1
-    # Share of the steps over which the rate rises. 0.01, 0.02, 0.05: 1.00 (18 fits of
-    # eight tables, splits 100 to 103).
-    warm_up: float = 0.03
-    # Length of the running mean of the parameters. None: 1.00; 3: 1.00.
-    average_passes: float = 1.0
-    # Whether members stop together, where all held-out rows are predicted best: few
-    # rows of its own flatter a member that they stop.
-    common_stop: bool = False
-    deadline: float = math.inf  # on the monotonic clock
-
-    @property
-    def out_of_time(self) -> bool:
-        """Whether the deadline has passed."""
-        return time.monotonic() >= self.deadline
+Judge = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +290,15 @@ def held_out_loss(
     return total / weight.sum(1)
 
 
+def loss_alone(table: JointTable, start: JointStart) -> Tensor:
+    """Mean loss of the rows held out with an intercept alone, (K,)."""
+    weight = start.train / start.train.sum(1, keepdim=True)
+    rows = Rows(table.y.double(), table.offset.double(), weight, table.family)
+    at = start_coefficients(rows, 0)
+    loss = table.family.loss(rows.y, rows.offset + at.intercept.unsqueeze(1))
+    return (loss * start.held_out).sum(1) / start.held_out.sum(1)
+
+
 def predict_rows(table: JointTable, state: JointState, rows: Tensor) -> Tensor:
     """Linear predictor of every member for some rows (m,), (K, m)."""
     flat, own = join_parameters(state), state.own.to(DTYPE)
@@ -359,9 +332,10 @@ def train_jointly(
     held_out = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
     end = descend(
-        Adam(flat, n_params, options, order.n_steps),
+        Muon(flat, table.spec, n_params, options, order.n_steps),
         order,
         held_out[1],
+        loss_alone(table, start),
         lambda at, rows, weight: gradient(table, at, rows, weight, ridge),
         lambda at, left: held_out_loss(table, at, *(part[left] for part in held_out)),
         report,
@@ -405,37 +379,101 @@ class Descent(PerMember):
             self.n_passes + going,
         )
 
+    def go_on(self, some: Tensor, later: Descent) -> Descent:
+        """After another cycle of some of the members."""
+
+        def put(whole: Tensor, part: Tensor) -> Tensor:
+            return whole.index_copy(0, some, part)
+
+        return Descent(
+            put(self.flat, later.flat),
+            put(self.loss, later.loss),
+            put(self.stale, later.stale),
+            put(self.n_passes, self.n_passes[some] + later.n_passes),
+        )
+
 
 def descend(
-    adam: Adam,
+    muon: Muon,
     order: RowOrder,
     held_weight: Tensor,
+    alone: Tensor,
     slope: Slope,
-    judge: Callable[[Tensor, Tensor], Tensor],
+    judge: Judge,
     report: Callable[[int], object],
 ) -> Descent:
     """Step down a `slope` until held-out rows, (K, m), are judged no better.
 
+    `alone` (K,) is their loss with intercepts alone. The learning rate falls to nothing
+    in a cycle; members with hardly any noise left that gained until late in it go
+    through another one.
+    """
+    found = _cycle(muon, order, held_weight, alone, slope, judge, report)
+    before = torch.zeros_like(found.n_passes)
+    for _ in range(muon.options.more_cycles):
+        options = muon.options
+        best = found.n_passes - found.stale - before
+        late = best >= options.late_share * options.max_passes
+        quiet = found.loss < options.quiet_share * alone
+        some = (late & quiet).nonzero().squeeze(1)
+        before = found.n_passes
+        if len(some) == 0 or options.out_of_time:
+            break
+        muon = muon.again(found.flat[some])
+        later = _cycle(
+            muon,
+            order.take(some),
+            held_weight[some],
+            alone[some],
+            slope,
+            partial(_judge_some, judge, some),
+            report,
+        )
+        found = found.go_on(some, later)
+    return found
+
+
+def _judge_some(judge: Judge, some: Tensor, flat: Tensor, left: Tensor) -> Tensor:
+    return judge(flat, some[left])
+
+
+def _cycle(
+    muon: Muon,
+    order: RowOrder,
+    held_weight: Tensor,
+    alone: Tensor,
+    slope: Slope,
+    judge: Judge,
+    report: Callable[[int], object],
+) -> Descent:
+    """One cycle of the learning rate.
+
     `judge` is told which members are left: on a CPU those that stand still are taken
     out of the program, on a GPU it is recorded with all of them.
     """
-    options, device = adam.options, adam.flat.device
+    options, device = muon.options, muon.flat.device
     on_cpu = device.type == "cpu"
     plan = plan_pass if on_cpu else plan_recorded_pass
-    left = torch.arange(len(adam.flat), device=device)
-    mean = adam.flat.clone()
-    loss = judge(adam.flat, left)
+    left = torch.arange(len(muon.flat), device=device)
+    mean = muon.flat.clone()
+    loss = judge(muon.flat, left)
     state = Descent(mean.clone(), loss, torch.zeros_like(loss), torch.zeros_like(loss))
     loss = loss.clone()
     share = held_weight.sum(1) / held_weight.sum()
-    go_through = plan(adam, order, mean, slope)
-    look = record(lambda: loss.copy_(judge(mean, left)), device)
+    go_through = plan(muon, order, mean, slope)
+
+    def look() -> None:
+        loss.copy_(judge(mean, left))
+        share = (loss / alone[left]).clamp(0, 1)
+        muon.noise.copy_(share.pow(options.decay_power).unsqueeze(1))
+
+    again = record(look, device)
     ended, places = [], []
     for _ in range(options.max_passes):
         if options.out_of_time:
             break
         go_through()
-        look()
+        again()
         report(len(left))
         gain = state.loss - loss
         gain = (gain @ share).expand_as(gain) if options.common_stop else gain
@@ -447,48 +485,48 @@ def descend(
             ended.append(state.take(~going))
             places.append(left[~going])
             some = going.nonzero().squeeze(1)
-            state, adam, order = state.take(some), adam.take(some), order.take(some)
+            state, muon, order = state.take(some), muon.take(some), order.take(some)
             left, mean, loss = left[some], mean[some], loss[some]
-            go_through = plan(adam, order, mean, slope)
+            go_through = plan(muon, order, mean, slope)
     found = Descent.join([*ended, state])
     return found.take(torch.cat([*places, left]).argsort())
 
 
 def plan_pass(
-    adam: Adam, order: RowOrder, mean: Tensor, slope: Slope
+    muon: Muon, order: RowOrder, mean: Tensor, slope: Slope
 ) -> Callable[[], None]:
     """What makes one pass over the rows, and moves a running mean of the parameters."""
 
     def go_through() -> None:
         rows, weight = (part.tensor_split(order.n_steps, 1) for part in order.mix())
         for some, share in zip(rows, weight, strict=True):
-            adam.count += 1
-            adam.step(slope(adam.flat, some, share), mean, adam.pace(adam.count))
+            muon.count += 1
+            muon.step(slope(muon.flat, some, share), mean, muon.pace(muon.count))
 
     return go_through
 
 
 def plan_recorded_pass(
-    adam: Adam, order: RowOrder, mean: Tensor, slope: Slope
+    muon: Muon, order: RowOrder, mean: Tensor, slope: Slope
 ) -> Callable[[], None]:
     """The same with a step that can be recorded.
 
     It finds its batch and its place in the schedule by a counter on the device. Batches
     are padded to one length by rows without weight.
     """
-    device, n_steps = adam.flat.device, order.n_steps
+    device, n_steps = muon.flat.device, order.n_steps
     parts = [*torch.arange(order.rows.shape[1]).tensor_split(n_steps)]
     place = torch.nn.utils.rnn.pad_sequence(parts, True, -1).to(device)  # (steps, B)
     rows, weight = order.rows[:, place], order.weight[:, place]  # (K, steps, B)
-    schedule = [adam.pace(1 + t) for t in range(n_steps * adam.options.max_passes)]
-    paces = torch.tensor(schedule, dtype=torch.float64).to(adam.flat)
+    schedule = [muon.pace(1 + t) for t in range(n_steps * muon.options.max_passes)]
+    paces = torch.tensor(schedule, dtype=torch.float64).to(muon.flat)
     at = torch.zeros(1, dtype=torch.long, device=device)
 
     def step() -> None:
         now = at.remainder(n_steps)
         some, share = (part.index_select(1, now).squeeze(1) for part in (rows, weight))
         pace = paces.index_select(0, at).squeeze(0).unbind()
-        adam.step(slope(adam.flat, some, share), mean, pace)
+        muon.step(slope(muon.flat, some, share), mean, pace)
         at.add_(1)
 
     play = record(step, device)
@@ -501,59 +539,6 @@ def plan_recorded_pass(
             play()
 
     return go_through
-
-
-class Adam:
-    """Adam with decoupled decay of the network, a warm-up and a cosine schedule."""
-
-    def __init__(
-        self, flat: Tensor, n_params: int, options: JointOptions, n_steps: int
-    ) -> None:
-        self.flat = flat
-        self._n_params = n_params
-        self._first = torch.zeros_like(flat)
-        self._second = torch.zeros_like(flat)
-        self.options = options
-        self._per_pass = n_steps
-        self.count = 0  # steps so far
-
-    def take(self, members: Tensor) -> Adam:
-        """Go on with some of the members."""
-        some = Adam(self.flat[members], self._n_params, self.options, self._per_pass)
-        some._first, some._second = self._first[members], self._second[members]
-        some.count = self.count
-        return some
-
-    def pace(self, count: int) -> tuple[float, ...]:
-        """What the schedule says of a step; the first is number one.
-
-        What is left of the network, the bias of squares, the rate, and how far a
-        running mean moves.
-        """
-        options = self.options
-        done = count / (self._per_pass * options.max_passes)
-        rate = options.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
-        rate *= min(1.0, done / options.warm_up)
-        length = options.average_passes * self._per_pass
-        return (
-            1 - rate * options.weight_decay,
-            1 - SQUARES**count,
-            -rate / (1 - MOMENTUM**count),
-            max(1 / max(length, 1.0), 1 / count),
-        )
-
-    def step(self, slope: Tensor, mean: Tensor, pace: Sequence[Any]) -> None:
-        """Move by a gradient, which is used up, and a running mean with it.
-
-        The pace is in numbers, or in tensors that stay where they are.
-        """
-        left, bias, rate, share = pace
-        self._first.lerp_(slope, 1 - MOMENTUM)
-        self._second.lerp_(slope.square_(), 1 - SQUARES)
-        self.flat[:, : self._n_params].mul_(left)
-        size = (self._second / bias).sqrt_().add_(TINY)
-        self.flat.add_((self._first * rate).div_(size))
-        mean.lerp_(self.flat, share)
 
 
 @dataclass(frozen=True, slots=True)
