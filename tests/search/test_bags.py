@@ -39,7 +39,7 @@ def in_double(monkeypatch):
 
 
 def settings_of(**options):
-    return Settings(**SHORT | {"max_iter": 12} | options)
+    return Settings(**SHORT | {"max_iter": 90} | options)
 
 
 def make_bags(task, settings):
@@ -314,9 +314,19 @@ class TestFewRows:
         settings = Settings()
         sizes = [
             bagged.joint_options(n, n < 4000, settings).batch_size
-            for n in (50, 1600, 100_000)
+            for n in (50, 1600, 10_000, 30_000, 100_000)
         ]
-        assert sizes == [settings.least_batch, 100, settings.joint.batch_size]
+        usual, largest = settings.joint.batch_size, settings.largest_batch
+        assert sizes == [settings.least_batch, 100, usual, 300, largest]
+
+    def test_rates_rise_by_the_root_of_larger_batches(self):
+        settings = Settings()
+        usual = settings.joint.learning_rate
+        found = [
+            bagged.joint_options(n, False, settings).learning_rate
+            for n in (5_000, 4 * 100 * settings.joint.batch_size)
+        ]
+        assert found == pytest.approx([usual, 2 * usual])
 
 
 def loss_on_noise(family, seed, few_rows, n_rows=80, p=6, n_bags=8):
