@@ -199,7 +199,7 @@ class TestHeldOut:
 
     def test_the_table_has_the_losses_of_rows_held_out(self, make_task):
         task = make_task(n_rows=300)
-        outcome = task.search(**SHORT, max_iter=12)
+        outcome = task.search(**SHORT, max_iter=90)
         trials = outcome.trials
         assert trials["stage"] == ["additive"] * 3 + ["bent"] * 3
         assert trials["loss"][:3] == pytest.approx(outcome.verdict.glm_loss)
@@ -207,7 +207,7 @@ class TestHeldOut:
         assert set(trials["n_iter"][:3]) == {1} and min(trials["n_iter"][3:]) > 1
 
     def test_few_folds_serve_many_members(self, make_task):
-        outcome = make_task(n_rows=300).search(**SHORT | {"n_members": 5}, max_iter=12)
+        outcome = make_task(n_rows=300).search(**SHORT | {"n_members": 5}, max_iter=90)
         assert outcome.n_members == 5
         assert np.isfinite(outcome.held_out_eta).all()
 
@@ -382,7 +382,7 @@ class TestWhatIsBent:
         assert code.tolist() == [[0, 0], [1, 0], [0, 0], [0, 1]]
 
     def test_features_beyond_the_limit_are_only_inputs(self, make_task):
-        outcome = make_task(n_rows=300).search(**SHORT, max_iter=12, max_modulated=2)
+        outcome = make_task(n_rows=300).search(**SHORT, max_iter=90, max_modulated=2)
         modulated = outcome.members.modulated.any(0)
         assert modulated.sum() == 2 and modulated[0]
 
