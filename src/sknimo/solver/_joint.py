@@ -464,7 +464,8 @@ def _cycle(
 
     def look() -> None:
         loss.copy_(judge(mean, left))
-        share = (loss / alone[left]).clamp(0, 1)
+        # What is no number, say of rows held out that are all alike, decays in full.
+        share = (loss / alone[left]).nan_to_num(1.0).clamp(0, 1)
         muon.noise.copy_(share.pow(options.decay_power).unsqueeze(1))
 
     again = record(look, device)
