@@ -313,7 +313,7 @@ class TestFewRows:
     def test_batches_are_small_but_not_tiny(self):
         settings = Settings()
         sizes = [
-            bagged.joint_options(n, n < 4000, settings).batch_size
+            bagged.joint_options(n, 5, n < 4000, settings).batch_size
             for n in (50, 1600, 10_000, 30_000, 100_000)
         ]
         usual, largest = settings.joint.batch_size, settings.largest_batch
@@ -323,7 +323,7 @@ class TestFewRows:
         settings = Settings()
         usual = settings.joint.learning_rate
         found = [
-            bagged.joint_options(n, False, settings).learning_rate
+            bagged.joint_options(n, 5, False, settings).learning_rate
             for n in (5_000, 4 * 100 * settings.joint.batch_size)
         ]
         assert found == pytest.approx([usual, 2 * usual])

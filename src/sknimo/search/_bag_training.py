@@ -38,7 +38,9 @@ class BagTraining(Generic[State]):
     ridge: Tensor  # (q,)
 
 
-def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
+def joint_options(
+    n_rows: int, n_features: int, few: bool, settings: Settings
+) -> JointOptions:
     """How members of so many rows are trained, `few` of them or not."""
     joint = settings.few_joint if few else settings.joint
     passes = round((1.0 if few else settings.cycle_share) * settings.max_iter)
@@ -46,9 +48,10 @@ def joint_options(n_rows: int, few: bool, settings: Settings) -> JointOptions:
     batch = min(usual, max(settings.least_batch, n_rows // settings.least_steps))
     batch = max(batch, min(settings.largest_batch, n_rows // settings.most_steps))
     batch = settings.batch_size or batch
+    visits = settings.max_visits * max(1.0, n_features / settings.usual_features)
     return replace(
         joint,
-        max_passes=min(passes, max(settings.max_visits // n_rows, 10)),
+        max_passes=min(passes, max(int(visits / n_rows), 10)),
         batch_size=batch,
         learning_rate=joint.learning_rate * math.sqrt(max(batch / usual, 1)),
         deadline=settings.deadline,

@@ -304,7 +304,7 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows
     how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
-    options = joint_options(n_rows, few, settings)
+    options = joint_options(n_rows, problem.spec.n_features, few, settings)
 
     def train(groups: Sequence[list[int]]) -> list[JointState]:
         def begin(group: list[int]) -> JointStart:
@@ -340,6 +340,8 @@ def settle(
         return states
     rows = torch.arange(problem.n_rows, device=problem.device)
     moments = bag_moments(problem, bags.train[: len(states)])
+    brief = replace(settings.additive, max_looks=1)
+    brief = replace(brief, updates_least_squares=brief.updates)
     for bag, (state, known) in enumerate(zip(states, moments, strict=True)):
         level = level_terms(bags.table, state.coef, state.params)[0]
         still, intercept = state.coef[0] + level, state.intercept[0]
@@ -347,8 +349,7 @@ def settle(
         bends = eta - predict_additive(problem, still, intercept) + problem.offset
         rest = replace(problem, offset=bends)
         start = replace(bags.smooth, coef=still, own=still, intercept=intercept)
-        train, how = bags.train[bag], replace(settings.additive, max_looks=1)
-        found = fit_additive(rest, train, how, start, moments=known)
+        found = fit_additive(rest, bags.train[bag], brief, start, moments=known)
         own, intercept = (found.coef - still)[None], found.intercept[None]
         settled.append(replace(state, own=own, intercept=intercept))
     return settled

@@ -281,7 +281,7 @@ def train_bags(bags: ClassBags, settings: Settings, store: TaskStore) -> Bent:
         return Bent()
     few = problem.n_rows <= settings.few_rows
     n_rows = int((bags.train[0] > 0).sum())
-    options = joint_options(n_rows, few, settings)
+    options = joint_options(n_rows, problem.spec.n_features, few, settings)
 
     def train(kind: int, which: list[int]) -> list[HeadsState]:
         how = BagTraining(HeadsState, train_heads, bags.tables[kind], bags.ridge)
