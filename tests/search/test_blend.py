@@ -294,25 +294,34 @@ class TestWeight:
         case.hold_out(one, case.truth + 1.5 * error)
         assert case.blend() is case.found
 
-    def test_a_gain_within_chance_counts_in_part(self, case):
-        """One row in three hundred has it all; beside a network it is none."""
+    @pytest.mark.parametrize("n_members", [0, 3])
+    def test_a_gain_within_chance_counts_in_part(self, n_members, case):
+        """One row in three hundred has it all."""
         case = case()
         one, two = case.truth + 0.1, case.truth + 0.1
         one[7] += 2.0
         case.hold_out(one, two)
         assert case.loss(1.0) < 0.5 * case.loss(0.0)
-        alone = replace(case.found, n_members=0)
-        for found, place in ((alone, 0), (case.found, 1)):
-            case.found = found
-            weights = []
-            for errors in (0.25, 2.0, 4.0):
-                both = [9.0, 9.0]
-                both[place] = errors
-                eta = case.blend(blend_errors=tuple(both)).held_out_eta
-                weights.append((eta - one)[7] / (two - one)[7])
-            assert weights[0] > 0.8
-            assert weights[1] == pytest.approx(2 * weights[2])
-            assert weights[1] < (0.6 if place == 0 else 1e-9)
+        case.found = replace(case.found, n_members=n_members)
+        weights = []
+        for errors in (0.25, 2.0, 4.0):
+            eta = case.blend(blend_errors=(errors, 9.0)).held_out_eta
+            weights.append((eta - one)[7] / (two - one)[7])
+        assert weights[0] > 0.8
+        assert weights[1] == pytest.approx(2 * weights[2])
+        assert weights[1] < 0.6
+
+    def test_beside_a_network_of_classes_it_is_none(self, case):
+        case = case(family="binomial")
+        two = np.where(case.y > 0, 1.0, -1.0)
+        one = two.copy()
+        one[7] *= -3.0
+        case.hold_out(one, two)
+        assert case.loss(1.0) < case.loss(0.0)
+        assert case.blend(blend_errors=(0.1, 4.0), blend_gain=0.0) is case.found
+        assert case.blend(blend_errors=(4.0, 0.1), blend_gain=0.0) is not case.found
+        case.found = replace(case.found, n_members=0)
+        assert case.blend(blend_errors=(2.0, 9.0), blend_gain=0.0) is not case.found
 
     def test_where_bags_come_first_lines_must_beat_them(self, case):
         """By more than chance; a network of evidence is as hard to beat as ever."""

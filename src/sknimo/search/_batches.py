@@ -80,8 +80,7 @@ def search_batches(
             replace(chosen, fold=fold, seed=seed)
             for fold, seed in zip(folds, seeds, strict=True)
         ]
-        n_passes = settings.max_iter
-        final = _train(store, "members", problem, members, settings, n_passes, seeds[0])
+        final = _train(store, "members", problem, members, settings, 1.0, seeds[0])
     late = late or Status.OUT_OF_TIME in final.status  # what ends late is not cut
     if Status.OUT_OF_TIME in final.status:
         # What was cut short counts only where it had the time to become better.
@@ -126,8 +125,8 @@ def _choose(
         if number:
             if _is_late(problem, settings):
                 break
-            n_passes, stage = _n_passes(settings, share), f"round-{number}"
-            trials = _train(store, stage, problem, candidates, settings, n_passes, seed)
+            stage = f"round-{number}"
+            trials = _train(store, stage, problem, candidates, settings, share, seed)
         folds = [0] * len(candidates)
         _add_rows(table, f"round {number + 1}", candidates, folds, trials)
         order = np.argsort(trials.validation_loss.cpu().numpy(), kind="stable")
@@ -153,11 +152,11 @@ def _try_all(
     shares, rates = settings.alpha_shares, settings.network_alphas
     grid = list(product(range(len(shares)), range(len(rates))))
     candidates = [Candidate(fold, shares[i] * largest, rates[k], seed) for i, k in grid]
-    n_passes = _n_passes(settings, settings.rounds[0][0])
+    share = settings.rounds[0][0]
 
     def train(some: list[int]) -> Solution:
         group = [candidates[at] for at in some]
-        return _train(store, "round-0", problem, group, settings, n_passes, seed)
+        return _train(store, "round-0", problem, group, settings, share, seed)
 
     everything = list(range(len(candidates)))
     if math.isinf(settings.deadline) or problem.device.type != "cpu":
@@ -175,10 +174,6 @@ def _try_all(
     parts = [first] if len(chosen) == 1 else [first, train(chosen[1:])]
     order = sorted(range(len(chosen)), key=lambda at: chosen[at])
     return [candidates[chosen[at]] for at in order], Solution.join(parts).take(order)
-
-
-def _n_passes(settings: Settings, share: float) -> int:
-    return max(1, round(share * settings.max_iter))
 
 
 def _is_late(problem: Problem, settings: Settings) -> bool:
@@ -235,17 +230,19 @@ def _train(
     problem: Problem,
     candidates: Sequence[Candidate],
     settings: Settings,
-    n_passes: int,
+    share: float,
     noise_seed: int,
 ) -> Solution:
-    """Train members together, as many at a time as there is memory for."""
+    """Train members for a share of the passes, as many at a time as memory carries."""
     sizes = problem.ranks.gather(problem.n_rows)
     batch = min(settings.batch_size or settings.batch_rows, sum(sizes))
     per_pass = max(1, sum(sizes) // batch)
+    n_passes = max(1, round(share * settings.max_iter))
+    n_steps = min(n_passes * per_pass, max(1, round(share * settings.batch_steps)))
     half = int(_room(problem, settings)) // 2
     group = max(1, half // (8 * MEMBER_VECTORS * max(sizes)))
     how = Options(
-        max_iter=n_passes * per_pass,
+        max_iter=n_steps,
         learning_rate=settings.learning_rate,
         noise_seed=noise_seed,
         tol=0.0,
@@ -261,7 +258,7 @@ def _train(
     parts = []
     for begin in range(0, len(candidates), group):
         members = _members(problem, candidates[begin : begin + group])
-        name = store.name(stage, (members, n_passes, noise_seed))
+        name = store.name(stage, (members, n_steps, noise_seed))
         parts.append(
             solve(problem, members, how, checkpoint=store.checkpoint, name=name)
         )

@@ -50,9 +50,10 @@ def blend_outcomes(
     """Evidence, bags or a mean of both: what predicts rows held out best.
 
     Bags that improve on evidence, or on a model without features, by less than a share
-    of the standard error and of that model's loss count in part, and not at all beside
-    a network: what evidence has selected is the simpler model. With
-    `bags_first` lines that evidence selected must improve on bags.
+    of the standard error and of that model's loss count in part. Beside a network they
+    then count for nothing unless it is one of least squares: what evidence has selected
+    is the simpler model. With `bags_first` lines that evidence selected must improve on
+    bags.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -80,7 +81,8 @@ def blend_outcomes(
     saved = losses[-1 if home else 0] - mixed
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
-    errors = settings.blend_errors[found.n_members > 0]
+    strict = found.n_members > 0 and not found.problem.family.least_squares
+    errors = settings.blend_errors[strict]
     errors *= math.sqrt(spread / float(share.sum()))
     empty = _empty_loss(found.problem, rows, share)
     least = max(errors, settings.blend_gain * empty)
@@ -88,7 +90,7 @@ def blend_outcomes(
     if home and not gain > least:
         w, gain, left = 1.0, least, means[-1]
     gain = min(gain, empty - left)
-    if gain < least and (home or found.n_members > 0 or not same):
+    if gain < least and (home or strict or not same):
         return found
     w = damp_weight(w, gain, least, settings)
     if w == 0:
