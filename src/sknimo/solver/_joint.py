@@ -165,8 +165,9 @@ def run_body(table: JointTable, weights: Weights, inputs: Tensor) -> Body:
         first[:, place] = inputs[:, :, own] @ by_input[:, own]
     total = first.sum(1) if table.own_all else inputs @ by_input
     first = _tanh((shift.unsqueeze(2) + total.unsqueeze(1)).sub_(first))
+    by_unit = weights.second.mT.contiguous()  # with many units a half, with few a tenth
     second = torch.baddbmm(
-        weights.second_bias.unsqueeze(1), first.flatten(1, 2), weights.second.mT
+        weights.second_bias.unsqueeze(1), first.flatten(1, 2), by_unit
     )
     return Body(inputs, first, second, second.sin())
 
