@@ -78,6 +78,7 @@ PICTURE = Path("images", "real_tables.png")  # beside the page
 SECTION = re.compile(
     r"(?<=<!-- real tables -->\n).*?(?=<!-- end of real tables -->)", re.S
 )
+LEAST_RATIO = 0.5
 COLOURS = {"lightgbm": "#1B7837", "ebm": "#6A51A3", "linear": "#8C8C8C"}
 
 
@@ -426,7 +427,10 @@ def render(lines: list[Line]) -> str:
 
 
 def draw(lines: list[Line]) -> Any:
-    """A row per table, a dot per rival; left of the line sknimo has the lower loss."""
+    """A row per table, a dot per rival; left of the line sknimo has the lower loss.
+
+    Ratios below `LEAST_RATIO` are triangles at the edge.
+    """
     from matplotlib.figure import Figure as Picture
 
     picture = Picture(figsize=(7, 1.2 + 0.24 * len(lines)), layout="constrained")
@@ -434,12 +438,14 @@ def draw(lines: list[Line]) -> Any:
     for rival, colour in COLOURS.items():
         known = [(k, line) for k, line in enumerate(lines) if rival in line.losses]
         if known:
-            ratios = [line.ratio(rival) for _, line in known]
-            places = [k for k, _ in known]
-            ax.plot(ratios, places, "o", ms=5, color=colour, alpha=0.8, label=rival)
+            ratios = np.array([line.ratio(rival) for _, line in known])
+            places, far = np.array([k for k, _ in known]), ratios < LEAST_RATIO
+            how = {"ms": 5, "color": colour, "alpha": 0.8}
+            ax.plot(ratios[~far], places[~far], "o", label=rival, **how)
+            ax.plot(np.full(far.sum(), LEAST_RATIO), places[far], "<", **how)
     ax.axvline(1, color="#333333", lw=0.8)
     ax.set_xscale("log")
-    ticks = [t for t in (0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5) if _within(ax, t)]
+    ticks = [t for t in (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.5, 2, 5) if _within(ax, t)]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=8)
