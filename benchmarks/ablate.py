@@ -249,7 +249,7 @@ LEFT_OUT = {
     *("side_by_side", "progress", "curves", "evidence"),
     # These act on rows in blocks alone.
     *("batch_hidden", "batch_rows", "alpha_shares", "network_alphas", "first_pair"),
-    *("rounds", "learning_rate", "patience_share"),
+    *("rounds", "learning_rate", "patience_share", "batch_steps"),
     # Limits of memory, and what acts on sparse models of large tables alone.
     *("max_columns", "least_edges", "keep_share", "copy_correlation"),
     *("additive", "joint"),
@@ -258,7 +258,7 @@ LEFT_OUT = {
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight"),
     "few_joint",
-    *("cycle_share", "most_steps", "largest_batch"),
+    *("cycle_share", "most_steps", "largest_batch", "usual_features"),
     # These act on survival alone.
     *("bags_first", "drawn"),
     # These act on several classes alone.
