@@ -319,6 +319,15 @@ class TestFewRows:
         usual, largest = settings.joint.batch_size, settings.largest_batch
         assert sizes == [settings.least_batch, 100, usual, 300, largest]
 
+    def test_passes_over_many_rows_are_fewer_unless_features_are_many(self):
+        settings = Settings()
+        usual, n = settings.usual_features, 4 * settings.max_visits // 100
+        found = [
+            bagged.joint_options(n_rows, p, False, settings).max_passes
+            for n_rows, p in ((n, 5), (n, usual), (n, usual * 6 // 5), (100 * n, 5))
+        ]
+        assert found == [25, 25, 30, 10]
+
     def test_rates_rise_by_the_root_of_larger_batches(self):
         settings = Settings()
         usual = settings.joint.learning_rate
