@@ -340,8 +340,8 @@ def settle(
         return states
     rows = torch.arange(problem.n_rows, device=problem.device)
     moments = bag_moments(problem, bags.train[: len(states)])
-    brief = replace(settings.additive, max_looks=1)
-    brief = replace(brief, updates_least_squares=brief.updates)
+    usual = settings.additive
+    brief = replace(usual, max_looks=1, updates_least_squares=usual.updates)
     for bag, (state, known) in enumerate(zip(states, moments, strict=True)):
         level = level_terms(bags.table, state.coef, state.params)[0]
         still, intercept = state.coef[0] + level, state.intercept[0]
