@@ -52,7 +52,8 @@ def blend_outcomes(
     Bags that improve on evidence, or on a model without features, by less than a share
     of the standard error and of that model's loss count in part. Beside a network of
     other families than least squares and two classes they then count for nothing: what
-    evidence has selected is the simpler model. With `bags_first` lines that evidence selected must improve on bags.
+    evidence has selected is the simpler model. With `bags_first` lines that evidence
+    selected must improve on bags.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:

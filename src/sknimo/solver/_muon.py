@@ -31,8 +31,8 @@ MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
 # tenth: 1.09; for the first layer alone three times as much: 1.02.
 ENTRY = 0.6
 # A singular value s of at most one becomes a s + b s^3 + c s^5, five times: then those
-# above 1/500 are between 0.7 and 1.2 (Jordan et al., 2024). Four and three, from a closer
-# bound, would save 2 and 5 % of a step.
+# above 1/500 are between 0.7 and 1.2 (Jordan et al., 2024). Four and three, from a
+# closer bound, would save 2 and 5 % of a step.
 ROUNDS = 5
 POLYNOMIAL = 3.4445, -4.7750, 2.0315
 
