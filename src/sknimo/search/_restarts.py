@@ -297,6 +297,7 @@ def settle_reference(runner: Runner, restart: Restart) -> Restart:
     if reference is None:
         return restart
     brief = brief_options(runner)
+    patient = replace(runner.options, burn_in=0)
     error = 1 / math.sqrt(float(runner.weight.sum()))  # of the mean, in scales
     movable = reference.movable.to(runner.weight.device)
     nowhere = torch.zeros(len(movable), dtype=torch.float64)
@@ -316,9 +317,13 @@ def settle_reference(runner: Runner, restart: Restart) -> Restart:
         if float((there - here).abs().max()) < settings.min_step * error:
             break
         moved = view.around(there)
-        trial = runner.call(moved, "moved", fit_evidence, state, brief)
         farther = float((there.square() - here.square()).sum()) / (2 * error**2)
-        if not trial.log_evidence - farther > state.log_evidence + settings.move_margin:
+        least = state.log_evidence + farther + settings.move_margin
+        trial = runner.call(moved, "moved", fit_evidence, state, brief)
+        # Around a point that is far away all else differs, which takes its time.
+        if trial.log_evidence <= least and float((there - here).abs().max()) > error:
+            trial = runner.call(moved, "moved", fit_evidence, trial, patient)
+        if not trial.log_evidence > least:
             break
         restart = replace(restart, state=trial, view=moved)
     return restart
