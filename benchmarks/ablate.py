@@ -247,9 +247,7 @@ def make_evidence_numbers(fixed: Settings) -> tuple[Number, ...]:
 LEFT_OUT = {
     *("relax", "rule", "alphas", "batch_size", "n_jobs", "memory_budget", "deadline"),
     *("side_by_side", "progress", "curves", "evidence"),
-    # These act on rows in blocks alone.
-    *("batch_hidden", "batch_rows", "alpha_shares", "network_alphas", "first_pair"),
-    *("rounds", "learning_rate", "patience_share", "batch_steps"),
+    "sample_rows",  # of rows in blocks alone
     # Limits of memory, and what acts on sparse models of large tables alone.
     *("max_columns", "least_edges", "keep_share", "copy_correlation"),
     *("additive", "joint"),

@@ -66,7 +66,7 @@ def fit_all(folder, rank, size):
         found[f"{name}.levels"] = facts.effects.levels.n_rows
         if task.get("search"):
             found[f"{name}.losses"] = est.trials_["loss"]
-            found[f"{name}.chosen"] = (est.alpha_, est.network_alpha_, est.n_members_)
+            found[f"{name}.chosen"] = (est.bend_, est.n_members_)
     np.savez(folder / f"{rank}-of-{size}.npz", **found)
 
 

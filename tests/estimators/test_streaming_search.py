@@ -17,7 +17,7 @@ from sknimo import NIMOClassifierCV, NIMORegressorCV, RowBlocks, load
 from sknimo.datasets import make_nimo_regression
 from sknimo.estimators import _base
 from sknimo.exceptions import CheckpointError
-from sknimo.search import _batches
+from sknimo.search import Settings, _blocks
 from sknimo.training import _data
 
 # Blocks change the order of sums alone, but the network is one of single precision.
@@ -26,6 +26,7 @@ FAST = {
     "batch_size": 64,
     "max_iter": 4,
     "hidden": (6, 5),
+    "n_members": 3,
     "cv": 3,
     "random_state": 0,
 }
@@ -75,36 +76,78 @@ def streamed():
 
 class TestSameHoweverCut:
     @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
-    def test_folds_candidates_members_and_predictions(self, family):
+    def test_folds_members_and_predictions(self, family):
         X, y, offset = make_table(family)
         whole = cut(X, y, None, offset, size=len(X))
         theirs = make_estimator(family).fit(whole)
         ours = make_estimator(family).fit(cut(X, y, None, offset))
         assert ours.trials_["loss"] == pytest.approx(theirs.trials_["loss"], abs=ATOL)
         assert ours.trials_["seed"] == theirs.trials_["seed"]
-        assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-9)
+        assert ours.bend_ == pytest.approx(theirs.bend_, abs=ATOL)
         assert ours.n_members_ == theirs.n_members_
-        assert ours.path_.cv_loss == pytest.approx(theirs.path_.cv_loss, abs=ATOL)
         assert ours.verdict_.gain == pytest.approx(theirs.verdict_.gain, abs=ATOL)
         assert predict(ours, X) == pytest.approx(predict(theirs, X), abs=ATOL)
         for name in ("n_samples", "deviance", "null_deviance", "glm_deviance"):
             ours_, theirs_ = getattr(ours._facts, name), getattr(theirs._facts, name)
             assert ours_ == pytest.approx(theirs_, rel=1e-5), name
 
+    def test_a_table_in_memory_gives_the_same_model(self):
+        X, y, offset = make_table()
+        ours = make_estimator("gaussian").fit(cut(X, y, None, offset))
+        theirs = make_estimator("gaussian").fit(X, y, offset=offset)
+        assert ours.n_members_ == theirs.n_members_
+        assert ours.coef_ == pytest.approx(theirs.coef_, abs=0.02)
+        assert ours.predict(X) == pytest.approx(theirs.predict(X), abs=0.1)
+
     def test_the_network_is_worth_having(self):
         data = make_nimo_regression(setting=1, n_samples=500, random_state=0)
-        est = NIMORegressorCV(batch_size=64, max_iter=30, hidden=(8, 8), random_state=0)
+        est = NIMORegressorCV(batch_size=64, n_members=4, random_state=0)
         est.fit(cut(data.X, data.y))
         new = make_nimo_regression(setting=1, n_samples=1000, random_state=1)
-        assert est.n_members_ == 5
+        assert est.n_members_ == 4
+        assert (est.verdict_.network_loss < est.verdict_.glm_loss).all()
         assert np.mean((est.predict(new.X) - new.y) ** 2) < 0.3  # the lasso has 3
 
-    def test_noise_is_left_to_the_glm(self):
+    def test_noise_is_left_to_the_additive_model(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(400, 4))
         est = make_estimator("gaussian").fit(cut(X, X[:, 0] + rng.normal(size=400)))
         assert est.n_members_ == 0
-        assert np.allclose(est.predict(X), est.intercept_ + (X - X.mean(0)) @ est.coef_)
+        assert est.bend_ == 0
+
+
+class TestSample:
+    """Of rows that memory does not hold bags have a part."""
+
+    @pytest.fixture
+    def few(self, monkeypatch):
+        monkeypatch.setattr(_base.BaseNIMO, "_settings", Settings(sample_rows=150))
+
+    def test_it_is_drawn_by_place_not_by_block(self, few):
+        X, y, offset = make_table()
+        one, other = (
+            make_estimator("gaussian").fit(cut(X, y, None, offset, size=size))
+            for size in (300, 11)
+        )
+        assert np.array_equal(one.predict(X), other.predict(X))
+
+    def test_it_has_the_share_that_was_asked_for(self, few, streamed, monkeypatch):
+        drawn, draw = [], _blocks.draw_rows
+
+        def watch(problem, settings):
+            drawn.append(draw(problem, settings))
+            return drawn[-1]
+
+        monkeypatch.setattr(_blocks, "draw_rows", watch)
+        X, y, offset = make_table()
+        est = make_estimator("gaussian").fit(cut(X, y, None, offset))
+        assert len(drawn[0]) == pytest.approx(150, abs=2)
+        # Every second row, or every third, is as likely as any other.
+        for period in (2, 3, 24):
+            counts = np.bincount(drawn[0] % period, minlength=period)
+            assert np.ptp(counts) <= 4
+        assert not np.array_equal(est.predict(X), streamed.predict(X))
+        assert est._facts.n_samples == 300
 
 
 class TestBlocks:
@@ -113,32 +156,25 @@ class TestBlocks:
         other = make_estimator("gaussian").fit(cut(X, y, None, offset, size=11))
         assert np.array_equal(streamed.predict(X), other.predict(X))
 
-    def test_members_may_be_trained_one_by_one(self, streamed, monkeypatch):
-        sizes = []
-        solve = _batches.solve
-
-        def watch(problem, members, *others, **named):
-            sizes.append(members.n_models)
-            return solve(problem, members, *others, **named)
-
-        monkeypatch.setattr(_batches, "solve", watch)
-        monkeypatch.setattr(_batches, "MEMBER_VECTORS", 10**6)
-        X, y, offset = make_table()
-        alone = make_estimator("gaussian").fit(cut(X, y, None, offset))
-        assert set(sizes) == {1}
-        assert alone.trials_["n_iter"] == streamed.trials_["n_iter"]
-        assert predict(alone, X) == pytest.approx(predict(streamed, X), abs=ATOL)
-
     def test_too_small_a_budget_is_refused_with_an_estimate(self):
         X, y, _ = make_table(n_rows=20_000)
         with pytest.raises(ValueError, match=r"needs about [\d.]+ MB.*20000 rows"):
             make_estimator("gaussian", memory_budget=1.2e6).fit(cut(X, y))
 
-    def test_without_time_one_trial_is_kept_and_said_so(self):
+    def test_without_time_the_additive_model_is_kept_and_said_so(self):
         X, y, _ = make_table()
         with pytest.warns(ConvergenceWarning, match="max_time=0"):
             est = make_estimator("gaussian", max_time=0).fit(cut(X, y))
-        assert est.n_members_ <= 1
+        assert not est.converged_
+        assert np.isfinite(est.predict(X)).all()
+
+    def test_the_gradient_at_the_reference_is_the_coefficient(self, streamed):
+        step = 1e-5
+        for j, coef in enumerate(streamed.coef_):
+            rows = np.tile(streamed.reference_, (2, 1))
+            rows[:, j] += (-step, step)
+            low, high = streamed.predict(rows)
+            assert (high - low) / (2 * step) == pytest.approx(coef, abs=1e-6)
 
 
 class TestFaults:
@@ -219,8 +255,8 @@ class TestCheckpoint:
         est = make_estimator("gaussian", checkpoint=state).fit(given)
         assert np.array_equal(est.predict(X), streamed.predict(X))
         kept = {file.name.split("-")[0] for file in state.iterdir()}
-        assert {"path", "members", "round"} <= kept
-        for file in [*state.glob("members-*"), *state.glob("round-1*")]:
+        assert {"curves", "few"} <= kept
+        for file in state.glob("few-*"):
             file.unlink()
         again = make_estimator("gaussian", checkpoint=state).fit(given)
         assert np.array_equal(est.predict(X), again.predict(X))
@@ -240,7 +276,7 @@ class TestCheckpoint:
         X, y, _ = make_table()
         params = {"checkpoint": tmp_path / "state", "random_state": None, "max_iter": 1}
         first = make_estimator("gaussian", **params).fit(cut(X, y))
-        for file in (tmp_path / "state").glob("members-*"):
+        for file in (tmp_path / "state").glob("few-*"):
             file.unlink()
         second = make_estimator("gaussian", **params).fit(cut(X, y))
         assert np.array_equal(first.predict(X), second.predict(X))
@@ -254,11 +290,6 @@ def test_memory_stays_near_the_budget():
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         from sknimo import NIMORegressorCV, RowBlocks
-        from sknimo.estimators._base import BaseNIMO
-        from sknimo.search import Settings
-
-        # Enough candidates for several groups.
-        BaseNIMO._settings = Settings(alpha_shares=(1e-3, 1e-2))
 
         def rows(n_blocks=10):
             for seed in range(n_blocks):
@@ -282,5 +313,5 @@ def test_memory_stays_near_the_budget():
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    # The table alone is 72 MB, and with all members at once the vectors are 100 MB.
+    # The table alone is 72 MB, and as encoded for bags 144 MB.
     assert int(done.stdout.split()[-1]) < 1.5e8

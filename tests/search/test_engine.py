@@ -13,8 +13,8 @@ import sknimo.search._engine as engine_module
 from sknimo.checkpoint import Checkpoint
 from sknimo.search import Settings
 from sknimo.search._engine import feature_margin
-from sknimo.solver import EvidenceOptions, Solution, linear_predictor
-from sknimo.training import TaskStore
+from sknimo.solver import EvidenceOptions, linear_predictor
+from sknimo.training import Ensemble, TaskStore
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +76,24 @@ class TestOutcome:
         assert outcome.verdict.network_loss.shape == (3,)
         assert (outcome.n_members > 0) == (outcome.dial > 0)
 
-    def test_rows_in_blocks_end_with_the_same_record(self, task, store):
+    def test_rows_in_blocks_are_bags_of_all_rows_if_memory_holds_them(
+        self, task, store
+    ):
+        short = {"batch_size": 32, "max_iter": 4, "few_hidden": (3, 3), "n_members": 3}
+        blocks = replace(task, problem=store(task.problem)).search(**short)
+        bags = task.search(**short)
+        assert not blocks.problem.in_one_place
+        assert blocks.problem.spec == bags.problem.spec
+        for name in Ensemble.__slots__:
+            ours, theirs = (getattr(x.members, name) for x in (blocks, bags))
+            assert torch.equal(ours, theirs), name
+        assert blocks.trials == bags.trials
+
+    def test_bags_of_rows_in_blocks_have_a_sample(self, task, store):
         task = replace(task, problem=store(task.problem))
-        outcome = task.search(batch_size=32, max_iter=4, batch_hidden=(3, 3))
-        assert outcome.problem.spec.hidden == (3, 3)
-        assert math.isnan(outcome.log_evidence)
-        assert outcome.verdict.network_loss.shape == (3,)
-        assert isinstance(outcome.members, Solution) == outcome.verdict.keeps_network
+        short = {"batch_size": 32, "max_iter": 2, "few_hidden": (3, 3), "n_members": 2}
+        some, fewer = (task.search(sample_rows=n, **short) for n in (10**6, 40))
+        assert some.trials["loss"] != fewer.trials["loss"]
 
 
 @pytest.fixture(scope="module")

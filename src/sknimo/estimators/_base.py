@@ -346,7 +346,7 @@ class BaseNIMO(
         return FeatureOptions(self.basis, self.reference, scaling, self.clip_inputs)
 
     def _read_bags(
-        self, n_rows: int, levels: Sequence[Any]
+        self, n_rows: int, levels: Sequence[Any], in_blocks: bool
     ) -> tuple[FeatureOptions | None, bool]:
         """How bags read a table, and whether they alone do; only a search has bags."""
         return None, False

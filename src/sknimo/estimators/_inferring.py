@@ -226,8 +226,8 @@ class Inferring(Explainable):
     def _keep_uncertainty(
         self,
         problem: Problem,
-        members: Any,
         counts: Any,
+        members: Any,
         data: TrainingSet | StreamedSet,
         *,
         labels: np.ndarray | None = None,

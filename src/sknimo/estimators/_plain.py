@@ -146,10 +146,10 @@ class FixedPenalties(BaseNIMO):
             separated = self._keep_model(model, data, problem, room)
             self._keep_uncertainty(
                 problem,
-                solution,
                 count_weights(
                     data.weight if held_out is None else data.weight * ~held_out
                 ),
+                solution,
                 data,
                 penalty=members.penalty,
                 scaled_penalty=bool(self.scale_contributions),

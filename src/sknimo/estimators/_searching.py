@@ -122,9 +122,9 @@ class Bagging(BaseNIMO):
             return None
         return movable_reference(data.features, data.table)
 
-    def _n_folds(self, data: TrainingSet | StreamedSet, settings: Settings) -> Any:
+    def _n_folds(self, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""
-        if isinstance(self.cv, Integral) and isinstance(data, TrainingSet):
+        if isinstance(self.cv, Integral):
             return max(int(self.cv), settings.n_members)
         return self.cv
 
@@ -146,7 +146,7 @@ class Bagging(BaseNIMO):
             # A copy: the seeds of the search are those of one without bags.
             twin = np.random.RandomState()
             twin.set_state(random.get_state())
-            folds = count_folds(data, self._n_folds(data, settings), labels, twin)[1]
+            folds = count_folds(data, self._n_folds(settings), labels, twin)[1]
         columns = data.features.embed(data.curves)
         if columns is None:
             return Beside(problem, folds, None)
@@ -164,12 +164,15 @@ class Bagging(BaseNIMO):
         return data
 
     def _read_bags(
-        self, n_rows: int, levels: Sequence[Any]
+        self, n_rows: int, levels: Sequence[Any], in_blocks: bool
     ) -> tuple[FeatureOptions | None, bool]:
         settings, p = self._settings, len(levels)
         several = self._family() is SOFTMAX
         columns = [1 if own is None else len(own) - 1 for own in levels]
-        if isinstance(self.batch_size, str):
+        if in_blocks:
+            large, beside = True, False
+            n_rows = min(n_rows, settings.sample_rows)
+        elif isinstance(self.batch_size, str):
             owner = np.repeat(np.arange(p), columns).tolist()
             spec = make_spec(owner, p, settings.work_hidden, self.position_code, True)
             beside = self.rule == "min" and n_rows >= settings.least_rows
@@ -187,7 +190,7 @@ class Bagging(BaseNIMO):
         wanted = self._feature_options()
         if self.input_scaling == "auto":
             wanted = replace(wanted, input_scaling="ramps")
-        room = self._budget()
+        room = self._budget() / (2 if in_blocks else 1)
         if several:
             return self._read_classes(n_rows, n_numeric, wanted), True
         return large_features(settings, wanted, n_rows, n_numeric, room), large
@@ -280,7 +283,7 @@ class Searching(Bagging, Bendable):
         X : array or data frame of shape (n_samples, n_features), or RowBlocks
             Numeric columns are standardised inside; text, categorical and enum columns
             of a data frame are categories. Blocks of rows and large memory-mapped
-            arrays are read piece by piece, and searched by batches.
+            arrays are read piece by piece; a sample that memory holds is searched.
         y : array of shape (n_samples,)
             Target; part of the blocks if there are any.
         sample_weight : array of shape (n_samples,), optional
@@ -321,24 +324,24 @@ class Searching(Bagging, Bendable):
             if rows is None:  # reading a table in memory is not part of the search
                 started = time.monotonic()
             labels = read_groups(groups, data.n_samples)
-            settings = self._search_settings(started, rows is not None)
+            settings = self._search_settings(started)
             if isinstance(data, TrainingSet) and data.curves is not None:
                 # It was read for evidence, before all columns could be counted.
                 settings = replace(settings, batch_size=0)
             hidden = self._widths(HIDDEN)
             if isinstance(data, StreamedSet):
-                hidden = settings.batch_hidden
+                hidden = settings.bag_hidden
             problem = self._state_problem(data, hidden)
             glm = smooth_glm(data.weight, settings.additive, self._budget())
             problem = learn_shape(problem, data.weight, glm)
             settings = self._foretell(settings, problem)
-            batch_size = min(settings.batch_size or settings.batch_rows, data.n_total)
-            blocks = Options(dtype=torch.float32, batch_size=batch_size)
+            blocks = Options(dtype=torch.float32)
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
             store, random = self._open_store(data, problem)
             with torch_threads(data.n_total, data.n_total * problem.n_terms):
-                bags = is_large(problem, settings) or self._n_classes > 2
-                cv = self._n_folds(data, settings) if bags else self.cv
+                bags = isinstance(data, StreamedSet) or self._n_classes > 2
+                bags = bags or is_large(problem, settings)
+                cv = self._n_folds(settings) if bags else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)
                 weight = torch.as_tensor(counts).to(problem.y)
@@ -350,10 +353,11 @@ class Searching(Bagging, Bendable):
                 model = _assemble(data, outcome)
                 room = blocks.memory_budget
                 separated = self._keep_model(model, data, outcome.problem, room)
+                seen, often = outcome.sample or (outcome.problem, counts)
                 self._keep_uncertainty(
-                    outcome.problem,
+                    seen,
+                    often,
                     outcome.members,
-                    counts,
                     data,
                     labels=labels,
                     separated=separated,
@@ -364,7 +368,7 @@ class Searching(Bagging, Bendable):
         return self
 
     def _foretell(self, settings: Settings, problem: Problem) -> Settings:
-        """Say how much there may be to do; only batches have bars of their own."""
+        """Say how much there may be to do; only bags have bars of their own."""
         group, p = problem.term_group, problem.spec.n_features
         curved = bool(((group >= p) & (group < 2 * p)).any())
         large = is_large(problem, settings)
@@ -401,11 +405,9 @@ class Searching(Bagging, Bendable):
                 return None
         return rows
 
-    def _search_settings(self, started: float, streamed: bool) -> Settings:
+    def _search_settings(self, started: float) -> Settings:
         """What the parameters ask of the search."""
         size: int | None = None if isinstance(self.batch_size, str) else self.batch_size
-        if streamed:  # evidence needs the table
-            size = size or self._settings.batch_rows
         deadline = math.inf if self.max_time is None else started + self.max_time
         return replace(
             self._settings,
@@ -416,7 +418,6 @@ class Searching(Bagging, Bendable):
             rule=cast(RuleName, self.rule),
             alphas=self.alphas,
             batch_size=None if size is None else int(size),
-            batch_hidden=self._widths(self._settings.batch_hidden),
             bag_hidden=self._widths(self._settings.bag_hidden),
             few_hidden=self._widths(self._settings.few_hidden),
             n_jobs=self.n_jobs,
@@ -435,7 +436,7 @@ class Searching(Bagging, Bendable):
         """Write what is known of the search, and warn where there is cause."""
         self.n_members_ = outcome.n_members
         self.alpha_ = outcome.alpha
-        self.network_alpha_ = outcome.network_alpha
+        self.network_alpha_ = math.nan
         self.input_precision_ = outcome.input_precision
         self.verdict_ = outcome.verdict
         self.path_ = outcome.path

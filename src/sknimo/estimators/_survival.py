@@ -287,9 +287,9 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
         """Every round is a search of its own, with its own states."""
         return self.checkpoint and Path(self.checkpoint) / f"round-{self._round}"
 
-    def _search_settings(self, started: float, streamed: bool) -> Settings:
+    def _search_settings(self, started: float) -> Settings:
         # Time is that of all rounds.
-        return super()._search_settings(self._started, streamed)
+        return super()._search_settings(self._started)
 
     def _keep_model(
         self,

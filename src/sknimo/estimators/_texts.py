@@ -31,11 +31,11 @@ default="auto"
     rule : {"min", "1se", "stability"}, default="min"
         "1se" takes the strongest penalty of the path that is as good as the best within
         one standard error; "stability" keeps only features and inputs that four in five
-        of the successful restarts keep. Both search without bags on small tables. A
-        search on batches has no restarts to ask. On
-        large tables "1se" is the fewest features as good as the best number of them,
-        within one standard error, in what the first members predict of rows held out;
-        `trials_` has the loss of every number that was tried.
+        of the successful restarts keep. Both search without bags on small tables. On
+        large tables "stability" has no restarts to ask, and "1se" is the fewest
+        features as good as the best number of them, within one standard error, in what
+        the first members predict of rows held out; `trials_` has the loss of every
+        number that was tried.
     n_starts : int, default=8
         Restarts in each of the two stages, selection and relaxed refit.
     n_members : int, default=10
@@ -45,7 +45,7 @@ default="auto"
         Whether to restart within the selected supports.
     hidden : tuple of two int, optional
         Units of the network's two layers; by default (8, 8), (16, 16) for classes, on
-        large tables (64, 64), and (32, 32) for rows in blocks.
+        large tables and for rows in blocks (64, 64).
     position_code : {"binary", "none"}, default="binary"
         How the shared network is told which feature it modulates.
     max_iter : int, default=100
@@ -66,8 +66,9 @@ default="auto"
         Predictions and explanations are made on the CPU unless this is "cuda".
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.
-        "auto" is 1e9, or half of what is free on a GPU. Of
-        rows that come in blocks it covers all that the fit holds.
+        "auto" is 1e9, or half of what is free on a GPU. Of rows that come in blocks
+        it covers all that the fit holds: half of it a sample of up to 100,000 rows,
+        which bags are made of.
     checkpoint : str or path, optional
         Folder that keeps every finished task of the search. A fit that was interrupted
         resumes there when it is run again, with the same result to the last bit; a
@@ -85,15 +86,15 @@ default="auto"
     n_members_ : int
         Averaged networks; 0 when a model without any was kept.
     log_evidence_ : float
-        Log evidence of the best restart; NaN after a search on batches.
+        Log evidence of the best restart; NaN after a search on batches of rows.
     glm_log_evidence_ : float
         Log evidence of the linear fit.
     alpha_ : float
-        Penalty chosen for the nested GLM, or for the members of rows in blocks; NaN on
-        large tables, whose precisions are learned.
+        Penalty chosen for the nested GLM; NaN on large tables and for rows in blocks,
+        whose precisions are learned.
     network_alpha_ : float
-        Group shrinkage of the first layer that was chosen for rows in blocks, infinite
-        when the GLM was kept; NaN otherwise.
+        NaN, unless the model is of an older file: then it may be the group shrinkage
+        of the first layer.
     input_precision_ : float
         Median learned precision of the first-layer weights, over the inputs that the
         best member reads; NaN after a search on batches, infinite when the GLM was
@@ -104,7 +105,6 @@ default="auto"
         no time. On large tables the GLM is the additive model of curves.
     bend_ : float
         The share of members with a network: 0 is an additive model alone, 1 none of it.
-        NaN for rows in blocks.
     oob_prediction_ : ndarray of shape (n_samples,) or None
         A prediction of every row (the probability of the second class) by members that
         have not seen it, rows as given; NaN for rows of no weight and for those that no

@@ -65,6 +65,7 @@ ROWS_PER_LINE = 10
 MAX_CONDITION = 1e6
 # A slope at the reference, and rows among which every level is looked for.
 STEP = 1e-4
+BLOCK_CELLS = 1 << 20  # products of lines that are made at a time
 MAX_LEVEL_ROWS = 100_000
 
 
@@ -121,8 +122,9 @@ class Lines:
 
     def chunks(self) -> list[slice]:
         """Blocks of rows that stay small."""
-        n = self.problem.n_rows
-        return [slice(b, min(b + BLOCK_ROWS, n)) for b in range(0, n, BLOCK_ROWS)]
+        n, width = self.problem.n_rows, max(len(self.first), 1)
+        size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // width))
+        return [slice(b, min(b + size, n)) for b in range(0, n, size)]
 
     def rows(self, rows: slice) -> Tensor:
         """Columns of some rows, (n, 1 + q + b)."""

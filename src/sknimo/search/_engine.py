@@ -15,8 +15,8 @@ all rows are used for fitting, and asks held-out rows at the end:
 
 Evidence is exact where a table is smooth and nearly free of noise. Most are not, and
 an average of bags predicts them better (`_bags.py`): both are tried, and rows held out
-weigh them (`_blend.py`). Tables too large for evidence have bags alone; rows that come
-in blocks go another way, see `_batches.py`. All ways end with the same record.
+weigh them (`_blend.py`). Tables too large for evidence have bags alone, and of rows
+that come in blocks a sample has them (`_blocks.py`). All ways end with the same record.
 
 Shapes: n rows, p features.
 """
@@ -33,8 +33,8 @@ from torch import Tensor
 from sknimo.families import SOFTMAX
 from sknimo.machine import work_beside
 from sknimo.search._bags import search_bags
-from sknimo.search._batches import search_batches
 from sknimo.search._blend import Beside, blend_outcomes
+from sknimo.search._blocks import search_blocks
 from sknimo.search._classes import search_classes
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
@@ -105,13 +105,10 @@ def search(
     store = store or TaskStore()
     if problem.family is SOFTMAX:
         return search_classes(problem, folds, settings, weight, random, store)
-    if is_large(problem, settings) and problem.in_one_place:
-        return search_bags(problem, folds, settings, weight, random, store)
+    if not problem.in_one_place:
+        return search_blocks(problem, folds, settings, weight, random, store)
     if is_large(problem, settings):
-        spec = replace(problem.spec, hidden=settings.batch_hidden)
-        problem = replace(problem, spec=spec)
-        path = _path(problem, weight, folds, settings, store)
-        return search_batches(problem, path, folds, settings, random, store)
+        return search_bags(problem, folds, settings, weight, random, store)
     if beside is not None and _is_long(problem, settings):
         if not _is_smooth(problem, settings, weight, _twin(random), store):
             rows = beside.problem, beside.folds

@@ -62,8 +62,8 @@ class Settings:
         Penalties of the GLM's path, None for a grid below the largest useful one.
     batch_size : int or None
         Rows per batch, 0 to compare evidence; None decides by the size of the table.
-    batch_hidden, bag_hidden, few_hidden : tuple of two int
-        Widths of the network of a search on batches, on bags, and on bags of few rows.
+    bag_hidden, few_hidden : tuple of two int
+        Widths of the network of bags, and of bags of few rows.
     n_jobs : int or None
         Processes.
     side_by_side : bool
@@ -89,8 +89,6 @@ class Settings:
     rule: RuleName = "min"
     alphas: Sequence[float] | None = None
     batch_size: int | None = None
-    # Halved: as another seed (rows4000), in 0.4 of the seconds; doubled: 0.67, in 2.0.
-    batch_hidden: tuple[int, int] = (32, 32)
     # Doubled: 1.00, in 1.4 of the seconds.
     bag_hidden: tuple[int, int] = (64, 64)
     # Where rows are few: 8 and 64 units do as well.
@@ -144,11 +142,8 @@ class Settings:
     # the same over the linear model, and more than this.
     agreed_share: float = 0.98
     clear_gain: float = 50.0
-    # Rows of a batch that nobody chose. Halved and doubled: 0.42 and 4.73 (rows4000),
-    # in 0.6 and 0.5 of the seconds.
-    batch_rows: int = 1024
-    # Steps of a member at most, however many rows there are: two passes over a million.
-    batch_steps: int = 2_000
+    # Rows in blocks that bags are made of, at most; half of the memory holds them.
+    sample_rows: int = 100_000
 
     # -- The nested GLM's path
     # Thirty penalties over three decades. Length halved and doubled: as another
@@ -240,25 +235,6 @@ class Settings:
     # Within one standard error the network must save this share of the GLM's loss.
     # Halved and doubled: same fit (poisson).
     tiny_gain: float = 0.1
-
-    # -- Batches: rows4000 alone, not ablated on streams
-    # Candidate penalties: shares of the smallest alpha that empties the model, and
-    # rates of the first layer's group shrinkage. Half and twice as many shares: as
-    # another seed. Two and five rates: same fit.
-    alpha_shares: tuple[float, ...] = (3e-5, 1e-4, 4e-4, 1.5e-3, 5e-3, 2e-2)
-    network_alphas: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3)
-    # The pair that goes ahead where time is short: moderate in both.
-    # Not ablated.
-    first_pair: tuple[int, int] = (2, 1)
-    # Rounds of choosing: share of the passes that candidates are trained for, and how
-    # many of the best go on. Shares halved and doubled: as another seed, in 0.5 and 1.2
-    # of the seconds. Three go on: as another seed; twelve: same fit.
-    rounds: tuple[tuple[float, int], ...] = ((0.08, 6), (0.25, 1))
-    # Halved and doubled: 1.67 and 0.51, in 0.8 and 0.7 of the seconds.
-    learning_rate: float = 1e-2
-    # Progress is checked twice in a pass; a member may stand still for this share.
-    # Halved and doubled: same fit.
-    patience_share: float = 0.3
 
     # -- Bags
     # Ratios of losses here and in `JointOptions` are geometric means over 13 real

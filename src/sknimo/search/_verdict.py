@@ -44,7 +44,6 @@ from sknimo.solver import (
     EvidenceState,
     MemoryColumns,
     Problem,
-    Solution,
     linear_predictor,
     simplify,
 )
@@ -91,8 +90,8 @@ class Outcome:
     """What a search found."""
 
     # What to average; a single member with a silent network where the GLM won.
-    members: Ensemble | Solution
-    # What they were fitted to; a search on batches has a wider network.
+    members: Ensemble
+    # What they were fitted to; bags have a wider network.
     problem: Problem
     verdict: Verdict | None  # None when there was no network to judge, or no time
     trials: dict[str, list[Any]]  # one row per model that was trained
@@ -102,17 +101,13 @@ class Outcome:
     # Around the reference that was chosen, None where that is the data's.
     features: FeatureMap | None = None
     path: GlmPath | None = None  # None after a search on bags
-    # Penalty of the nested GLM, or of the members of a search on batches.
-    alpha: float = math.nan
-    # Group shrinkage of the first layer chosen by a search on batches.
-    network_alpha: float = math.nan
+    alpha: float = math.nan  # penalty of the nested GLM
     # Median precision of the inputs that the best member reads, learned by evidence.
     input_precision: float = math.nan
-    # Of the best restart and of the linear fit, NaN after a search on batches.
+    # Of the best restart and of the linear fit, NaN after a search on bags.
     log_evidence: float = math.nan
     glm_log_evidence: float = math.nan
-    # Weight of members with a network; NaN after a search on batches.
-    dial: float = math.nan
+    dial: float = math.nan  # weight of members with a network
     # Linear predictors by members that have not seen the row, NaN where all have.
     held_out_eta: np.ndarray | None = None  # (n,), or (n, C) of C classes
     straight_eta: np.ndarray | None = None  # the same of the nested GLM
@@ -120,8 +115,10 @@ class Outcome:
     # Members of every class where these are more than two; `members` are the first.
     by_class: tuple[Ensemble, ...] = ()
     # The model without bends, in the columns of the members: coefficients of one model,
-    # or of every class. None after a search on batches.
+    # or of every class.
     straight: Coefficients | None = None
+    # What was drawn of rows in blocks, and how often each row counts, (m,).
+    sample: tuple[Problem, Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class ReadingOptions:
     wants_digest: bool
     # How bags read a table of so many rows with these levels, and whether they are the
     # only way to search it. None where they are no way.
-    read_bags: Callable[[int, Sequence[Any]], tuple[FeatureOptions | None, bool]]
+    read_bags: Callable[[int, Sequence[Any], bool], tuple[FeatureOptions | None, bool]]
 
 
 def merge_rows(
@@ -274,7 +274,7 @@ def _choose_features(
     options: ReadingOptions,
 ) -> tuple[FeatureOptions, FeatureOptions | None]:
     """How columns enter the model, and bags beside it, if there are any."""
-    curved, alone = options.read_bags(len(rows.y), levels)
+    curved, alone = options.read_bags(len(rows.y), levels, False)
     how = curved
     if how is None or not alone:
         how = choose_curves(

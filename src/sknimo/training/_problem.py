@@ -50,13 +50,10 @@ def state_problem(
     """Tensors of a table in memory, or columns that are read from its store."""
     features, ranks = data.features, ALONE
     columns: MemoryColumns | StoredColumns
-    prior = drawn = None
     if isinstance(data, StreamedSet):
         ranks, columns = data.ranks, StoredColumns(data.table, features, device)
     else:
         columns = state_columns(features, data.table)
-        prior = _state_prior(features, *features.walks())
-        drawn = _state_prior(features, *features.drawn_lines())
     problem = Problem(
         columns=columns,
         term_feature=torch.as_tensor(features.term_feature),
@@ -66,8 +63,8 @@ def state_problem(
         family=family,
         spec=spec,
         ranks=ranks,
-        prior=prior,
-        drawn=drawn,
+        prior=_state_prior(features, *features.walks()),
+        drawn=_state_prior(features, *features.drawn_lines()),
         curved_inputs=torch.as_tensor(features.curved_inputs),
     )
     return to_device(problem, device)

@@ -235,8 +235,11 @@ def prepare_stream(
     size = choose_sample_size(options.memory_budget, len(schema.names))
     own = sample_rows(first_row, len(y), size, ranks)
     sample = gather_sample(table, y, weight, offset, own, ranks)
-    names, levels, how = schema.names, schema.levels, options.features
-    how = choose_curves(sample, names, levels, how, family, options.curves)
+    names, levels = schema.names, schema.levels
+    how = options.read_bags(n_total, levels, True)[0]
+    if how is None:
+        how, rules = options.features, options.curves
+        how = choose_curves(sample, names, levels, how, family, rules)
     columns = summarise_columns(counts, sample, schema)
     some = np.linspace(0, len(sample.y) - 1, min(len(sample.y), FACT_ROWS))
     data = StreamedSet(
