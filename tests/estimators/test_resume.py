@@ -102,7 +102,9 @@ def assert_same(est, expected, X):
         assert torch.equal(getattr(est.model_, name), getattr(expected.model_, name))
     assert est.trials_ == expected.trials_
     assert np.array_equal(est.predict(X), expected.predict(X))
-    assert np.array_equal(est.path_.coef, expected.path_.coef)
+    assert (est.path_ is None) == (expected.path_ is None)
+    if expected.path_ is not None:
+        assert np.array_equal(est.path_.coef, expected.path_.coef)
     assert (est.verdict_ is None) == (expected.verdict_ is None)
     for name in ("network_loss", "glm_loss", "gain", "error"):
         if expected.verdict_ is None:
