@@ -124,7 +124,7 @@ class TestLargeTables:
         search = ["--set", "max_iter=2", "--set", "batch_size=32", "--device", "cpu"]
         search += ["--max-time", "60", "--model", tmp_path / "m.sknimo"]
         done = sknimo(*fit, *search)
-        assert "searched by batches" in done.stderr
+        assert "a sample of its rows is searched" in done.stderr
         assert '"class": "NIMORegressorCV"' in done.stdout
         est = library.load(tmp_path / "m.sknimo")
         assert np.isfinite(est.predict(patients.select(FEATURES))).all()

@@ -212,7 +212,7 @@ def fit_stream(
     roles, columns, scan = together(ranks, lambda: _look(source, request.roles))
     if not request.fixed:
         remark(
-            "the table is read part by part and searched by batches of rows "
+            "the table is read part by part, and a sample of its rows is searched "
             "(--max-time, --fixed)."
         )
     likely = "binomial" if scan.is_binary else "gaussian"

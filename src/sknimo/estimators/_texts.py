@@ -67,7 +67,7 @@ default="auto"
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.
         "auto" is 1e9, or half of what is free on a GPU. Of rows that come in blocks
-        it covers all that the fit holds: half of it a sample of up to 100,000 rows,
+        it covers all that the fit holds: half of it a sample of up to 50,000 rows,
         which bags are made of.
     checkpoint : str or path, optional
         Folder that keeps every finished task of the search. A fit that was interrupted

@@ -143,7 +143,7 @@ class Settings:
     agreed_share: float = 0.98
     clear_gain: float = 50.0
     # Rows in blocks that bags are made of, at most; half of the memory holds them.
-    sample_rows: int = 100_000
+    sample_rows: int = 50_000
 
     # -- The nested GLM's path
     # Thirty penalties over three decades. Length halved and doubled: as another
