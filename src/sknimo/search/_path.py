@@ -1,8 +1,7 @@
 """The nested GLM: a relaxed lasso path, chosen on held-out rows.
 
-The table is read by blocks of rows, and sums are those of all ranks. A Gaussian path
-costs one pass: its Gram matrix says all there is to know of the rows. At the end, how
-other searches leave features out.
+A Gaussian path costs one pass: its Gram matrix says all there is to know of the rows.
+At the end, how other searches leave features out.
 
 Shapes: n rows, p features, q terms, T penalties, R relaxations, F folds.
 """
@@ -18,15 +17,12 @@ import torch
 from torch import Tensor
 
 from sknimo.penalties import CoefPenalty, make_penalty
-from sknimo.ranks import ALONE
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
-    Design,
     MemoryColumns,
     PerMember,
     Problem,
-    agree,
     cut_rows,
     downhill,
     expand,
@@ -41,8 +37,6 @@ RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
 # Blocks of rows that are read stay in the cache of a processor.
 BLOCK_BYTES = 32e6
-# Numbers per row and model beside a stored table: `eta`, its derivatives, trials.
-VECTORS = 20
 # Copies of a Gram matrix that are alive while its quadratic is minimised.
 GRAM_COPIES = 6
 
@@ -92,7 +86,7 @@ def glm_path(
     n_bytes, relaxation = settings.memory_budget / 4, settings.relaxation
     share = problem.share(weight)
     if settings.alphas is None:
-        largest = problem.ranks.share(largest_alpha(problem, share, n_bytes))
+        largest = largest_alpha(problem, share, n_bytes)
         grid = largest * np.geomspace(1, settings.path_ratio, settings.path_length)
     else:
         given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
@@ -104,7 +98,7 @@ def glm_path(
     fitted = fit_path(problem, torch.cat(inside), grid, n_bytes, full)
     for f, fold in enumerate(folds):
         outside = torch.as_tensor(fold.held_out).to(weight)
-        held_out[f] = float(problem.ranks.total(outside.sum()))
+        held_out[f] = float(outside.sum())
         own = fitted.take(slice(f * length, (f + 1) * length))
         every = Coefficients.join([own.blend(each) for each in relaxation])
         found = path_loss(problem, problem.share(outside), every, n_bytes)
@@ -194,17 +188,9 @@ def fit_path(
 
 
 def _batch_size(problem: Problem, n_bytes: float) -> int:
-    """Models whose tables fit into memory; whose vectors do, if tables are stored."""
-    width = 4 * max(problem.n_terms, 1) if problem.in_one_place else VECTORS
-    most = max(problem.ranks.gather(problem.n_rows))
-    return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * width * most, 1)))
-
-
-def _design(problem: Problem, count: int, n_bytes: float, **how: Tensor) -> Design:
-    """Columns of several models; of a stored table little is made at a time."""
-    if not problem.in_one_place:
-        n_bytes = min(n_bytes, BLOCK_BYTES)
-    return linear_design(problem, count, n_bytes, **how)
+    """Models whose tables fit into memory."""
+    cells = 4 * max(problem.n_terms, 1) * problem.n_rows
+    return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * cells, 1)))
 
 
 @torch.no_grad()
@@ -213,7 +199,7 @@ def path_loss(
 ) -> Tensor:
     """Mean half deviance of some solutions on weighted rows, (T,); one pass."""
     # Only sums leave a block, so that no number per row and solution is kept.
-    own = replace(problem.rows(share), ranks=ALONE)
+    own = problem.rows(share)
     total = torch.zeros_like(at.intercept)
     row_bytes = 8 * (3 * problem.n_terms + 4 * len(total))
     for some in cut_rows(problem.n_rows, row_bytes, min(n_bytes, BLOCK_BYTES)):
@@ -221,7 +207,7 @@ def path_loss(
         terms = problem.columns.read(some)[0][counts]
         part = own.part(some).part(counts)
         total += part.loss(part.offset + at.intercept[:, None] + at.coef @ terms.mT)
-    return problem.ranks.total(total)
+    return total
 
 
 @torch.no_grad()
@@ -231,7 +217,7 @@ def _fit_gaussian_path(
     """The whole path from one Gram matrix."""
     rows = problem.rows(share)
     q = problem.n_terms
-    here = expand(_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
+    here = expand(linear_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
     gram_bytes = 8 * GRAM_COPIES * max(q, 1) ** 2
     size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
 
@@ -242,7 +228,6 @@ def _fit_gaussian_path(
             gram = gram * kept.unsqueeze(-1) * kept.unsqueeze(-2)
             moment = moment * kept
         coef = minimise_quadratic(gram, moment, penalty, torch.zeros_like(moment))
-        coef = agree(rows.ranks, coef)
         return Coefficients(coef, here.intercept(coef))
 
     parts = []
@@ -262,13 +247,13 @@ def _fit_path_block(
     near: _Path | None,
 ) -> _Path:
     count, rows = len(grid), problem.rows(share)
-    design = _design(problem, count, n_bytes)
+    design = linear_design(problem, count, n_bytes)
     penalty, ridge = _penalties(problem, grid)
     start = None if near is None else near.lasso
     lasso = solve_coefficients(design, rows, penalty, start, tol=1e-7).coefficients
     kept = lasso.coef != 0
     start = lasso if near is None else _nearer(near, lasso)
-    design = _design(problem, count, n_bytes, mask=kept)
+    design = linear_design(problem, count, n_bytes, mask=kept)
     free = solve_coefficients(design, rows, ridge, start, tol=1e-7)
     return _Path(lasso, free.coefficients)
 
@@ -301,7 +286,7 @@ def largest_alpha(
     huge = torch.full((1,), 1e12, dtype=torch.float64, device=share.device)
     penalty = make_penalty("lasso", huge, problem.term_feature, p)
     rows = problem.rows(share)
-    design = _design(problem, 1, n_bytes)
+    design = linear_design(problem, 1, n_bytes)
     if problem.family.least_squares:
         null = start_coefficients(rows, problem.n_terms)
     else:  # an offset moves the best intercept
