@@ -112,15 +112,9 @@ def select(
     linear = runner.linear(view, at)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
-    if settings.cautious:
-        # Where there are many features, restarts that see all of them hardly ever
-        # succeed where those among the strongest fail.
-        narrow = [start for start in starts if start.stage == "narrow"]
-        half = max(settings.n_starts // 2, 1)
-        gain = scout(runner, view, narrow or starts, at, floor, half, least=floor)
-        if gain < settings.evidence_margin:
-            runner.gave_up = True
-            return Selection([], linear, view)
+    if settings.cautious and not _has_promise(runner, view, starts, at, floor):
+        runner.gave_up = True
+        return Selection([], linear, view)
     done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
     if not done:
         return Selection([], linear, view)
@@ -137,6 +131,22 @@ def select(
         done = done + relaxed.done
     selected = replace(selected, start=replace(selected.start, stage="simplified"))
     return Selection([*done, selected], linear, selected.view, n_barred)
+
+
+def _has_promise(
+    runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
+) -> bool:
+    """Whether restarts that are given up early gain anything, a half at a time."""
+    # Where there are many features, restarts that see all of them hardly ever succeed
+    # where those among the strongest fail.
+    narrow = [start for start in starts if start.stage == "narrow"]
+    eager, half = narrow or starts, max(runner.settings.n_starts // 2, 1)
+    for begin in range(0, len(eager), half):
+        some = eager[begin : begin + half]
+        gain = scout(runner, view, some, at, floor, half, least=floor)
+        if gain >= runner.settings.evidence_margin:
+            return True
+    return False
 
 
 def scout(
