@@ -136,7 +136,7 @@ def outcome(problem, make_params, bent, n_members, seed):
         modulated,
     )
     nothing = {"path": None, "verdict": None, "features": None, "best_index": 0}
-    numbers = ("alpha", "network_alpha", "input_precision", "log_evidence")
+    numbers = ("alpha", "input_precision", "log_evidence")
     return Outcome(
         members=members,
         problem=problem,
