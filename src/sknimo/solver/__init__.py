@@ -37,7 +37,6 @@ from sknimo.solver._member import (
 from sknimo.solver._muon import JointOptions
 from sknimo.solver._outer import solve
 from sknimo.solver._problem import (
-    History,
     Members,
     MemoryColumns,
     Options,
@@ -51,7 +50,6 @@ from sknimo.solver._profile import (
     Coefficients,
     PerMember,
     Rows,
-    agree,
     downhill,
     expand,
     solve_coefficients,
