@@ -57,30 +57,31 @@ def setup(make_problem, make_params):
     return setup
 
 
+def plain_bend(problem, flat, inputs, j, k):
+    """Raw modulation of feature j by member k, as it is written down."""
+    spec = problem.spec
+    weights, code = unpack(spec, flat[:, : spec.n_params]), spec.codes()
+    masked = inputs * (torch.tensor(spec.input_feature) != j)
+    shift = weights.code_weight[k] @ code[j] + weights.bias[k]
+    first = torch.tanh(masked @ weights.first[k].T + shift)
+    second = first @ weights.second[k].T + weights.second_bias[k]
+    out = weights.out[k] @ code[j] if spec.own_out else weights.out[k]
+    return torch.sin(second) @ out
+
+
 def plain_eta(problem, active, flat, rows):
     """The model as it is written down: masked copies of the inputs, no tricks."""
     spec, q = problem.spec, problem.n_terms
-    weights = unpack(spec, flat[:, : spec.n_params])
     coef, intercept = flat[:, spec.n_params : -1], flat[:, -1]
-    owner, code = torch.tensor(spec.input_feature), spec.codes()
     etas = []
     for k in range(len(flat)):
-
-        def raw(inputs, j, k=k):
-            shift = weights.code_weight[k] @ code[j] + weights.bias[k]
-            first = torch.tanh(inputs @ weights.first[k].T + shift)
-            second = first @ weights.second[k].T + weights.second_bias[k]
-            out = weights.out[k] @ code[j] if spec.own_out else weights.out[k]
-            return torch.sin(second) @ out
-
         inputs, terms = problem.inputs[rows[k]], problem.terms[rows[k]]
         eta = problem.offset[rows[k]] + intercept[k]
         for t in range(q):
             j = int(problem.term_feature[t])
             effect = terms[:, t] * coef[k, t]
             if j in active.tolist():
-                masked = inputs * (owner != j)
-                effect = effect * (1 + raw(masked, j))
+                effect = effect * (1 + plain_bend(problem, flat, inputs, j, k))
             eta = eta + effect
         etas.append(eta)
     return torch.stack(etas)
@@ -101,6 +102,35 @@ def plain_gradient(problem, active, flat, rows, weight, ridge):
     coef = leaf[:, problem.spec.n_params : -1]
     (loss + (ridge * coef.square()).sum() / 2).backward()
     return leaf.grad
+
+
+def plain_tie(problem, active, flat, rows, weight):
+    """Bends at the reference less their mean, squared, in units of the effect."""
+    coef, total = flat[:, problem.spec.n_params : -1].detach(), 0.0
+    for k in range(len(flat)):
+        inputs, share = problem.inputs[rows[k]], weight[k] / weight[k].sum()
+        for j in active.tolist():
+            own = problem.term_feature == j
+            effect = problem.terms[rows[k]][:, own] @ coef[k, own]
+            level = plain_bend(problem, flat, torch.zeros_like(inputs[:1]), j, k)[0]
+            mean = share @ plain_bend(problem, flat, inputs, j, k)
+            total = total + (share @ effect.square()) * (level - mean) ** 2
+    return total
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if "none" not in name])
+@pytest.mark.usefixtures("in_double")
+def test_the_tie_of_bends_at_the_reference_has_its_own_gradient(case, setup):
+    problem, table, flat = setup(**CASES[case])
+    rows, weight = draw_rows(problem.n_rows)
+    ridge = torch.zeros(problem.n_terms, dtype=torch.float64)
+    tied, free = (
+        joint.gradient(table, flat, rows, weight, ridge, tie) for tie in (0.7, 0.0)
+    )
+    leaf = flat.clone().requires_grad_()
+    (0.35 * plain_tie(problem, table.active, leaf, rows, weight)).backward()
+    assert leaf.grad.norm() > 1e-3
+    assert close(tied - free, leaf.grad, AUTOGRAD_RTOL)
 
 
 def close(found, expected, rtol):

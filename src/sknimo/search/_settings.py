@@ -42,6 +42,7 @@ FEW_ROWS = JointOptions(
     weight_decay=0.1,
     decay_power=0.0,
     warm_up=0.05,
+    tie=0.0,
     common_stop=True,
 )
 

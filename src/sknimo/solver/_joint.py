@@ -182,14 +182,41 @@ def _shift(code: Tensor, weights: Weights) -> Tensor:
     return (weights.code_weight @ code.T).mT + weights.bias.unsqueeze(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The network at the reference, where all inputs are zero."""
+
+    first: Tensor  # (K, a, h1), hyperbolic tangents
+    second: Tensor  # (K, a, h2), arguments of the sines
+    bend: Tensor  # (K, a), raw
+
+    @classmethod
+    def of(cls, code: Tensor, weights: Weights) -> Level:
+        """Of all members and modulated features."""
+        first = _shift(code, weights).tanh()
+        second = first @ weights.second.mT + weights.second_bias.unsqueeze(1)
+        return cls(first, second, (second.sin() * weights.outputs(code)).sum(-1))
+
+    def pull(
+        self, code: Tensor, weights: Weights, to_net: Weights, by_bend: Tensor
+    ) -> None:
+        """Add derivatives of all layers, given those of the bends, (K, a)."""
+        by_out = by_bend.unsqueeze(-1) * self.second.sin()
+        own = to_net.out.ndim > 2
+        to_net.out.add_(by_out.mT @ code if own else by_out.sum(1))
+        by_second = by_bend.unsqueeze(-1) * weights.outputs(code) * self.second.cos()
+        to_net.second.add_(by_second.mT @ self.first)
+        to_net.second_bias.add_(by_second.sum(1))
+        by_first = (by_second @ weights.second) * (1 - self.first.square())
+        to_net.bias.add_(by_first.sum(1))
+        to_net.code_weight.add_(by_first.mT @ code)
+
+
 def level_terms(table: JointTable, coef: Tensor, params: Tensor) -> Tensor:
     """Coefficients (K, q) times the modulation at the reference, (K, q)."""
-    weights = unpack(table.spec, params)
-    first = _shift(table.code.to(params), weights).tanh()
-    second = first @ weights.second.mT + weights.second_bias.unsqueeze(1)
+    at = Level.of(table.code.to(params), unpack(table.spec, params))
     level = coef.new_zeros(len(coef), table.spec.n_features)
-    out = weights.outputs(table.code.to(params))
-    level[:, table.active] = (second.sin() * out).sum(-1)
+    level[:, table.active] = at.bend
     return coef * level[:, table.term_feature]
 
 
@@ -221,9 +248,19 @@ def _spread(table: JointTable, coef: Tensor) -> Tensor:
 
 
 def gradient(
-    table: JointTable, flat: Tensor, rows: Tensor, weight: Tensor, ridge: Tensor
+    table: JointTable,
+    flat: Tensor,
+    rows: Tensor,
+    weight: Tensor,
+    ridge: Tensor,
+    tie: float = 0.0,
 ) -> Tensor:
-    """Derivative of the weighted loss of a batch and of the ridge, as `flat`."""
+    """Derivative of the weighted loss of a batch, the ridge and the tie, as `flat`.
+
+    Hardly any row is near the reference in every feature, so that the loss does not say
+    what bends are there. The tie does: about what they are on the average. Half of it
+    times their squared distance, in units of the effect's square, is its price.
+    """
     at = forward(table, flat, rows)
     weights, coef, _ = table.split(flat)
     out = torch.empty_like(flat)
@@ -238,6 +275,13 @@ def gradient(
 
     body = at.body
     by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
+    level = Level.of(table.code, weights) if tie else None
+    if level is not None:
+        share = (weight / weight.sum(1, keepdim=True)).unsqueeze(1)
+        apart = level.bend - (at.bend * share).sum(2)
+        size = (at.effect.square() * share.mT).sum(1)
+        by_level = tie * size * apart  # (K, a)
+        by_bend = by_bend - by_level.unsqueeze(2) * share
     flat_bend = by_bend.flatten(1).unsqueeze(-1)  # (K, a B, 1)
     last = weights.outputs(table.code).unsqueeze(2)  # (K, a or 1, 1, h2)
     pulled = _by_output(flat_bend, last).mT @ _by_output(body.sine, last)
@@ -246,6 +290,8 @@ def gradient(
     by_second = body.second.cos_().mul_(flat_bend)
     _by_output(by_second, last).mul_(last)
     pull_body(table, weights, to_net, body, by_second)
+    if level is not None:
+        level.pull(table.code, weights, to_net, by_level)
     return out
 
 
@@ -337,7 +383,7 @@ def train_jointly(
         order,
         held_out[1],
         loss_alone(table, start),
-        lambda at, rows, weight: gradient(table, at, rows, weight, ridge),
+        lambda at, rows, weight: gradient(table, at, rows, weight, ridge, options.tie),
         lambda at, left: held_out_loss(table, at, *(part[left] for part in held_out)),
         report,
     )
