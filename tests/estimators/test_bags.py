@@ -419,6 +419,18 @@ class TestTables:
 
 
 @pytest.mark.slow
+def test_coefficients_of_many_rows_are_near_the_truth():
+    """No row is near the reference in all features."""
+    coef = np.array([1.0, -1.0, 0.5, 2.0, -0.5, 1.0])
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 6))
+    bends = 1.5 * X[:, 0] * np.tanh(X[:, 1]) + X[:, 3] * X[:, 4]
+    y = X @ coef + bends + rng.normal(size=5000)
+    est = NIMORegressorCV(n_members=4, random_state=0).fit(X, y)
+    assert est.coef_ == pytest.approx(coef, rel=0.15)
+
+
+@pytest.mark.slow
 def test_coefficients_are_effects_at_the_reference():
     """Not those of a dip that only the reference itself would show."""
     X = np.random.default_rng(1).normal(size=(6000, 5))
