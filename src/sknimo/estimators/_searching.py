@@ -339,8 +339,7 @@ class Searching(Bagging, Bendable):
             blocks = fit_budget(data, problem, blocks, settings.memory_budget)
             store, random = self._open_store(data, problem)
             with torch_threads(data.n_total, data.n_total * problem.n_terms):
-                bags = isinstance(data, StreamedSet) or self._n_classes > 2
-                bags = bags or is_large(problem, settings)
+                bags = is_large(problem, settings) or self._n_classes > 2
                 cv = self._n_folds(settings) if bags else self.cv
                 counts, folds = count_folds(data, cv, labels, random)
                 store.check_folds(folds)

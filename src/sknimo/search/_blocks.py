@@ -1,29 +1,32 @@
 """Search on rows in blocks: bags of as many of them as memory holds.
 
-A member of a bag is shown some 300,000 rows, over and over if there are fewer: of a
-table that nobody holds all of a sample teaches it as much. A row's place in the whole
-table decides whether it is drawn: neither blocks nor ranks change the answer. The first
-rank searches, the others wait for what it finds.
+A member of a bag is shown some hundred thousand rows, over and over if there are fewer:
+of a table that nobody holds all of a sample teaches it as much. A row's place in the
+whole table decides whether it is drawn: neither blocks nor ranks change the answer. The
+first rank searches, the others wait for what it finds.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sknimo.machine import to_device
+from sknimo.network import NetworkSpec
 from sknimo.ranks import ALONE, together
 from sknimo.search._bags import COLUMN_BYTES, search_bags
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import Outcome
-from sknimo.solver import Coefficients, MemoryColumns, Problem
-from sknimo.training import AnyFold, Ensemble, Fold, TaskStore
+from sknimo.solver import MemoryColumns, Problem
+from sknimo.training import AnyFold, Fold, TaskStore
 
 # Multiples of it, without their whole part, are spread evenly between 0 and 1, and
-# know of no period of the rows.
+# know of no period of the rows. Hashes (`rows.sample_rows`) are not as even: of rows in
+# the order of time every stretch and season should have its share.
 GOLDEN = (math.sqrt(5) - 1) / 2
 # Rows that are read at a time, with those between them.
 TAKEN_ROWS = 2_000
@@ -50,14 +53,10 @@ def search_blocks(
         return search_bags(part, some, settings, share, random, alone)
 
     found = together(ranks, work)
-    facts = None if found is None else _without_rows(found)
-    spec, outcome = ranks.share(facts)
-    kept: dict[str, Any] = {
-        name: _to_device(getattr(outcome, name), problem.device)
-        for name in ("members", "straight")
-    }
+    spec, outcome = ranks.share(None if found is None else _without_rows(found))
+    outcome = to_device(outcome, problem.device)
     sample = (replace(part, spec=spec), share) if ranks.alone else None
-    return replace(outcome, problem=replace(problem, spec=spec), sample=sample, **kept)
+    return replace(outcome, problem=replace(problem, spec=spec), sample=sample)
 
 
 def draw_rows(problem: Problem, settings: Settings) -> np.ndarray:
@@ -107,20 +106,8 @@ def _read_columns(problem: Problem, rows: Tensor) -> MemoryColumns:
     return MemoryColumns(terms, inputs)
 
 
-def _without_rows(found: Outcome) -> tuple[Any, Outcome]:
+def _without_rows(found: Outcome) -> tuple[NetworkSpec, Outcome]:
     """What the other ranks have to know: the network, and the members."""
-    spec, cpu = found.problem.spec, torch.device("cpu")
-    kept: dict[str, Any] = {
-        name: _to_device(getattr(found, name), cpu) for name in ("members", "straight")
-    }
     dropped: dict[str, Any] = dict(problem=None, held_out_eta=None, straight_eta=None)
-    return spec, replace(found, **kept, **dropped)
-
-
-def _to_device(
-    record: Ensemble | Coefficients | None, device: torch.device
-) -> Ensemble | Coefficients | None:
-    if record is None:
-        return None
-    names = [field.name for field in fields(record)]
-    return replace(record, **{name: getattr(record, name).to(device) for name in names})
+    members = to_device(replace(found, **dropped), torch.device("cpu"))
+    return found.problem.spec, members

@@ -223,7 +223,9 @@ def bend_gain(outcome: Outcome) -> float:
 
 
 def is_large(problem: Problem, settings: Settings) -> bool:
-    """Whether members are trained on batches of rows."""
+    """Whether members are trained on batches of rows, as those in blocks always are."""
+    if not problem.in_one_place:
+        return True
     if settings.batch_size is not None:
         return settings.batch_size > 0
     spec = replace(problem.spec, hidden=settings.work_hidden)

@@ -80,8 +80,8 @@ class JointOptions:
     # eight tables, splits 100 to 103).
     warm_up: float = 0.03
     # How firmly bends at the reference are tied to those of the rows. Coefficients of
-    # 8,000 simulated rows of eight features, of which six act, are 2 to 35 % too small
-    # without it, 5 to 11 % with 0.1 and 4 to 11 % with 1, at the same loss. Members of
+    # 8,000 simulated rows of eight features, of which six act, are up to 34 % too small
+    # without it, up to 11 % with 0.1 and with 1, at the same loss. Members of
     # more than two classes have none.
     tie: float = 0.3
     # Length of the running mean of the parameters. None: 1.00; 3: 1.00.
