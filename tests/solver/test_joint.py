@@ -106,16 +106,18 @@ def plain_gradient(problem, active, flat, rows, weight, ridge):
 
 def plain_tie(problem, active, flat, rows, weight):
     """Bends at the reference less their mean, squared, in units of the effect."""
-    coef, total = flat[:, problem.spec.n_params : -1].detach(), 0.0
+    coef, total = flat[:, problem.spec.n_params : -1].detach(), []
     for k in range(len(flat)):
         inputs, share = problem.inputs[rows[k]], weight[k] / weight[k].sum()
+        price = torch.zeros(())
         for j in active.tolist():
             own = problem.term_feature == j
             effect = problem.terms[rows[k]][:, own] @ coef[k, own]
             level = plain_bend(problem, flat, torch.zeros_like(inputs[:1]), j, k)[0]
             mean = share @ plain_bend(problem, flat, inputs, j, k)
-            total = total + (share @ effect.square()) * (level - mean) ** 2
-    return total
+            price = price + (share @ effect.square()) * (level - mean) ** 2
+        total.append(price)
+    return torch.stack(total)
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if "none" not in name])
@@ -124,11 +126,13 @@ def test_the_tie_of_bends_at_the_reference_has_its_own_gradient(case, setup):
     problem, table, flat = setup(**CASES[case])
     rows, weight = draw_rows(problem.n_rows)
     ridge = torch.zeros(problem.n_terms, dtype=torch.float64)
+    tie = torch.linspace(0.7, 1.4, len(flat), dtype=torch.float64).unsqueeze(1)
     tied, free = (
-        joint.gradient(table, flat, rows, weight, ridge, tie) for tie in (0.7, 0.0)
+        joint.gradient(table, flat, rows, weight, ridge, each) for each in (tie, None)
     )
     leaf = flat.clone().requires_grad_()
-    (0.35 * plain_tie(problem, table.active, leaf, rows, weight)).backward()
+    price = plain_tie(problem, table.active, leaf, rows, weight)
+    (tie.squeeze(1) @ price / 2).backward()
     assert leaf.grad.norm() > 1e-3
     assert close(tied - free, leaf.grad, AUTOGRAD_RTOL)
 
@@ -364,7 +368,7 @@ def test_every_row_is_shown_once_in_a_pass_with_its_weight(plan, setup):
     seen = torch.zeros(3, 50)
     sizes = []
 
-    def watch(at, rows, share):
+    def watch(at, rows, share, _noise):
         seen.scatter_add_(1, rows, share)
         sizes.append(int((share[0] > 0).sum()))
         return torch.zeros_like(at)

@@ -213,7 +213,7 @@ def train_heads(
         order,
         held_out[1],
         heads_alone(table, start),
-        lambda at, rows, weight: heads_gradient(
+        lambda at, rows, weight, noise: heads_gradient(
             table, n_classes, at, rows, weight, ridge
         ),
         lambda at, left: heads_loss(

@@ -44,9 +44,9 @@ DTYPE = torch.float32
 # Rows of a block whose losses are computed at once, on a CPU and on a GPU.
 EVALUATION_ROWS, GPU_ROWS = 512, 2048
 
-# The gradient at parameters, for rows (K, B) of some weights; and the loss of held-out
-# rows at parameters of some of the members.
-Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
+# The gradient at parameters, for rows (K, B) of some weights, where noise (K, 1) counts
+# as much; and the loss of held-out rows at parameters of some of the members.
+Slope = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Judge = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -253,13 +253,13 @@ def gradient(
     rows: Tensor,
     weight: Tensor,
     ridge: Tensor,
-    tie: float = 0.0,
+    tie: Tensor | None = None,
 ) -> Tensor:
     """Derivative of the weighted loss of a batch, the ridge and the tie, as `flat`.
 
     Hardly any row is near the reference in every feature, so that the loss does not say
-    what bends are there. The tie does: about what they are on the average. Half of it
-    times their squared distance, in units of the effect's square, is its price.
+    what bends are there. The tie (K, 1) does: about what they are on the average. Half
+    of it times their squared distance, in units of the effect's square, is its price.
     """
     at = forward(table, flat, rows)
     weights, coef, _ = table.split(flat)
@@ -275,8 +275,9 @@ def gradient(
 
     body = at.body
     by_bend = (by_eta.unsqueeze(-1) * at.effect).mT  # (K, a, B)
-    level = Level.of(table.code, weights) if tie else None
-    if level is not None:
+    level = None
+    if tie is not None:
+        level = Level.of(table.code, weights)
         share = (weight / weight.sum(1, keepdim=True)).unsqueeze(1)
         apart = level.bend - (at.bend * share).sum(2)
         size = (at.effect.square() * share.mT).sum(1)
@@ -383,7 +384,9 @@ def train_jointly(
         order,
         held_out[1],
         loss_alone(table, start),
-        lambda at, rows, weight: gradient(table, at, rows, weight, ridge, options.tie),
+        lambda at, rows, weight, noise: gradient(
+            table, at, rows, weight, ridge, options.tie * noise if options.tie else None
+        ),
         lambda at, left: held_out_loss(table, at, *(part[left] for part in held_out)),
         report,
     )
@@ -549,7 +552,9 @@ def plan_pass(
         rows, weight = (part.tensor_split(order.n_steps, 1) for part in order.mix())
         for some, share in zip(rows, weight, strict=True):
             muon.count += 1
-            muon.step(slope(muon.flat, some, share), mean, muon.pace(muon.count))
+            muon.step(
+                slope(muon.flat, some, share, muon.noise), mean, muon.pace(muon.count)
+            )
 
     return go_through
 
@@ -574,7 +579,7 @@ def plan_recorded_pass(
         now = at.remainder(n_steps)
         some, share = (part.index_select(1, now).squeeze(1) for part in (rows, weight))
         pace = paces.index_select(0, at).squeeze(0).unbind()
-        muon.step(slope(muon.flat, some, share), mean, pace)
+        muon.step(slope(muon.flat, some, share, muon.noise), mean, pace)
         at.add_(1)
 
     play = record(step, device)
