@@ -76,6 +76,17 @@ def test_columns_are_the_same_on_rows_within_the_range(options, table):
     assert np.array_equal(*owner)
 
 
+@pytest.mark.parametrize("clip_inputs", [False, "all"])
+def test_straightened_features_have_the_columns_that_are_no_curves(clip_inputs, table):
+    _, curves = maps(table, clip_inputs=clip_inputs)
+    lines = curves.straightened()
+    kept = curves.term_group // curves.n_features != 1
+    assert not kept.all()
+    assert np.array_equal(lines.terms(table), curves.terms(table)[:, kept])
+    assert np.array_equal(lines.term_group, curves.term_group[kept])
+    assert np.array_equal(lines.inputs(table), curves.inputs(table))
+
+
 def test_a_map_is_all_of_itself(table):
     for each in maps(table):
         terms, inputs = each.embed(each)

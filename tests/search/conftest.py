@@ -24,8 +24,9 @@ class Task:
     features: FeatureMap
     table: np.ndarray
 
-    def search(self, seed=0, moves=False, store=None, **settings):
+    def search(self, seed=0, moves=False, store=None, keeps=True, **settings):
         """The outcome of a short search."""
+        reference = movable_reference(self.features, self.table, keeps)
         short = {"alphas": (0.1, 0.01), "n_starts": 2, "max_iter": 15}
         return search(
             self.problem,
@@ -34,7 +35,7 @@ class Task:
             weight=torch.ones(self.problem.n_rows, dtype=torch.float64),
             random=np.random.RandomState(seed),
             store=store,
-            reference=movable_reference(self.features, self.table) if moves else None,
+            reference=reference if moves else None,
         )
 
 
@@ -46,7 +47,15 @@ def make_task():
     `off` standard errors.
     """
 
-    def make(family="gaussian", n_rows=80, bent=True, off=0.0, noise=0.1, seed=0):
+    def make(
+        family="gaussian",
+        n_rows=80,
+        bent=True,
+        off=0.0,
+        noise=0.1,
+        seed=0,
+        basis="linear",
+    ):
         rng = np.random.default_rng(seed)
         table = rng.normal(size=(n_rows, 4))
         table = (table - table.mean(0)) / table.std(0)
@@ -59,15 +68,16 @@ def make_task():
         else:
             y = rng.gamma(5.0, np.exp(eta / 2) / 5.0)
         names, ones = [f"x{j}" for j in range(4)], np.ones(n_rows)
-        features = fit_features(table, names, ones, (None,) * 4, FeatureOptions())
+        how = FeatureOptions(basis=basis)
+        features = fit_features(table, names, ones, (None,) * 4, how)
         problem = Problem(
             columns=state_columns(features, table),
-            term_feature=torch.arange(4),
-            term_group=torch.arange(4),
+            term_feature=torch.as_tensor(features.term_feature),
+            term_group=torch.as_tensor(features.term_group),
             y=torch.as_tensor(y),
             offset=torch.zeros(n_rows, dtype=torch.float64),
             family=get_family(family),
-            spec=make_spec(list(range(4)), 4, (4, 4)),
+            spec=make_spec(features.input_feature.tolist(), 4, (4, 4)),
         )
         third = np.arange(n_rows) % 3
         folds = [Fold(1.0 * (third != f), 1.0 * (third == f)) for f in range(3)]

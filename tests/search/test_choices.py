@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sknimo.search import Settings
-from sknimo.search._runner import View
+from sknimo.search._runner import View, straight_columns, without_curves
 from sknimo.search._verdict import (
     Exploration,
     HeldOut,
@@ -20,8 +20,6 @@ from sknimo.search._verdict import (
     glm_member,
     judge,
     make_choices,
-    straight_columns,
-    without_curves,
 )
 from sknimo.solver import Coefficients
 

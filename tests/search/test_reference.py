@@ -6,7 +6,7 @@ import torch
 
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.search import movable_reference
-from sknimo.search._runner import View
+from sknimo.search._runner import View, lines_alone, straight_columns
 
 
 @pytest.fixture
@@ -65,3 +65,29 @@ def test_only_lines_through_several_values_move():
             FeatureOptions(basis={"d": "spline"}),
         )
     assert movable_reference(features, table).movable.tolist() == [True] + [False] * 4
+
+
+def test_a_feature_whose_curve_is_left_out_can_move(make_task):
+    task = make_task(basis={"x0": "spline"})
+    curved = View(task.problem, movable_reference(task.features, task.table))
+    assert not curved.reference.movable[0]
+    lines = lines_alone(curved)
+    assert lines.reference.movable.all() and lines.name != curved.name
+    kept = straight_columns(task.problem)
+    assert torch.equal(lines.problem.terms, task.problem.terms[:, kept])
+    assert lines.features.terms(task.table) == pytest.approx(lines.problem.terms)
+    moved = lines.around(AWAY)
+    expected = lines.problem.terms - AWAY
+    torch.testing.assert_close(moved.problem.terms, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_curves_that_were_found_leave_where_lines_can_move_and_explain_more(
+    make_task, keeps
+):
+    """The centre of the bend is off the mean of a feature with a curve."""
+    task = make_task(off=2.0, noise=0.01, basis={"x0": "spline"})
+    out = task.search(moves=True, keeps=keeps, max_iter=60)
+    assert (out.problem.n_terms == 4) == (not keeps)
+    if not keeps:
+        assert out.features.reference[0] == pytest.approx(2 / np.sqrt(80), abs=0.1)

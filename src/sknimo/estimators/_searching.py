@@ -120,7 +120,7 @@ class Bagging(BaseNIMO):
         known = not family.estimates_dispersion
         if self.reference != "auto" or known or isinstance(data, StreamedSet):
             return None
-        return movable_reference(data.features, data.table)
+        return movable_reference(data.features, data.table, self.basis != "auto")
 
     def _n_folds(self, settings: Settings) -> Any:
         """Folds of bags: one for each, unless a splitter is given."""

@@ -462,6 +462,15 @@ def innermost(basis: Basis) -> Basis:
     return basis
 
 
+def straighten(basis: Basis) -> Basis:
+    """The line of a curve; other bases as they are."""
+    if isinstance(basis, Polynomial | Spline | Ramps):
+        return Linear(basis.reference, basis.scale)
+    if isinstance(basis, _Around):
+        return replace(basis, basis=straighten(basis.basis))
+    return basis
+
+
 def move_reference(basis: Basis, reference: float) -> Basis:
     """A line, or what the network sees of one, around another point."""
     if isinstance(basis, Linear):

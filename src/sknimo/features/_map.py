@@ -20,6 +20,7 @@ from sknimo.features._bases import (
     Ramps,
     innermost,
     move_reference,
+    straighten,
 )
 
 # The part of a feature that its drawn line is, see `FeatureMap.term_group`.
@@ -228,6 +229,10 @@ class FeatureMap:
             for each in (self.bases, self.input_bases)
         )
         return replace(self, bases=bases, input_bases=input_bases)
+
+    def straightened(self) -> FeatureMap:
+        """The same features with lines for curves; the network sees what it did."""
+        return replace(self, bases=tuple(map(straighten, self.bases)))
 
     def excess(self, table: np.ndarray) -> np.ndarray:
         """Distance beyond the training range in units of the scale, (n, p).

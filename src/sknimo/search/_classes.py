@@ -52,8 +52,9 @@ from sknimo.search._path import (
     strongest,
     without_features,
 )
+from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Outcome, straight_columns
+from sknimo.search._verdict import Outcome
 from sknimo.solver import (
     ClassFit,
     ClassRows,

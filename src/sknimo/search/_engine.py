@@ -39,6 +39,7 @@ from sknimo.search._classes import search_classes
 from sknimo.search._path import GlmPath, glm_path
 from sknimo.search._restarts import (
     Selection,
+    by_evidence,
     choose_members,
     first_starts,
     is_decisive,
@@ -46,8 +47,16 @@ from sknimo.search._restarts import (
     loose_members,
     scout,
     select,
+    settle_reference,
 )
-from sknimo.search._runner import MovableReference, Runner, View
+from sknimo.search._runner import (
+    MovableReference,
+    Runner,
+    View,
+    lines_alone,
+    straight_columns,
+    without_curves,
+)
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     Exploration,
@@ -58,8 +67,6 @@ from sknimo.search._verdict import (
     join_tables,
     mean_by_row,
     merge_folds,
-    straight_columns,
-    without_curves,
 )
 from sknimo.solver import (
     Coefficients,
@@ -282,6 +289,8 @@ def _by_evidence(
         settings, store = runner.settings, replace(runner.store, view=lines.name)
         line_path = _path(lines.problem, runner.weight, folds, settings, store)
         straight = explore(runner, lines, line_path, random, compare=True)
+        if _lines_suffice(runner, straight, curved):
+            return _by_evidence(runner, lines_alone(view), line_path, folds, random)
         if straight.has_network:
             straight = judge_restarts(runner, straight, merged)
     if not curved.has_network:
@@ -297,7 +306,7 @@ def _by_evidence(
         straight_eta = mean_by_row(where, where.glm, n_rows)
     features, glm = curved.view.features, curved.view.shift(curved.glm)
     if members is None:
-        features, glm = None, curved.glm
+        features, glm = view.features, curved.glm
         if curved.has_network:
             glm = choose_glm(runner, view, curved.selection, path)
         members = glm_member(view.problem, glm)
@@ -323,6 +332,21 @@ def _by_evidence(
         straight_eta=straight_eta,
         straight=glm,
     )
+
+
+def _lines_suffice(runner: Runner, straight: Exploration, curved: Exploration) -> bool:
+    """Whether lines leave hardly any noise, and less where all references move.
+
+    A bend can look like a curve of one feature, whose reference then stays.
+    """
+    found, reference = straight.selection, curved.view.reference
+    if reference is None or reference.keeps_curves or not found.eligible:
+        return False
+    if not is_decisive(runner, found.best.log_evidence - found.linear.log_evidence):
+        return False
+    best = replace(found.restarts[found.best_index], view=lines_alone(curved.view))
+    settled = settle_reference(runner, best)
+    return by_evidence(settled) > curved.selection.best.log_evidence
 
 
 def explore(

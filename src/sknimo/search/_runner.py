@@ -34,6 +34,7 @@ from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
     EvidenceState,
+    MemoryColumns,
     Problem,
     fit_crew,
     fit_evidence,
@@ -57,6 +58,7 @@ class MovableReference:
     features: FeatureMap  # around the sample's mean
     table: np.ndarray  # (n, p)
     movable: Tensor  # (p,), bool, features whose reference may move
+    keeps_curves: bool = True  # whether they were asked for, not found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,11 @@ class View:
     @property
     def features(self) -> FeatureMap | None:
         """The features around this point, None where they are those of the data."""
-        if self.reference is None or self.distance is None:
+        if self.reference is None:
             return None
         mean = self.reference.features
+        if self.distance is None:
+            return mean if self.kind else None
         return mean.around(mean.reference + self.distance.numpy() * mean.scale)
 
     def shift(self, at: Coefficients) -> Coefficients:
@@ -108,7 +112,37 @@ class View:
         return replace(moved, problem=problem)
 
 
-def movable_reference(features: FeatureMap, table: np.ndarray) -> MovableReference:
+def without_curves(view: View) -> View:
+    """The same table from the same point, with lines, levels and indicators alone."""
+    problem = view.problem
+    kept = straight_columns(problem)
+    problem = replace(
+        problem,
+        columns=MemoryColumns(problem.terms[:, kept].contiguous(), problem.inputs),
+        term_feature=problem.term_feature[kept],
+        term_group=problem.term_group[kept],
+        prior=None,
+        drawn=None,
+    )
+    return replace(view, problem=problem, reference=None, kind="straight")
+
+
+def lines_alone(view: View) -> View:
+    """The same for good: features that had a curve have a reference that may move."""
+    lines, known = without_curves(view), view.reference
+    assert known is not None
+    reference = movable_reference(known.features.straightened(), known.table)
+    return replace(lines, reference=reference)
+
+
+def straight_columns(problem: Problem) -> Tensor:
+    """Terms that are no curves, (q,), bool; see `FeatureMap.term_group`."""
+    return ~problem.group_is_curve[problem.term_group]
+
+
+def movable_reference(
+    features: FeatureMap, table: np.ndarray, keeps_curves: bool = True
+) -> MovableReference:
     """The reference of features that are one line through more than two values.
 
     Columns of two values have one of them as their reference. Where a float is too
@@ -122,7 +156,8 @@ def movable_reference(features: FeatureMap, table: np.ndarray) -> MovableReferen
         and _has_many_values(table[:, j])
         for j, basis in enumerate(bare)
     ]
-    return MovableReference(features, table, torch.tensor(movable, dtype=torch.bool))
+    able = torch.tensor(movable, dtype=torch.bool)
+    return MovableReference(features, table, able, keeps_curves)
 
 
 def _has_many_values(column: np.ndarray) -> bool:

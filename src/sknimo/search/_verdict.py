@@ -36,13 +36,19 @@ from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
 from sknimo.search._restarts import Selection
-from sknimo.search._runner import Runner, Start, Try, View, fit_linear_evidence
+from sknimo.search._runner import (
+    Runner,
+    Start,
+    Try,
+    View,
+    fit_linear_evidence,
+    straight_columns,
+)
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
     EvidenceState,
-    MemoryColumns,
     Problem,
     linear_predictor,
     simplify,
@@ -444,26 +450,6 @@ def glm_member(problem: Problem, glm: Coefficients) -> Ensemble:
     nothing = torch.zeros(1, spec.n_features, dtype=torch.bool, device=coef.device)
     silent = coef.new_zeros(1, spec.n_params)
     return Ensemble(coef, glm.intercept[:1], silent, nothing)
-
-
-def straight_columns(problem: Problem) -> Tensor:
-    """Terms that are no curves, (q,), bool; see `FeatureMap.term_group`."""
-    return ~problem.group_is_curve[problem.term_group]
-
-
-def without_curves(view: View) -> View:
-    """The same table from the same point, with lines, levels and indicators alone."""
-    problem = view.problem
-    kept = straight_columns(problem)
-    problem = replace(
-        problem,
-        columns=MemoryColumns(problem.terms[:, kept].contiguous(), problem.inputs),
-        term_feature=problem.term_feature[kept],
-        term_group=problem.term_group[kept],
-        prior=None,
-        drawn=None,
-    )
-    return replace(view, problem=problem, reference=None, kind="straight")
 
 
 def decide(
