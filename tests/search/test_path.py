@@ -76,6 +76,22 @@ def test_the_chosen_point_is_known_for_every_fold(folds, make_problem):
         torch.testing.assert_close(at[1], again.intercept[0], rtol=0, atol=1e-5)
 
 
+def test_other_folds_have_their_say_in_the_choice_alone(folds, make_problem):
+    problem = make_problem("gaussian", n_rows=90)
+    weight = torch.ones(90, dtype=torch.float64)
+    fifth = np.arange(90) * 5 // 90
+    others = [Fold(1.0 * (fifth != f), 1.0 * (fifth == f)) for f in range(5)]
+    own, all_of_them = (
+        glm_path(problem, weight, some, Settings()) for some in (folds, folds + others)
+    )
+    found = glm_path(problem, weight, folds, Settings(), others)
+    np.testing.assert_array_equal(found.cv_loss, all_of_them.cv_loss)
+    assert np.abs(found.cv_loss - own.cv_loss).max() > SAME_ATOL
+    assert found.index == all_of_them.index
+    assert torch.equal(found.of_folds.coef, all_of_them.of_folds.coef[: len(folds)])
+    np.testing.assert_array_equal(found.fold_loss, all_of_them.fold_loss[: len(folds)])
+
+
 def test_the_largest_alpha_just_empties_the_model(make_problem, store):
     problem = store(make_problem("poisson", n_rows=90, widths=(1, 2, 1)))
     share = problem.share(torch.ones(90, dtype=torch.float64))

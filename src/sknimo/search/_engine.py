@@ -121,7 +121,8 @@ def search(
             rows = beside.problem, beside.folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
-    find_path = cache(lambda: _path(problem, weight, folds, settings, store))
+    others = () if beside is None else beside.folds
+    find_path = cache(lambda: _path(problem, weight, folds, settings, store, others))
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
@@ -263,11 +264,13 @@ def _path(
     folds: Sequence[AnyFold],
     settings: Settings,
     store: TaskStore,
+    others: Sequence[AnyFold] = (),
 ) -> GlmPath:
     # What does not change the answer must not change the name of the task.
     how = replace(settings, deadline=math.inf, n_jobs=None, progress=False)
     how = replace(how, side_by_side=False)
-    return store.call(GlmPath, "path", glm_path, problem, weight, list(folds), how)
+    rows = problem, weight, list(folds)
+    return store.call(GlmPath, "path", glm_path, *rows, how, list(others))
 
 
 def _by_evidence(

@@ -76,12 +76,17 @@ class GlmPath:
 
 
 def glm_path(
-    problem: Problem, weight: Tensor, folds: Sequence[AnyFold], settings: Settings
+    problem: Problem,
+    weight: Tensor,
+    folds: Sequence[AnyFold],
+    settings: Settings,
+    others: Sequence[AnyFold] = (),
 ) -> GlmPath:
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
 
-    All penalties are one batch of solves, cut only to bound memory. The folds start
-    from the solutions of all rows, which are near.
+    Other folds of the same rows have their say in the choice: it should not depend on
+    how rows fall into a few of them. All penalties are one batch of solves, cut only to
+    bound memory. The folds start from the solutions of all rows, which are near.
     """
     n_bytes, relaxation = settings.memory_budget / 4, settings.relaxation
     share = problem.share(weight)
@@ -92,11 +97,12 @@ def glm_path(
         given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
         grid = np.sort(given)[::-1].copy()
     full = fit_path(problem, share, grid, n_bytes)
-    loss = np.empty((len(relaxation), len(grid), len(folds)))
-    held_out, length = np.empty(len(folds)), len(grid)
-    inside = [problem.share(torch.as_tensor(f.train).to(weight)) for f in folds]
+    n_folds, length, every_fold = len(folds), len(grid), [*folds, *others]
+    loss = np.empty((len(relaxation), length, len(every_fold)))
+    held_out = np.empty(len(every_fold))
+    inside = [problem.share(torch.as_tensor(f.train).to(weight)) for f in every_fold]
     fitted = fit_path(problem, torch.cat(inside), grid, n_bytes, full)
-    for f, fold in enumerate(folds):
+    for f, fold in enumerate(every_fold):
         outside = torch.as_tensor(fold.held_out).to(weight)
         held_out[f] = float(outside.sum())
         own = fitted.take(slice(f * length, (f + 1) * length))
@@ -116,9 +122,9 @@ def glm_path(
         index=t,
         cv_loss=mean[r],
         cv_error=error[r],
-        fold_loss=loss[r, t],
+        fold_loss=loss[r, t, :n_folds],
         chosen=full.blend(relaxation[r]).take(index),
-        of_folds=fitted.blend(relaxation[r]).take(slice(t, None, length)),
+        of_folds=fitted.blend(relaxation[r]).take(slice(t, n_folds * length, length)),
     )
 
 
