@@ -14,6 +14,9 @@ from torch import Tensor
 from sknimo.features import FeatureMap
 from sknimo.inference._posterior import Given, Settled
 
+# Rows whose moves are there at once.
+ROWS = 8192
+
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
@@ -82,11 +85,11 @@ def leverages(given: Given, settled: Settled, rows: slice, block: Tensor) -> Ten
 
 def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
     """Reply of the average to every row, and its leverages."""
-    reply, leverage = (parts[0].share * each for each in parts[0].replies())
+    reply, leverage = (each.mul_(parts[0].share) for each in parts[0].replies())
     for part in parts[1:]:
         own, lever = part.replies()
-        reply += part.share * own
-        leverage += part.share * lever
+        reply.add_(own, alpha=part.share)
+        leverage.add_(lever, alpha=part.share)
     return reply, leverage
 
 
@@ -106,11 +109,15 @@ def robust(
     n_rows = float(given.weight.sum())
     power = {"HC2": 0.5, "HC3": 1.0}.get(kind, 0.0)
     score = given.score / (1 - leverage).clamp(min=1e-3) ** power
-    moves = reply * score.unsqueeze(-1)
     if kind != "cluster":
-        out = (moves * given.weight.unsqueeze(-1)).mT @ moves
+        share = (score * given.weight.sqrt()).unsqueeze(-1)
+        out = reply.new_zeros(reply.shape[1], reply.shape[1])
+        for own, part in zip(reply.split(ROWS), share.split(ROWS), strict=True):
+            moves = own * part
+            out += moves.mT @ moves
         return out * (n_rows / (n_rows - used)) if kind == "HC1" else out
     assert clusters is not None
+    moves = reply * score.unsqueeze(-1)
     count = int(clusters.number.max()) + 1
     if given.risks is None:
         each = moves[clusters.row] * clusters.weight.unsqueeze(-1)

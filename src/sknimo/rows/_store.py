@@ -25,6 +25,8 @@ from sknimo.features import FeatureMap
 
 # Shortest stretch for which two rows are read together with what lies between them.
 GAP_BYTES = 4096
+# Most that is read in one piece, beside the rows that were asked for.
+PIECE_BYTES = 2**22
 
 
 class RowFile:
@@ -63,6 +65,7 @@ class RowFile:
         row_bytes = max(self.n_columns * self._dtype.itemsize, 1)
         # Rows that lie close together are cheaper to read as one piece.
         apart = np.diff(rows) > max(GAP_BYTES // row_bytes, 1)
+        apart |= np.diff(rows // max(PIECE_BYTES // row_bytes, 1)) > 0
         cuts = np.r_[0, np.flatnonzero(apart) + 1, len(rows)]
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
             if low == high:
