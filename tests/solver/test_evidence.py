@@ -305,7 +305,9 @@ class TestFit:
         assert torch.equal(start.params, params)
         assert torch.equal(start.coef, coef)
 
-    def test_an_easy_problem_ends_with_the_true_supports(self, fit):
+    @pytest.fixture
+    def easy(self):
+        """A table of a known truth, standardised."""
         data = make_nimo_regression(setting=1, n_samples=150, random_state=0)
         X = (data.X - data.X.mean(0)) / data.X.std(0)
         problem = Problem.in_memory(
@@ -317,6 +319,32 @@ class TestFit:
             family=get_family("gaussian"),
             spec=make_spec(list(range(5)), 5, (8, 8), "binary", True),
         )
+        return data, problem
+
+    def test_the_evidence_is_that_of_the_inputs_that_are_left(
+        self, easy, fit, monkeypatch
+    ):
+        _, problem = easy
+        bent = fit(problem, options=EvidenceOptions(max_iter=60), optimism=0.1)
+        real, calls = Crew.update_precisions, []
+
+        def update(crew):
+            calls.append(None)
+            if len(calls) == 2:  # the last: from here on every input is dead
+                crew.options = replace(crew.options, dead_input=1e-9)
+            real(crew)
+
+        monkeypatch.setattr(Crew, "update_precisions", update)
+        brief = EvidenceOptions(max_iter=2, burn_in=0)
+        state = fit_evidence(problem, ones(problem), bent, brief)
+        monkeypatch.undo()
+        assert bent.input_support.any() and not state.input_support.any()
+        linear = fit(problem, inputs=False)
+        assert bent.log_evidence > linear.log_evidence + 100
+        assert state.log_evidence < linear.log_evidence + 1
+
+    def test_an_easy_problem_ends_with_the_true_supports(self, easy, fit):
+        data, problem = easy
         options = EvidenceOptions(max_iter=100)
         starts = [
             fit(problem, options=options, seed=seed, optimism=0.1) for seed in (0, 1)

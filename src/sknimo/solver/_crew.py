@@ -67,6 +67,7 @@ class Crew:
         self.damping = torch.ones_like(weight[:, 0])
         self.log_evidence = [state.log_evidence for state in starts]
         self.n_effective = [state.n_effective for state in starts]
+        self.is_past = [False] * len(starts)  # whether evidence is of more inputs
         self._arrange(starts)
 
     def __len__(self) -> int:
@@ -250,6 +251,9 @@ class Crew:
         p = self.support.shape[1]
         dead_inputs = self.reads & (params_precision[:, :p] > options.dead_input)
         dead_groups = (width > 0) & (coef_precision > options.dead_coef)
+        # Weights of an input may be small and yet matter, where those that read them
+        # are large: the evidence of who loses one is that of another model.
+        self.is_past = dead_inputs.any(-1).tolist()
         if bool(dead_inputs.any() or dead_groups.any()):
             self._switch_off(dead_groups, dead_inputs)
 
@@ -316,6 +320,7 @@ class Crew:
         self.damping, self.rows = self.damping[kept], self.rows.take(kept)
         self.log_evidence = [self.log_evidence[k] for k in others]
         self.n_effective = [self.n_effective[k] for k in others]
+        self.is_past = [self.is_past[k] for k in others]
         if others:
             self._rearrange([states[k] for k in others], kept)
         return [states[k] for k in members]

@@ -84,7 +84,7 @@ def fit_crew(
             trace.append(crew.log_evidence[place])
             if len(trace) - pruned_at[number] > options.window:
                 rise = trace[-1] - trace[-1 - options.window]
-                if rise < options.tol * options.window:
+                if rise < options.tol * options.window and not crew.is_past[place]:
                     settled.append(place)
         if _hopeless(traces, n_steps - options.burn_in, options):
             break
@@ -99,6 +99,9 @@ def fit_crew(
         # An update judges the precisions and the dispersion before it. Two of them at
         # least: a start's optimism about the dispersion must not enter the verdict.
         for _ in range(2 - len(traces[numbers[0]])):
+            crew.update_precisions()
+        while any(crew.is_past):
+            crew.newton_step()
             crew.update_precisions()
         finish(range(len(numbers)))
     return done
