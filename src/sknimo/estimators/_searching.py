@@ -91,7 +91,8 @@ class Bagging(BaseNIMO):
 
         def look(problem: Problem) -> Outcome:
             family = problem.family
-            beside = self._state_beside(data, settings, labels, random, folds, family)
+            others = self._other_folds(data, settings, labels, random)
+            beside = self._state_beside(data, settings, others or folds, family)
             return search(
                 problem,
                 folds,
@@ -101,6 +102,7 @@ class Bagging(BaseNIMO):
                 store=store,
                 reference=self._movable_reference(data, family),
                 beside=beside,
+                others=others,
             )
 
         outcome = look(problem)
@@ -128,12 +130,27 @@ class Bagging(BaseNIMO):
             return max(int(self.cv), settings.n_members)
         return self.cv
 
-    def _state_beside(
+    def _other_folds(
         self,
         data: TrainingSet | StreamedSet,
         settings: Settings,
         labels: np.ndarray | None,
         random: np.random.RandomState,
+    ) -> Sequence[AnyFold]:
+        """Folds of bags, unless rows are few or a splitter has the only ones."""
+        if isinstance(data, StreamedSet) or not isinstance(self.cv, Integral):
+            return ()
+        if len(data.y) < settings.least_rows:
+            return ()
+        # A copy: the seeds of the search are those of one without bags.
+        twin = np.random.RandomState()
+        twin.set_state(random.get_state())
+        return count_folds(data, self._n_folds(settings), labels, twin)[1]
+
+    def _state_beside(
+        self,
+        data: TrainingSet | StreamedSet,
+        settings: Settings,
         folds: Sequence[AnyFold],
         family: Family,
     ) -> Beside | None:
@@ -142,11 +159,6 @@ class Bagging(BaseNIMO):
             return None
         curved = replace(data, features=data.curves)
         problem = self._state_problem(curved, settings.few_hidden, family=family)
-        if isinstance(self.cv, Integral):
-            # A copy: the seeds of the search are those of one without bags.
-            twin = np.random.RandomState()
-            twin.set_state(random.get_state())
-            folds = count_folds(data, self._n_folds(settings), labels, twin)[1]
         columns = data.features.embed(data.curves)
         if columns is None:
             return Beside(problem, folds, None)

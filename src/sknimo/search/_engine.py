@@ -88,6 +88,7 @@ def search(
     store: TaskStore | None = None,
     reference: MovableReference | None = None,
     beside: Beside | None = None,
+    others: Sequence[AnyFold] = (),
 ) -> Outcome:
     """Find the model that predicts new rows best.
 
@@ -108,6 +109,8 @@ def search(
         How the reference may move; without it, it stays where it is.
     beside : Beside, optional
         The same rows with curves, for bags beside the evidence.
+    others : sequence of AnyFold, optional
+        Another way to hold out every row once, which helps to choose the GLM.
     """
     store = store or TaskStore()
     if problem.family is SOFTMAX:
@@ -121,7 +124,6 @@ def search(
             rows = beside.problem, beside.folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
-    others = () if beside is None else beside.folds
     find_path = cache(lambda: _path(problem, weight, folds, settings, store, others))
     own = [fold for fold in folds if isinstance(fold, Fold)]
     options = evidence_options(problem, settings)

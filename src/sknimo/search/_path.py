@@ -110,8 +110,8 @@ def glm_path(
         found = path_loss(problem, problem.share(outside), every, n_bytes)
         loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
     mean = np.average(loss, axis=2, weights=held_out)
-    error = standard_error(loss)
-    r, t = choose_point(loss, mean)
+    error = partition_error(loss, n_folds)
+    r, t = choose_point(loss, mean, n_folds)
     if settings.rule == "1se":  # the strongest penalty as good within its error
         t = int(np.flatnonzero(mean[r] <= mean[r, t] + error[r, t])[0])
     index = torch.tensor([t], device=problem.device)
@@ -128,7 +128,7 @@ def glm_path(
     )
 
 
-def choose_point(loss: np.ndarray, mean: np.ndarray) -> tuple[int, int]:
+def choose_point(loss: np.ndarray, mean: np.ndarray, n_folds: int) -> tuple[int, int]:
     """Relaxation and penalty of the least loss, (R, T, F) and its mean over folds.
 
     Relaxing must win by more than the folds disagree.
@@ -137,9 +137,19 @@ def choose_point(loss: np.ndarray, mean: np.ndarray) -> tuple[int, int]:
     for other in range(1, len(loss)):
         best = int(np.nanargmin(mean[other]))
         gain = loss[r, t] - loss[other, best]
-        if gain.mean() > standard_error(gain):
+        if gain.mean() > partition_error(gain, n_folds):
             r, t = other, best
     return r, t
+
+
+def partition_error(values: np.ndarray, n_folds: int) -> Any:
+    """Standard error of the mean over the last axis: folds, then others.
+
+    Both hold all rows out, so that together they tell no more than one of them does.
+    """
+    parts = [values[..., :n_folds], values[..., n_folds:]]
+    errors = [standard_error(part) for part in parts if part.shape[-1]]
+    return np.sqrt(np.mean(np.square(errors), axis=0))
 
 
 def standard_error(values: np.ndarray) -> Any:

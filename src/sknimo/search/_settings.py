@@ -119,9 +119,9 @@ class Settings:
     # to count in full. Loss relative to evidence alone, 45 splits of 15 small tables,
     # without these margins: bags alone 1.06, equal weights 0.993, weights chosen 0.959,
     # the better of both 0.963. The second margin for all networks: 1.15 (boston, splits
-    # 100, 102, 104) and up to 1.8 (ionosphere, one of splits 100 to 103). That margin at
-    # 1: survival times (500 rows, samples 2 and 22) had coefficients for features that
-    # do nothing, and no better concordance.
+    # 100, 102, 104) and up to 1.8 (ionosphere, one of splits 100 to 103). That margin
+    # at 1: survival times (500 rows, samples 2 and 22) had coefficients for features
+    # that do nothing, and no better concordance.
     least_rows: int = 40
     blend_steps: int = 10
     blend_errors: tuple[float, float] = (0.5, 2.0)
