@@ -124,8 +124,11 @@ def search(
             rows = beside.problem, beside.folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
-    find_path = cache(lambda: _path(problem, weight, folds, settings, store, others))
-    own = [fold for fold in folds if isinstance(fold, Fold)]
+    own, more = (
+        [fold for fold in each if isinstance(fold, Fold)] for each in (folds, others)
+    )
+    more = merge_folds(more, settings.max_folds)
+    find_path = cache(lambda: _path(problem, weight, folds, settings, store, more))
     options = evidence_options(problem, settings)
     runner, view = Runner(weight, settings, options, store), View(problem, reference)
 
