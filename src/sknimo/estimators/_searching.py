@@ -91,7 +91,9 @@ class Bagging(BaseNIMO):
 
         def look(problem: Problem) -> Outcome:
             family = problem.family
-            others = self._other_folds(data, settings, labels, random)
+            others: Sequence[AnyFold] = ()
+            if not is_large(problem, settings):  # which has no path to choose
+                others = self._other_folds(data, settings, labels, random)
             beside = self._state_beside(data, settings, others or folds, family)
             return search(
                 problem,
