@@ -249,10 +249,12 @@ LEFT_OUT = {
     *("side_by_side", "progress", "curves", "evidence"),
     "sample_rows",  # of rows in blocks alone
     # Limits of memory, and what acts on sparse models of large tables alone.
-    *("max_columns", "least_edges", "keep_share", "copy_correlation"),
+    *("max_columns", "columns_per_row", "least_edges"),
+    *("keep_share", "copy_correlation"),
     *("additive", "joint"),
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
+    "class_margin",
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight"),
     "few_joint",

@@ -417,6 +417,13 @@ class TestLargeFeatures:
         tight = self.read(room=24 * 10_000 * 200)
         assert tight.n_edges == tight.n_input_edges == 20
 
+    def test_crowded_tables_have_the_fewest_pieces(self):
+        """Half as many features as rows at most have curves at all."""
+        settings = Settings()
+        assert self.read(n_rows=145, n_numeric=60).n_edges == settings.least_edges
+        assert self.read(n_rows=240, n_numeric=40).n_edges == 6
+        assert self.read(n_rows=100, n_numeric=51) is None
+
     def test_without_room_there_are_none(self):
         assert self.read(room=24 * 10_000 * 30) is None
         assert self.read(n_numeric=1000) is None

@@ -75,7 +75,7 @@ class Case:
             y = (rng.random(N_ROWS) < expit(truth)).astype(float)
         elif family == "poisson":
             y = rng.poisson(np.exp(truth)).astype(float)
-        self.y, self.truth = y, truth
+        self.y, self.truth, self.known = y, truth, known
         problems = [
             Problem(
                 columns=state_columns(features, self.table),
@@ -113,13 +113,29 @@ class Case:
         return blend_outcomes(*pair, self.beside, torch.as_tensor(weight), how)
 
     def loss(self, w, weight=None):
-        """Mean loss of rows held out; that of classes is bounded."""
+        """Mean loss of rows held out, of classes with evidence as it is tempered."""
         one, two = self.found.held_out_eta, self.other.held_out_eta
-        eta = (1 - w) * one + w * two
+        one = self.known + self.certainty(weight) * (one - self.known)
+        return self.cost((1 - w) * one + w * two, weight)
+
+    def cost(self, eta, weight=None):
         each = (self.y - eta) ** 2 / 2
-        if self.found.problem.family.name == "binomial":
-            each = (self.y - expit(eta)) ** 2
+        if self.is_binary:
+            each = np.logaddexp(0, eta) - self.y * eta
         return np.average(each, weights=weight)
+
+    @property
+    def is_binary(self):
+        return self.found.problem.family.name == "binomial"
+
+    def certainty(self, weight=None):
+        """What is left of the certainty of evidence, by the likelihood of rows."""
+        if not self.is_binary:
+            return 1.0
+        own, steps = self.found.held_out_eta - self.known, np.linspace(0.05, 1, 20)
+        losses = np.array([self.cost(self.known + s * own, weight) for s in steps])
+        odds = np.exp(-N_ROWS * (losses - losses.min()))
+        return float(steps @ odds / odds.sum())
 
 
 def outcome(problem, make_params, bent, n_members, seed):
@@ -176,8 +192,7 @@ def chosen_weight(case, weight=None):
     """The mean of the steps by the likelihood of rows held out."""
     losses = np.array([case.loss(w, weight) for w in STEPS])
     counted = N_ROWS if weight is None else weight.sum()
-    binomial = case.found.problem.family.name == "binomial"
-    unit = 1.0 if binomial else max(2 * losses.min(), 1e-300)
+    unit = 1.0 if case.is_binary else max(2 * losses.min(), 1e-300)
     odds = np.exp(-counted * (losses - losses.min()) / unit)
     return float(STEPS @ odds / odds.sum())
 
@@ -197,7 +212,7 @@ class TestModel:
             one = model_of(case.lines, case.found.problem, case.found.members).eta(X)
             two = model_of(case.curves, case.other.problem, case.other.members).eta(X)
             assert np.std(one - two) > 1
-            expected = (1 - w) * one + w * two
+            expected = (1 - w) * case.certainty() * one + w * two
             scale = np.abs(np.concatenate([one, two])).max()
             assert np.abs(model.eta(X) - expected).max() < IDENTITY * scale
 
@@ -227,6 +242,47 @@ class TestModel:
         for name, known in (("only 3", slice(0, 2)), ("only 4", slice(2, 5))):
             there = np.isfinite(trials[name])
             assert there[known].all() and there.sum() == len(range(5)[known])
+
+
+class TestCertainty:
+    """Networks of two classes are as certain as rows held out allow."""
+
+    def hold_out(self, case):
+        """Five times as certain as it should be, and bags that know nothing."""
+        case = case(family="binomial")
+        noise = np.random.default_rng(7).normal(size=N_ROWS)
+        case.hold_out(case.known + 5 * case.truth, case.known + noise)
+        return case
+
+    def test_one_that_is_too_certain_is_scaled(self, case):
+        case = self.hold_out(case)
+        s = case.certainty()
+        assert 0.1 < s < 0.4
+        blend = case.blend(blend_gain=1e3)
+        before, after = (
+            model_of(case.lines, case.found.problem, each.members)
+            for each in (case.found, blend)
+        )
+        X = within_range(case.table)
+        assert after.eta(X) == pytest.approx(s * before.eta(X))
+        own = case.found.held_out_eta - case.known
+        assert blend.held_out_eta == pytest.approx(case.known + s * own)
+
+    def test_it_is_weighed_as_scaled(self, case):
+        case = self.hold_out(case)
+        w = chosen_weight(case)
+        assert 0 < w < 0.2
+        own = case.found.held_out_eta - case.known
+        scaled = case.known + case.certainty() * own
+        mixed = (1 - w) * scaled + w * case.other.held_out_eta
+        assert case.blend(blend_gain=0.0, blend_errors=(0.0, 0.0)).held_out_eta == (
+            pytest.approx(mixed)
+        )
+
+    def test_a_glm_is_left_as_it_is(self, case):
+        case = self.hold_out(case)
+        case.found = replace(case.found, n_members=0)
+        assert case.blend(blend_gain=1e3).members is case.found.members
 
 
 class TestWeight:

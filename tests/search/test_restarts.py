@@ -24,8 +24,8 @@ def select(make_problem, make_state, make_start, make_runner):
     Restarts are told apart by their coefficients.
     """
 
-    def select(evidences, seeds=None, n_members=6):
-        problem = make_problem()
+    def select(evidences, seeds=None, n_members=6, family="gaussian"):
+        problem = make_problem(family=family)
         state, view = make_state(problem), View(problem)
         restarts = [
             Restart(
@@ -61,11 +61,15 @@ def test_no_more_than_asked_for_join_the_best_first(select):
     assert chosen(choose_members(*select(evidences, n_members=1))) == [2]
 
 
-def test_a_network_that_does_not_earn_its_keep_has_no_members(select):
-    below = SETTINGS.evidence_margin - 1e-6
-    assert choose_members(*select([-10.0, below])) == []
-    assert choose_members(*select([])) == []
-    assert len(choose_members(*select([-10.0, SETTINGS.evidence_margin]))) == 1
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_network_that_does_not_earn_its_keep_has_no_members(select, family):
+    """Two classes that can almost be told apart have evidence for anything."""
+    binary = family == "binomial"
+    least = SETTINGS.class_margin if binary else SETTINGS.evidence_margin
+    for members in (choose_members, loose_members):
+        assert members(*select([-10.0, least - 1e-6], family=family)) == []
+        assert members(*select([], family=family)) == []
+        assert len(members(*select([-10.0, least], family=family))) == 1
 
 
 def test_a_selection_that_costs_evidence_keeps_members_of_its_own(select):

@@ -165,10 +165,10 @@ def large_features(
     None where it carries none.
     """
     room = memory_budget / (2 * COLUMN_BYTES * n_rows)
-    each = int(min(settings.max_columns, room, n_rows) / n_numeric)
-    least = settings.least_edges
-    if each < least:
+    most, least = min(settings.max_columns, room), settings.least_edges
+    if min(most, settings.columns_per_row * n_rows) < least * n_numeric:
         return None
+    each = int(min(most, n_rows) / n_numeric)
     basis = options.basis
     if isinstance(basis, Mapping):
         basis = {key: _curve(kind) for key, kind in basis.items()}

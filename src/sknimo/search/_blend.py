@@ -32,6 +32,9 @@ from sknimo.search._verdict import (
 from sknimo.solver import Coefficients, Problem
 from sknimo.training import AnyFold, Ensemble
 
+# Shares of their own certainty that networks of two classes may keep.
+CERTAINTIES = np.linspace(0.05, 1.0, 20)
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -62,6 +65,9 @@ def blend_outcomes(
         return replace(other, out_of_time=True) if late else found
     rows = np.flatnonzero(np.isfinite(one) & np.isfinite(two))
     share = weight.cpu().numpy()[rows]
+    found = _temper(found, rows, share)
+    one = found.held_out_eta
+    assert one is not None
     # Members around another point or of other curves cannot stand beside each other,
     # nor do wide networks fit into narrow ones.
     same = found.features is None and beside.columns is not None
@@ -69,14 +75,13 @@ def blend_outcomes(
     same &= all(own <= there for own, there in widths)
     steps = np.linspace(0, 1, settings.blend_steps + 1) if same else np.arange(2.0)
     losses = [
-        eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
-        for w in steps
+        _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows]) for w in steps
     ]
     means = np.array([np.average(loss, weights=share) for loss in losses])
     w = float(steps[np.argmin(means)])
     if same:
         w = likely_weight(steps, means, float(share.sum()), found.problem.family)
-    mixed = eta_losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
+    mixed = _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
     home = settings.bags_first and not found.n_members
     saved = losses[-1 if home else 0] - mixed
     gain = float(np.average(saved, weights=share))
@@ -104,13 +109,42 @@ def blend_outcomes(
     return replace(other, trials=trials, best_index=found.best_index, **kept)
 
 
+def _temper(found: Outcome, rows: np.ndarray, share: np.ndarray) -> Outcome:
+    """Networks of two classes, as certain as rows held out allow.
+
+    Few rows that lie between the classes leave their coefficients without a bound; no
+    other family takes more certainty for a better fit.
+    """
+    problem, members, eta = found.problem, found.members, found.held_out_eta
+    if eta is None or not (problem.family.is_binary and found.n_members):
+        return found
+    known = problem.offset.cpu().numpy()
+    own = eta - known
+    scaled = [known[rows] + s * own[rows] for s in CERTAINTIES]
+    means = [_mean_loss(problem, rows, each, share) for each in scaled]
+    n_rows, family = float(share.sum()), problem.family
+    s = likely_weight(CERTAINTIES, np.array(means), n_rows, family)
+    members = replace(members, coef=s * members.coef, intercept=s * members.intercept)
+    return replace(found, members=members, held_out_eta=known + s * own)
+
+
+def _losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
+    return eta_losses(problem, rows, eta, bounded=False)
+
+
+def _mean_loss(
+    problem: Problem, rows: np.ndarray, eta: np.ndarray, share: np.ndarray
+) -> float:
+    return float(np.average(_losses(problem, rows, eta), weights=share))
+
+
 def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
     """Mean loss of a model without features."""
     link, known = LINKS[problem.family.link], problem.offset.cpu().numpy()[rows]
     mean = float(np.average(problem.y.cpu().numpy()[rows], weights=share))
     constant = link.link_function(link.inside(torch.tensor(mean).double(), 1e-9))
     eta = float(constant) + known - np.average(known, weights=share)
-    return float(np.average(eta_losses(problem, rows, eta), weights=share))
+    return _mean_loss(problem, rows, eta, share)
 
 
 def _blend(

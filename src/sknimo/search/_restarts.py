@@ -480,7 +480,7 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
         return []
     floor, selected = found.linear.log_evidence, found.restarts[-1].state
     gain = selected.log_evidence - floor
-    if not gain >= settings.evidence_margin:
+    if not gain >= _least_gain(view.problem, settings):
         return []
     pool = successful([found.restarts[k] for k in found.eligible], floor, settings)
     pool = sorted(pool, key=lambda r: -r.log_evidence)[: settings.n_members]
@@ -496,6 +496,12 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     return [state for state in agreed if state.log_evidence - floor >= least]
 
 
+def _least_gain(problem: Problem, settings: Settings) -> float:
+    """Log evidence that a network must bring."""
+    binary = problem.family.is_binary
+    return settings.class_margin if binary else settings.evidence_margin
+
+
 def loose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     """The best successful restarts, one per seed, with the supports each has found.
 
@@ -503,8 +509,8 @@ def loose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     """
     settings, view = runner.settings, found.view
     floor = found.linear.log_evidence
-    enough = found.best.log_evidence - floor >= settings.evidence_margin
-    if not enough or settings.rule != "min":
+    gain = found.best.log_evidence - floor
+    if gain < _least_gain(view.problem, settings) or settings.rule != "min":
         return []
     pool = successful(found.leaders(), floor, settings)[: settings.n_members]
     if not view.has_moved:

@@ -388,12 +388,18 @@ def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
     return problem.offset + at.intercept[0] + problem.terms @ at.coef[0]
 
 
-def eta_losses(problem: Problem, rows: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """What each row that judges a model costs; see `Family.held_out_loss`."""
+def eta_losses(
+    problem: Problem, rows: np.ndarray, eta: np.ndarray, *, bounded: bool = True
+) -> np.ndarray:
+    """What each row that judges a model costs; see `Family.held_out_loss`.
+
+    Or its loss, which of classes is not `bounded`.
+    """
     family = problem.family
     y = problem.y.cpu()[torch.as_tensor(rows)]
     predicted = torch.as_tensor(eta)
-    loss = (family.held_out_loss or family.loss)(y, predicted)
+    judging = (bounded and family.held_out_loss) or family.loss
+    loss = judging(y, predicted)
     # An overflow is a large loss, and the mean of losses must be a number.
     return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
 
