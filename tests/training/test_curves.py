@@ -1,10 +1,12 @@
 """`basis="auto"`: the evidence finds curves, and leaves lines alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sknimo.families import get_family
-from sknimo.features import FeatureOptions
+from sknimo.features import FeatureOptions, fit_features
 from sknimo.rows import WeightedRows
 from sknimo.training import CurveRules
 from sknimo.training._curves import choose_curves
@@ -20,13 +22,18 @@ def draw(n_rows=400, seed=0, noise=0.5):
     return X, eta + noise * rng.normal(size=n_rows)
 
 
-def choose(X, y, family="gaussian", basis="auto", **rules):
+def choose(*args, **options):
     """The kind that every column gets."""
+    found = read(*args, **options)
+    return [found.basis[j] for j in range(args[0].shape[1])]
+
+
+def read(X, y, family="gaussian", basis="auto", **rules):
     if family == "gaussian":
         y = (y - y.mean()) / y.std()
     n_rows, n_features = X.shape
     y = np.asarray(y, dtype=float)
-    found = choose_curves(
+    return choose_curves(
         WeightedRows(X, y, np.ones(n_rows), np.zeros(n_rows)),
         [f"x{j}" for j in range(n_features)],
         (None,) * n_features,
@@ -34,7 +41,6 @@ def choose(X, y, family="gaussian", basis="auto", **rules):
         get_family(family),
         CurveRules(**rules),
     )
-    return [found.basis[j] for j in range(n_features)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -61,6 +67,24 @@ def test_of_classes_too():
 def test_only_named_features_are_chosen_for():
     kinds = choose(*draw(), basis={0: "spline", 1: "auto"})
     assert kinds == ["spline", "poly2", "linear", "linear", "linear"]
+
+
+def test_those_that_were_found_are_held_far_outside():
+    """A quarter of the range beyond it; what was asked for goes on."""
+    X, y = draw()
+    names, none = [f"x{j}" for j in range(5)], (None,) * 5
+    how = read(X, y, basis={1: "auto", 2: "spline"})
+    features = fit_features(X, names, np.ones(len(X)), none, how)
+    asked = replace(how, found=())
+    free = fit_features(X, names, np.ones(len(X)), none, asked)
+    high, width = X[:, 1].max(), np.ptp(X[:, 1])
+    at = high + width * np.array([0.0, 0.2, 0.25, 0.3, 3.0])
+    held, on = (each.bases[1].terms(at) for each in (features, free))
+    assert held[:3] == pytest.approx(on[:3], rel=1e-12)
+    assert (held[3:] == held[2]).all()
+    assert (features.bases[1].slopes(at)[3:] == 0).all()
+    assert features.bases[2] == free.bases[2]
+    assert features.bases[0] == free.bases[0]
 
 
 def test_noise_has_no_curves():

@@ -29,6 +29,8 @@ from sknimo.features._bases import (
     Polynomial,
     PooledLevels,
     Ramps,
+    Spline,
+    innermost,
 )
 from sknimo.features._map import FeatureMap
 from sknimo.features._shapes import (
@@ -62,6 +64,9 @@ FEW_LEVELS = 20
 FEW_ROWS = 5
 FEW_SHARE = 0.05
 MANY_SHARE = 0.2
+# How far a curve that was found goes on beyond the training range, as a share of it:
+# new rows are often a little outside, and some farther than a parabola may be trusted.
+HOLD_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class FeatureOptions:
     # Edges of the pieces of ramps at most, of terms and of inputs.
     n_edges: int = 64
     n_input_edges: int = 64
+    # Features whose curve was found, not asked for: it is constant far outside.
+    found: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +191,10 @@ def fit_summaries(
             at = _choose_reference(known, references[j], names[j])
             basis = _fit_numeric(known, kinds[j], at, options)
             read = _fit_input(known, basis, options)
+            if j in options.found and isinstance(basis, Polynomial | Spline):
+                basis = _clip(basis, known, HOLD_SHARE)
             if options.clip_inputs == "all" and basis.scale:
-                basis = basis if isinstance(basis, Clipped) else _clip(basis, known)
+                basis = _clip(innermost(basis), known)
         if known.missing_scale:
             few = bool(known.is_rare(known.missing_weight))
             spread = 0.0 if few else known.missing_scale
@@ -357,10 +366,14 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
     return _clip(line, known) if options.clip_inputs else line
 
 
-def _clip(basis: Basis, known: ColumnSummary) -> Clipped:
-    """The same within the training range and the reference: it is zero there."""
-    low = min(known.low, basis.reference)
-    return Clipped(basis, low, max(known.high, basis.reference))
+def _clip(basis: Basis, known: ColumnSummary, beyond: float = 0.0) -> Clipped:
+    """The same within the training range and the reference: it is zero there.
+
+    And `beyond`, by this share of the range.
+    """
+    more = beyond * (known.high - known.low)
+    low = min(known.low - more, basis.reference)
+    return Clipped(basis, low, max(known.high + more, basis.reference))
 
 
 def _warn_constant(features: FeatureMap) -> None:

@@ -158,9 +158,8 @@ def choose_curves(
     for part in needed:
         kind = "spline" if additive.parts.role[part] == WIGGLES else "poly2"
         chosen[int(additive.parts.feature[part])] = kind
-    return replace(
-        options, basis={j: kind for j, kind in chosen.items() if levels[j] is None}
-    )
+    basis = {j: kind for j, kind in chosen.items() if levels[j] is None}
+    return replace(options, basis=basis, found=tuple(auto))
 
 
 def _choose_for_classes(
@@ -172,6 +171,7 @@ def _choose_for_classes(
 ) -> FeatureOptions:
     """The most that a feature needs to tell one of several classes from the others."""
     found: dict[int, str] = {}
+    own = options
     for number in np.unique(rows.y):
         one = replace(rows, y=(rows.y == number).astype(float))
         own = choose_curves(one, names, levels, options, BINOMIAL, rules)
@@ -179,7 +179,7 @@ def _choose_for_classes(
         for j, kind in enumerate(kinds):
             if levels[j] is None:
                 found[j] = max(found.get(j, kind), kind, key=CURVED.index)
-    return replace(options, basis=found)
+    return replace(options, basis=found, found=own.found)
 
 
 def split_curves(

@@ -305,4 +305,5 @@ def _with_curves(
         for j, (kind, other) in enumerate(zip(*both, strict=True))
         if levels[j] is None
     }
-    return replace(curved, basis=basis, reference=chosen.reference)
+    place = chosen.reference
+    return replace(curved, basis=basis, reference=place, found=chosen.found)
