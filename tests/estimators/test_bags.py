@@ -433,7 +433,6 @@ def test_coefficients_of_many_rows_are_near_the_truth():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="Curves of bags are rough: see benchmarks.md", strict=True)
 def test_coefficients_are_effects_at_the_reference():
     """Not those of a dip that only the reference itself would show."""
     X = np.random.default_rng(1).normal(size=(6000, 5))

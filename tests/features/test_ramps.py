@@ -99,7 +99,8 @@ def test_curves_are_uncorrelated_with_the_line_and_each_other(column):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_squared_coefficients_are_the_squared_changes_of_rise(column):
+def test_squared_coefficients_are_the_squared_changes_of_slope(column):
+    """Over every edge, times the shorter of the pieces that meet there."""
     basis, _ = fit(draw(column))
     # A line and a constant are the only directions that curves leave out.
     assert basis.n_terms == len(basis.edges) - 1
@@ -108,9 +109,12 @@ def test_squared_coefficients_are_the_squared_changes_of_rise(column):
     for _ in range(5):
         coef = rng.normal(size=basis.n_terms - 1)
         curve = basis.terms(basis.edges)[:, 1:] @ coef
-        rise = [high - low for low, high in zip(curve, curve[1:], strict=False)]
-        change = [after - before for before, after in zip(rise, rise[1:], strict=False)]
-        ratios.append(sum(c**2 for c in change) / sum(c**2 for c in coef))
+        width = np.diff(basis.edges)
+        slope = np.diff(curve) / width
+        bends = np.diff(slope) * [
+            min(two) for two in zip(width, width[1:], strict=False)
+        ]
+        ratios.append(sum(c**2 for c in bends) / sum(c**2 for c in coef))
     assert ratios == pytest.approx([ratios[0]] * 5, rel=ROUNDING)
 
 

@@ -125,7 +125,7 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     # On one thread: for matrices as small as these a team waits for its members, and
     # where other programs hold the cores a hundred times as long as it works.
     with _libraries().limit(limits=1, user_api="blas"):
-        transform = _order_curves(raw, share, ramp_roughness(edges), rise)
+        transform = _order_curves(raw, share, ramp_roughness(edges))
         if transform is None:
             return line
         steps = np.diff(np.searchsorted(every, edges))
@@ -200,18 +200,14 @@ def _gather_pieces(
 
 
 def _order_curves(
-    raw: np.ndarray,
-    share: np.ndarray,
-    roughness: np.ndarray,
-    rise: np.ndarray | None = None,
+    raw: np.ndarray, share: np.ndarray, roughness: np.ndarray
 ) -> np.ndarray | None:
     """Turn columns, a line first, into the line and uncorrelated curves without it.
 
     Returns the transform of the columns (1 + c, m), or None if nothing but a line is
     left of them. The curves come smooth ones first by `roughness` (c, c), the matrix of
     a quadratic form; at unit variance each is divided by the root of its roughness
-    relative to the smoothest. A line that is rough itself is the sum of the other
-    columns by `rise` (c,).
+    relative to the smoothest.
     """
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
@@ -226,9 +222,6 @@ def _order_curves(
     if not kept.any():
         return None
     whiten = direction[kept].T / size[kept]
-    if rise is not None:
-        straighten = np.eye(len(rise)) - np.outer(rise, tilt)
-        roughness = straighten.T @ roughness @ straighten
     wiggle, turn = np.linalg.eigh(whiten.T @ roughness @ whiten)
     whiten = whiten @ turn
     # Signs of eigenvectors are arbitrary; fix them.

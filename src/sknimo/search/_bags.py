@@ -341,7 +341,12 @@ def settle(
     rows = torch.arange(problem.n_rows, device=problem.device)
     moments = bag_moments(problem, bags.train[: len(states)])
     usual = settings.additive
-    brief = replace(usual, max_looks=1, updates_least_squares=usual.updates)
+    brief = replace(
+        usual,
+        max_looks=1,
+        updates_least_squares=usual.updates,
+        pooling=settings.settled_pooling,
+    )
     for bag, (state, known) in enumerate(zip(states, moments, strict=True)):
         level = level_terms(bags.table, state.coef, state.params)[0]
         still, intercept = state.coef[0] + level, state.intercept[0]
