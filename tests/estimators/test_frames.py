@@ -165,6 +165,20 @@ class TestTypes:
         assert np.array_equal(unseen, est.predict(frame.assign(region=baseline)))
         assert np.array_equal(est.coef_, plain.coef_)
 
+    def test_a_gap_that_training_had_not_may_stand_there_too(self, mixed, make_small):
+        frame, y = mixed
+        full = frame.assign(
+            size=frame["size"].fillna(1.0), region=frame["region"].fillna("north")
+        )
+        est = make_small(handle_unknown="reference").fit(full, y)
+        baseline = est.model_.features.levels(4)[int(est.reference_[4])]
+        size = float(est.reference_[list(frame).index("size")])
+        at = est.predict(full.assign(region=baseline, size=size))
+        assert np.array_equal(est.predict(full.assign(region=None, size=np.nan)), at)
+        strict = make_small(handle_unknown="error").fit(full, y)
+        with pytest.raises(ValueError, match="'size' .* row 0"):
+            strict.predict(full.assign(size=np.nan))
+
     def test_missing_values_are_refused_by_default(self, mixed, make_small):
         frame, y = mixed
         row = int(frame["dose"].isna().argmax())

@@ -140,10 +140,14 @@ class ReadsTables(FromFormula):
         check_is_fitted(self)
         X = self._apply_formula(X)
         features, values = self.model_.features, X
+        admit = self.missing == "indicator" and self.handle_unknown == "reference"
         if has_columns(X):  # number and names first: columns are read by position
             validate_data(self, X, reset=False, skip_check_array=True)
-            values = encode_table(X, features, self.handle_unknown)
+            values = encode_table(X, features, self.handle_unknown, admit)
         table = self._as_array(values)
+        if admit:  # what no training row had stands at the reference
+            strange = np.isnan(table) & ~features.admits_missing
+            table = np.where(strange, features.reference, table)
         check_new(table, features, anywhere)
         return table
 

@@ -153,7 +153,9 @@ FEATURES = {
         Refuse missing values, or put them at the reference and give "missing" a
         coefficient of its own.
     handle_unknown : {"error", "reference"}, default="error"
-        Refuse levels that no training row had, or take them for the baseline.
+        Refuse levels that no training row had, or take them for the baseline. With
+        `missing="indicator"` a value that is missing where none was in training then
+        stands at the reference.
     input_scaling : {"auto", "standard", "rank_gauss", "ramps"}, default="auto"
         What the network sees of numeric columns: standardised values; normal scores of
         their ranks, which tame heavy tails; or the value and how much of each of up to

@@ -79,15 +79,21 @@ def read_table(
     return Table(_stack(read, len(X)), tuple(levels) if some else None)
 
 
-def encode_table(X: Any, features: FeatureMap, handle_unknown: str = "error") -> Any:
+def encode_table(
+    X: Any,
+    features: FeatureMap,
+    handle_unknown: str = "error",
+    admit_missing: bool = False,
+) -> Any:
     """Read new data as the training data were read.
 
     An unknown level is refused by name and row, or taken for the baseline when
-    `handle_unknown` is "reference".
+    `handle_unknown` is "reference". Missing values are refused in columns that had
+    none in training, unless they are admitted.
     """
     frame = _as_frame(X)
     known = [features.levels(j) for j in range(features.n_features)]
-    admits = features.admits_missing
+    admits = features.admits_missing | admit_missing
     if frame is None and not any(known):
         return _read_array(X, features.names, admits)
     columns = _split(X, frame)
