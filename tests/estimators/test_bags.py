@@ -204,9 +204,9 @@ class TestHeldOut:
     def test_groups_are_held_out_whole(self):
         """Labels that tell the target: only rows of one's own group give it away."""
         rng = np.random.default_rng(0)
-        group = np.repeat(np.arange(40), 6)
-        X = np.column_stack([rng.normal(size=40)[group], rng.normal(size=240)])
-        y = rng.normal(size=40)[group] + 0.1 * rng.normal(size=240)
+        group = np.repeat(np.arange(20), 12)
+        X = np.column_stack([rng.normal(size=20)[group], rng.normal(size=240)])
+        y = rng.normal(size=20)[group] + 0.1 * rng.normal(size=240)
         est = make(max_iter=5).fit(X, y, groups=group)
         assert r2_score(y, est.oob_prediction_) < 0.05
         apart = make(max_iter=5).fit(X, y)
@@ -385,7 +385,7 @@ class TestTables:
         assert r2_score(y, mixed.oob_prediction_) > 0.3
 
     def test_one_feature_is_a_curve(self):
-        X, _ = draw()
+        X, _ = draw(1000)
         y = np.sin(2 * X[:, 2]) + 0.1 * X[:, 1]
         est = make().fit(X[:, 2:3], y)
         assert est.n_members_ == 0 and est.bend_ == 0

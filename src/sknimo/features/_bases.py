@@ -532,18 +532,18 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
     return (second * share[:, None]).T @ second
 
 
-def ramp_roughness(edges: np.ndarray) -> np.ndarray:
-    """Matrix of the roughness of a curve in its rises over the pieces, (k - 1, k - 1).
+def ramp_bends(edges: np.ndarray) -> np.ndarray:
+    """What makes a curve rough, from its rises over the pieces, (k - 2, k - 1).
 
-    The sum over inner edges of the squared change of slope, times the shorter of both
-    pieces. Edges follow the rows, and so does what passes for smooth: pieces count
-    alike, however long they are. But that the length of one differs from that of the
-    next, by chance or about the reference, makes nothing rough: a line is smooth.
+    At every inner edge the change of slope, times the shorter of both pieces. Edges
+    follow the rows, and so does what passes for smooth: pieces count alike, however
+    long they are. But that the length of one differs from that of the next, by chance
+    or about the reference, makes nothing rough: a line is smooth.
     """
     width = np.diff(edges)
     shorter = np.minimum(width[:-1], width[1:])
     inner = np.arange(len(shorter))
-    change = np.zeros((len(shorter), len(width)))
-    change[inner, inner] = -shorter / width[:-1]
-    change[inner, inner + 1] = shorter / width[1:]
-    return change.T @ change
+    bends = np.zeros((len(shorter), len(width)))
+    bends[inner, inner] = -shorter / width[:-1]
+    bends[inner, inner + 1] = shorter / width[1:]
+    return bends

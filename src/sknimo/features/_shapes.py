@@ -19,7 +19,7 @@ from sknimo.features._bases import (
     Spline,
     natural_spline,
     natural_spline_curvature,
-    ramp_roughness,
+    ramp_bends,
 )
 
 # Rounding of a reference below this share of the scale does not show.
@@ -125,7 +125,7 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     # On one thread: for matrices as small as these a team waits for its members, and
     # where other programs hold the cores a hundred times as long as it works.
     with _libraries().limit(limits=1, user_api="blas"):
-        transform = _order_curves(raw, share, ramp_roughness(edges))
+        transform = _order_curves(raw, share, bends=ramp_bends(edges))
         if transform is None:
             return line
         steps = np.diff(np.searchsorted(every, edges))
@@ -200,14 +200,17 @@ def _gather_pieces(
 
 
 def _order_curves(
-    raw: np.ndarray, share: np.ndarray, roughness: np.ndarray
+    raw: np.ndarray,
+    share: np.ndarray,
+    roughness: np.ndarray | None = None,
+    bends: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Turn columns, a line first, into the line and uncorrelated curves without it.
 
     Returns the transform of the columns (1 + c, m), or None if nothing but a line is
     left of them. The curves come smooth ones first by `roughness` (c, c), the matrix of
-    a quadratic form; at unit variance each is divided by the root of its roughness
-    relative to the smoothest.
+    a quadratic form, or by the sum of squared `bends` (b, c); at unit variance each is
+    divided by the root of its roughness relative to the smoothest.
     """
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
@@ -222,7 +225,11 @@ def _order_curves(
     if not kept.any():
         return None
     whiten = direction[kept].T / size[kept]
-    wiggle, turn = np.linalg.eigh(whiten.T @ roughness @ whiten)
+    if bends is not None:  # from their root: squares lose the smoothest curves
+        _, size, direction = np.linalg.svd(bends @ whiten, full_matrices=False)
+        wiggle, turn = size[::-1] ** 2, direction[::-1].T
+    else:
+        wiggle, turn = np.linalg.eigh(whiten.T @ roughness @ whiten)
     whiten = whiten @ turn
     # Signs of eigenvectors are arbitrary; fix them.
     whiten *= np.sign(whiten[np.abs(whiten).argmax(axis=0), np.arange(len(wiggle))])
