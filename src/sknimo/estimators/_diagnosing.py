@@ -231,8 +231,9 @@ class Reaching(Explainable):
         In a numeric column that the model uses such a row is more than three standard
         deviations beyond the training range and at least twice as far from the
         reference as its end; or in all of them together its Mahalanobis distance is
-        more than twice that of any training row. Columns that are clipped
-        (`clip_inputs="all"`) do not count.
+        more than twice that of any training row. Columns that are held at
+        the end of a range (`clip_inputs="all"`, curves that the data chose) do not
+        count.
 
         Parameters
         ----------
