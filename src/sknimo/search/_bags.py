@@ -82,9 +82,12 @@ class Bags:
 
     problem: Problem
     ridge: Tensor  # (q,), of the mean loss
-    coef: Tensor  # (K, q)
+    # Smooth curves, of which bent members have a share when they begin, and walks; the
+    # same where rows are few.
+    curves: Coefficients
+    walks: Coefficients
+    coef: Tensor  # (K, q), of their mixture
     intercept: Tensor  # (K,)
-    start: Tensor  # (K, q), what bent members have a share of when they begin
     train: Tensor  # (K, n), weights
     held_out: Tensor  # (K, n), weights
     active: Tensor  # (a,), features that are modulated
@@ -126,6 +129,7 @@ def search_bags(
     # From here on nothing is left out: what merely ends late is not cut.
     late = time.monotonic() >= settings.deadline
     states = states if late else settle(bags, states, settings)
+    bags = weigh_walks(bags, states, settings)
     held_out = _hold_out(bags, states)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     dial = turn_dial(bags, states, held_out, settings)
@@ -205,6 +209,7 @@ def _path_of_sizes(
         fit = fit_additive(part, weight, settings.additive)
         bags = state_bags(part, folds[:few], settings, weight, fit, seeds[:few])
         states = train_bags(bags, settings, store)
+        bags = weigh_walks(bags, states, settings)
         dial = turn_dial(bags, states, _hold_out(bags, states), settings)
 
         def size(rows: Problem) -> Size:
@@ -264,13 +269,12 @@ def state_bags(
     few = problem.n_rows <= settings.few_rows
     plain, smooth = replace(problem, prior=None), fit
     if few:
-        coef, intercept = fit_bags(problem, train, settings.additive, fit)
-        start = coef
+        walks = curves = Coefficients(*fit_bags(problem, train, settings.additive, fit))
     else:
         out, steps = weight - train, settings.bag_steps
-        coef, intercept = solve_bags(problem, weight, out, fit, steps)
+        walks = Coefficients(*solve_bags(problem, weight, out, fit, steps))
         smooth = fit_additive(plain, weight, settings.additive)
-        start = solve_bags(plain, weight, out, smooth, steps)[0]
+        curves = Coefficients(*solve_bags(plain, weight, out, smooth, steps))
     problem = plain
     active = strongest(problem, weight, smooth.coef, settings.max_modulated)
     code = problem.spec.code
@@ -281,18 +285,64 @@ def state_bags(
     spec = replace(problem.spec, code=code, hidden=hidden, own_out=coded and not few)
     problem = replace(problem, spec=spec)
     ridge = smooth.ridge(problem.term_group) / weight.sum()
-    return Bags(
+    bags = Bags(
         problem=problem,
         ridge=ridge.clamp(max=settings.largest_ridge),
-        coef=coef,
-        intercept=intercept,
-        start=start,
+        curves=curves,
+        walks=walks,
+        coef=curves.coef,
+        intercept=curves.intercept,
         train=train,
         held_out=held_out,
         active=active,
         seeds=tuple(seeds),
         table=JointTable.of(problem, active),
         smooth=smooth,
+    )
+    return weigh_walks(bags, [], settings)
+
+
+def weigh_walks(bags: Bags, states: Sequence[JointState], settings: Settings) -> Bags:
+    """Mix walks and smooth curves as rows held out prefer, beside the bent members.
+
+    A walk that is too rough by itself may be what smooth bent members lack: the share
+    of walks is its mean over all weights of the members, by their likelihood.
+    """
+    if bags.walks is bags.curves:
+        return bags
+    problem, steps = bags.problem, settings.dial_steps + 1
+    grid = torch.linspace(0.0, 1.0, steps, dtype=torch.float64, device=problem.device)
+    dials = grid if states else grid[:1]
+    total = grid.new_zeros(len(grid), len(dials))
+    for bag, held_out in enumerate(bags.held_out[: len(states) or None]):
+        rows = held_out.nonzero().squeeze(-1)
+        terms, y, weight = (
+            problem.columns.take(rows)[0],
+            problem.y[rows],
+            held_out[rows],
+        )
+        smooth, rough = (
+            terms @ part.coef[bag] + part.intercept[bag] + problem.offset[rows]
+            for part in (bags.curves, bags.walks)
+        )
+        bent = predict_rows(bags.table, states[bag], rows)[0] if states else smooth
+        for i, share in enumerate(grid):
+            straight = torch.lerp(smooth, rough, share)
+            for j, dial in enumerate(dials):
+                loss = problem.family.loss(y, torch.lerp(straight, bent, dial))
+                total[i, j] += weight @ torch.nan_to_num(loss, nan=1e30).clamp(max=1e30)
+    seen = bags.held_out[: len(states) or None]
+    losses = (total / seen.sum()).cpu().numpy()
+    losses -= dials.cpu().numpy() ** 2 * spread_loss(
+        bags, states, settings, len(states)
+    )
+    shares = np.repeat(grid.cpu().numpy(), len(dials))
+    n_rows = float((seen > 0).any(0).sum())
+    share = likely_weight(shares, losses.ravel(), n_rows, problem.family)
+    return replace(
+        bags,
+        coef=torch.lerp(bags.curves.coef, bags.walks.coef, share),
+        intercept=torch.lerp(bags.curves.intercept, bags.walks.intercept, share),
     )
 
 
@@ -369,7 +419,7 @@ def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     idle = (bags.problem.inputs == 0).all(0)
     unpack(spec, params).first[:, :, idle] = 0.0
     return JointStart(
-        coef=settings.start_share * bags.start[group],
+        coef=settings.start_share * bags.curves.coef[group],
         intercept=bags.intercept[group],
         params=params,
         train=bags.train[group],
