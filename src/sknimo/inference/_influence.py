@@ -189,15 +189,8 @@ def _points(
         own = (bent == kind).nonzero().squeeze(-1).tolist()
         some = own[:: max(1, len(own) // MEMBERS)][: MEMBERS if kind else 1]
         for m in some:
-            one = slice(m, m + 1)
-            member = replace(
-                model,
-                coef=model.coef[one],
-                intercept=model.intercept[one],
-                params=model.params[one],
-                modulated=model.modulated[one],
-            )
-            follows = float(share @ (whole * member.eta(rows.table)))
+            alone = model.take(slice(m, m + 1)).eta(rows.table)
+            follows = float(share @ (whole * alone))
             scale = follows / size if model.n_members > 1 and size > 0 else 1.0
             scale = scale if scale > LEAST else 1.0
             point = MemberPoint(
