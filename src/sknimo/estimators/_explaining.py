@@ -287,14 +287,12 @@ def refuse_half(one: Any, other: Any, names: str) -> None:
         raise ValueError(f"{names} belong together; give both or neither.")
 
 
-def refuse_classes(
-    est: Any, what: str, remedy: str = "Join classes until two are left."
-) -> None:
+def refuse_classes(est: Any, what: str) -> None:
     """Some things are of one linear predictor, and several classes have several."""
     if getattr(est, "_whole", None) is not None:
         raise ValueError(
             f"{what} is for two classes, and there are {len(est.classes_)}: their "
-            f"linear predictors meet in a softmax. {remedy}"
+            "linear predictors meet in a softmax. Save the model to a file instead."
         )
 
 
