@@ -46,13 +46,9 @@ class Explainable:
 
         def _known_target(self, y: Any) -> np.ndarray: ...
 
-    def _known_errors(self) -> records.KnownErrors | None:
-        """How well the coefficients are known; None where nobody has asked."""
-        return None
+        def _known_errors(self) -> records.KnownErrors | None: ...
 
-    def _with_errors(self, found: records.Explanation) -> records.Explanation:
-        """An explanation with standard errors, where somebody knows them."""
-        return found
+        def _with_errors(self, found: records.Explanation) -> records.Explanation: ...
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
