@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sknimo.families import Family
 from sknimo.features import FeatureMap
@@ -122,6 +123,26 @@ class FittedModel(Compiled):
     def n_members(self) -> int:
         """Number of members, M."""
         return self.coef.shape[0]
+
+    def take(self, which: slice | Tensor) -> FittedModel:
+        """Some of the members as a model of their own."""
+        return replace(
+            self,
+            coef=self.coef[which],
+            intercept=self.intercept[which],
+            params=self.params[which],
+            modulated=self.modulated[which],
+        )
+
+    def and_straight(self, coef: Tensor, intercept: Tensor) -> FittedModel:
+        """With a member more that bends nothing; `coef` (1, q), `intercept` (1,)."""
+        return replace(
+            self,
+            coef=torch.cat([self.coef, coef]),
+            intercept=torch.cat([self.intercept, intercept]),
+            params=pad(self.params, (0, 0, 0, 1)),
+            modulated=pad(self.modulated, (0, 0, 0, 1)),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -298,9 +319,8 @@ class ClassModels:
     def of_class(self, number: int) -> FittedModel:
         """One class as it was trained, not centred."""
         n_members = self.stacked.n_members // self.n_classes
-        return _take_members(
-            self.stacked, slice(number * n_members, (number + 1) * n_members)
-        )
+        begin = number * n_members
+        return self.stacked.take(slice(begin, begin + n_members))
 
     @property
     def bent(self) -> Tensor:
@@ -323,30 +343,16 @@ class ClassModels:
         share = (share / n_members).repeat_interleave(n_members)
         silent = ~self.bent.repeat(n_classes)
         bent = ((share != 0) & ~silent).nonzero().squeeze(1)
-        some = _take_members(model, bent)
+        some = model.take(bent)
         still = torch.where(silent, share, 0.0).to(model.coef)
         count = len(bent) + 1
         scale = (count * share[bent]).to(model.coef)
-        return replace(
-            some,
-            coef=torch.cat(
-                [scale.unsqueeze(1) * some.coef, (count * still @ model.coef)[None]]
-            ),
-            intercept=torch.cat(
-                [scale * some.intercept, (count * still @ model.intercept)[None]]
-            ),
-            params=torch.cat([some.params, torch.zeros_like(model.params[:1])]),
-            modulated=torch.cat(
-                [some.modulated, torch.zeros_like(model.modulated[:1])]
-            ),
+        coef, intercept = scale.unsqueeze(1) * some.coef, scale * some.intercept
+        return replace(some, coef=coef, intercept=intercept).and_straight(
+            (count * still @ model.coef)[None], (count * still @ model.intercept)[None]
         )
 
-    def eta(
-        self,
-        table: np.ndarray,
-        offset: np.ndarray | None = None,
-        device: torch.device | None = None,
-    ) -> np.ndarray:
+    def eta(self, table: np.ndarray, device: torch.device | None = None) -> np.ndarray:
         """Linear predictors that sum to zero over classes, (n, C)."""
         found = [
             self.of_class(c).eta(table, None, device) for c in range(self.n_classes)
@@ -401,33 +407,16 @@ class Dial:
         ratio = bend / self.bend
         # Members that bend nothing become one, which has the straight model beside.
         bent = model.modulated.any(1) if bend > 0 else torch.zeros(model.n_members) > 0
-        some = _take_members(model, bent.nonzero().squeeze(1))
+        some = model.take(bent.nonzero().squeeze(1))
         count, scale = some.n_members + 1, ratio / model.n_members
         coef = scale * model.coef[~bent].sum(0) if bend > 0 else 0.0
         intercept = scale * model.intercept[~bent].sum() if bend > 0 else 0.0
-        return replace(
+        some = replace(
             some,
-            coef=torch.cat(
-                [count * scale * some.coef, count * (coef + (1 - ratio) * own)]
-            ),
-            intercept=torch.cat(
-                [
-                    count * scale * some.intercept,
-                    count * (intercept + (1 - ratio) * level),
-                ]
-            ),
-            params=torch.cat([some.params, torch.zeros_like(model.params[:1])]),
-            modulated=torch.cat(
-                [some.modulated, torch.zeros_like(model.modulated[:1])]
-            ),
+            coef=count * scale * some.coef,
+            intercept=count * scale * some.intercept,
         )
-
-
-def _take_members(model: FittedModel, which: slice | Tensor) -> FittedModel:
-    return replace(
-        model,
-        coef=model.coef[which],
-        intercept=model.intercept[which],
-        params=model.params[which],
-        modulated=model.modulated[which],
-    )
+        return some.and_straight(
+            count * (coef + (1 - ratio) * own),
+            count * (intercept + (1 - ratio) * level),
+        )

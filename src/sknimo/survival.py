@@ -493,10 +493,7 @@ def settle(
 
 def kaplan_meier(rows: FollowUp) -> Baseline:
     """Share without the event, in `hazard` as `-log`; one curve for all rows."""
-    one = FollowUp(
-        rows.time, rows.event, rows.entry, np.zeros(len(rows), dtype=int), rows.weight
-    )
-    sets = _risk_sets(one, np.zeros(len(rows)))
+    sets = _risk_sets(rows, np.zeros(len(rows)))  # which does not look at strata
     with np.errstate(divide="ignore"):
         steps = -np.log1p(-np.minimum(sets.leaving / sets.at_risk, 1.0))
     return Baseline((None,), (sets.times,), (np.cumsum(steps),))

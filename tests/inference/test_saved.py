@@ -7,7 +7,7 @@ import pytest
 
 from sknimo import NIMORegressor, load
 from sknimo.datasets import make_nimo_regression
-from sknimo.estimators._later import is_late
+from sknimo.estimators._later import Later
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def test_errors_wait_for_who_asks_and_rows_do_not_travel():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
     est = NIMORegressor(max_iter=0).fit(X, X[:, 0] + rng.normal(size=40))
-    waiting = {name for name, value in vars(est).items() if is_late(value)}
+    waiting = {name for name, value in vars(est).items() if isinstance(value, Later)}
     assert waiting == {"_facts", "_uncertainty"}
     again = pickle.loads(pickle.dumps(est))
-    assert not any(map(is_late, vars(again).values()))
+    assert not any(isinstance(value, Later) for value in vars(again).values())
     np.testing.assert_array_equal(again.cov_, est.cov_)

@@ -15,7 +15,9 @@ import torch
 
 from sknimo.checkpoint import Checkpoint
 from sknimo.solver import Options, Solution, Status, solve
+from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._outer import _Run, _Saver
+from sknimo.solver._profile import Coefficients
 
 WAYS = {
     "all rows": dict(),
@@ -200,7 +202,11 @@ def test_a_run_out_of_time_keeps_its_best_and_can_go_on(
     assert cut.history.step[-1] == n_steps
     best = torch.as_tensor(cut.history.validation[:, late].min(0))
     if n_steps == 17:  # coefficients are solved for once more
-        assert bool((cut.validation_loss[late] <= 1.05 * best).all())
+        bent = Bent.by(cut.params, members, cut.modulated)
+        at = Coefficients(cut.coef, cut.intercept)
+        eta = Forward(problem, options).eta(bent, at)
+        loss = problem.rows(members.weight).loss(eta, members.validation)
+        assert bool((loss[late] <= 1.05 * best).all())
     monkeypatch.undo()
     resumed = solve(problem, members, options, checkpoint=checkpoint)
     assert_identical(resumed, expected)

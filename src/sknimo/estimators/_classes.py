@@ -34,7 +34,13 @@ from sknimo.inference import Uncertainty
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
-from sknimo.training import StreamedSet, TrainingSet, is_separated, read_weight
+from sknimo.training import (
+    StreamedSet,
+    TrainingSet,
+    check_lengths,
+    is_separated,
+    read_weight,
+)
 
 
 class SeveralClasses(BaseNIMO):
@@ -122,11 +128,7 @@ class SeveralClasses(BaseNIMO):
         the class against all others.
         """
         table, truth = self._read_table(X), view._known_target(y)
-        if len(truth) != len(table):
-            raise ValueError(
-                f"X has {len(table)} rows but y has {len(truth)}: inconsistent numbers "
-                "of samples."
-            )
+        check_lengths(len(table), len(truth))
         weight = read_weight(sample_weight, len(table))
         model = view._explained()
         with torch_threads(len(table)), np.errstate(over="ignore", invalid="ignore"):

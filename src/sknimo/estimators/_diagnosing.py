@@ -19,7 +19,7 @@ from sknimo.diagnostics import (
 from sknimo.estimators._explaining import Explainable
 from sknimo.estimators._later import known_of
 from sknimo.exceptions import ExtrapolationWarning
-from sknimo.explain import Reach, effect_curve, restore_reach
+from sknimo.explain import Reach, effect_curve, restore_reach, spread_rows
 from sknimo.training import check_lengths, read_offset, read_weight
 
 # Rows that a dependence is computed from, spread evenly.
@@ -133,8 +133,7 @@ class Diagnosable(Explainable):
         model = self._explained()
         curve = effect_curve(model, feature, n_grid=n_grid, table=table)
         j = model.features.names.index(curve.feature)
-        some = np.linspace(0, len(table) - 1, min(len(table), MAX_ROWS))
-        rows = some.round().astype(int)
+        rows = spread_rows(len(table), MAX_ROWS)
         lines = depend(
             lambda moved: model.mean(moved, known[rows]), table[rows], j, curve.value
         )

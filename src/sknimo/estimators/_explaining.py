@@ -46,13 +46,9 @@ class Explainable:
 
         def _known_target(self, y: Any) -> np.ndarray: ...
 
-    def _known_errors(self) -> records.KnownErrors | None:
-        """How well the coefficients are known; None where nobody has asked."""
-        return None
+        def _known_errors(self) -> records.KnownErrors | None: ...
 
-    def _with_errors(self, found: records.Explanation) -> records.Explanation:
-        """An explanation with standard errors, where somebody knows them."""
-        return found
+        def _with_errors(self, found: records.Explanation) -> records.Explanation: ...
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
@@ -287,14 +283,12 @@ def refuse_half(one: Any, other: Any, names: str) -> None:
         raise ValueError(f"{names} belong together; give both or neither.")
 
 
-def refuse_classes(
-    est: Any, what: str, remedy: str = "Join classes until two are left."
-) -> None:
+def refuse_classes(est: Any, what: str) -> None:
     """Some things are of one linear predictor, and several classes have several."""
     if getattr(est, "_whole", None) is not None:
         raise ValueError(
             f"{what} is for two classes, and there are {len(est.classes_)}: their "
-            f"linear predictors meet in a softmax. {remedy}"
+            "linear predictors meet in a softmax. Save the model to a file instead."
         )
 
 

@@ -201,6 +201,7 @@ class Inferring(Explainable):
         )
 
     def _with_errors(self, found: Explanation) -> Explanation:
+        """An explanation with standard errors, where they are known."""
         return with_errors(self._explained(), self._uncertainty, found)
 
     def _grid(self, place: int) -> np.ndarray:

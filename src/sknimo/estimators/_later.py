@@ -71,13 +71,9 @@ def change_late(instance: Any, name: str, change: Callable[[T], T]) -> None:
 
 def work_out(instance: Any) -> None:
     """Let nothing wait any longer, and so keep no rows."""
-    for name in [name for name, value in vars(instance).items() if is_late(value)]:
-        getattr(instance, name)
-
-
-def is_late(value: Any) -> bool:
-    """Whether a value waits."""
-    return isinstance(value, Later)
+    for name, value in list(vars(instance).items()):
+        if isinstance(value, Later):
+            getattr(instance, name)
 
 
 def quietly(work: Callable[[], T], *size: int) -> T:

@@ -234,7 +234,7 @@ class Saveable:
             raise ValueError(
                 "The columns of a formula have no SQL form. Fit a table that has them."
             )
-        refuse_classes(self, "to_sql", "Save the model to a file instead.")
+        refuse_classes(self, "to_sql")
         model, note = self.model_, f"sknimo {VERSION}"
         if X is not None and bent_features(model):
             model, told = approximate(self, X)
@@ -277,7 +277,7 @@ class Saveable:
         'feature,value,from,below,points'
         """
         check_is_fitted(self)
-        refuse_classes(self, "scorecard", "Save the model to a file instead.")
+        refuse_classes(self, "scorecard")
         check_number("double", double, Real, 1e-6)
         check_number("max_ranges", max_ranges, Integral, 1)
         return build_scorecard(self.model_, double=double, max_ranges=int(max_ranges))

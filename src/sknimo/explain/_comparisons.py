@@ -34,14 +34,10 @@ from sknimo.explain._local import (
     spread_rows,
     weighted_quantiles,
 )
+from sknimo.explain._reach import LEAST_VARIANCE, MAX_COLUMNS
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
-# Tables of more columns are not judged: their matrix would outgrow the model.
-MAX_COLUMNS = 256
-# Least variance of a direction, relative to that of the columns: rows differ a little
-# even where columns are copies of each other.
-LEAST_VARIANCE = 0.01
 # Rows further out than this share of all rows are outside.
 INSIDE = 0.99
 # Comparisons that fewer of the rows could make are called impossible.
@@ -126,10 +122,6 @@ class Support:
             return self.square(z)
         alone = np.linalg.inv(self.covariance[np.ix_(own, own)])
         return self.square(z) - np.einsum("ij,ij->i", z[:, own] @ alone, z[:, own])
-
-    def limit(self, share: float = INSIDE) -> float:
-        """Squared distance within which that share of the rows lies."""
-        return float(weighted_quantiles(self.distance, self.weight, [share])[0])
 
 
 def measure_support(

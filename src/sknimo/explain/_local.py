@@ -19,7 +19,7 @@ Shapes: M members, n rows, p features, q terms, r network inputs, c coefficients
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,14 +102,7 @@ def sum_by_owner(columns: np.ndarray, owner: np.ndarray, n_owners: int) -> np.nd
 def split_members(model: FittedModel) -> Iterator[FittedModel]:
     """Each member as a model of its own."""
     for m in range(model.n_members):
-        one = slice(m, m + 1)
-        yield replace(
-            model,
-            coef=model.coef[one],
-            intercept=model.intercept[one],
-            params=model.params[one],
-            modulated=model.modulated[one],
-        )
+        yield model.take(slice(m, m + 1))
 
 
 def find_roles(model: FittedModel) -> Roles:

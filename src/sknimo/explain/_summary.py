@@ -460,13 +460,9 @@ class Summary:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 
-def _blank(value: float) -> bool:
-    return bool(np.isnan(value))
-
-
 def _known(value: float) -> str:
     """A number, nothing where there is none."""
-    return "" if _blank(value) else show_number(value)
+    return "" if math.isnan(value) else show_number(value)
 
 
 def _number(value: float | None) -> float:
@@ -485,13 +481,13 @@ def _per(row: SummaryRow) -> str:
     """Round step of a number, rows of a level."""
     if row.kind in ("line", "curve"):
         return f"{row.step:g}"
-    if row.n_rows is None or _blank(row.n_rows):
+    if row.n_rows is None or math.isnan(row.n_rows):
         return ""
     return f"n={row.n_rows:.6g}{'*' * row.is_rare}"
 
 
 def _ratio(row: SummaryRow) -> str:
-    if _blank(row.ratio) or row.kind == "baseline" or row.is_pooled:
+    if math.isnan(row.ratio) or row.kind == "baseline" or row.is_pooled:
         return ""
     return _fitting((row.step_ratio,), NARROW_RATIO, 4)
 

@@ -422,9 +422,8 @@ def _shown(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:5]) + more
 
 
-# Rows within this many standard deviations of a point are near it, in one column and in
-# each of several. A gap in a column that is measured can be narrow.
-NEAR = 0.5
+# Rows within `NEAR` of a point are near it, in one column and in each of several. A gap
+# in a column that is measured can be narrow.
 NARROW = 0.25
 FEW_VALUES = 20
 # Fewer near the mean than this share of what rows in the middle have near themselves,

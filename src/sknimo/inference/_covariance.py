@@ -40,9 +40,18 @@ from sknimo.inference._posterior import (
     Settled,
     Tangents,
     normal_equations,
+    pearson,
     settle,
+    settle_all,
 )
-from sknimo.inference._robust import Clusters, Part, leverages, mean_reply, robust
+from sknimo.inference._robust import (
+    Clusters,
+    Part,
+    clustered,
+    leverages,
+    mean_reply,
+    robust,
+)
 from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
 from sknimo.penalties import CoefPenalty
 from sknimo.progress import finish, plan
@@ -291,25 +300,6 @@ def known_ridge(
     return ridge * given.weight.sum()
 
 
-def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
-    """Pearson's statistic per residual degree of freedom, one where it is known.
-
-    `score` are those of a fit near the one that is given.
-    """
-    family = given.problem.family
-    if not family.estimates_dispersion:
-        return 1.0
-    if score is None:
-        mean = family.mean(given.eta)
-        variance = family.variance(mean).clamp(min=1e-300)
-        squares = (given.problem.y - mean).square() / variance
-    else:
-        squares = score.square() / given.information
-    total, n_rows = float((given.weight * squares).sum()), float(given.weight.sum())
-    free = max(n_rows - used, 0.05 * n_rows)
-    return max(total / free, family.least_dispersion, 1e-300)
-
-
 def refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
     """Why there is no honest number after all; "" if there is one."""
     if given.n_rows - used < LEAST_FREE:
@@ -334,16 +324,9 @@ def member_estimate(
         plan("errors")
     normals = [normal_equations(given, averaged.points[m]) for m, _ in chosen]
     finish("errors")
-    before: list[Settled | None] = [None] * len(normals)
-    used, settled = 1.0 + float((averaged.coef != 0).sum()), []
-    for _ in range(ROUNDS if given.problem.family.estimates_dispersion else 1):
-        dispersion = pearson(given, used)
-        settled = [
-            settle(given, normal, dispersion, start)
-            for normal, start in zip(normals, before, strict=True)
-        ]
-        before = list(settled)
-        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    used = 1.0 + float((averaged.coef != 0).sum())
+    rounds = ROUNDS if given.problem.family.estimates_dispersion else 1
+    settled, used = settle_all(given, normals, shares, used, rounds)
     if reason := refuse_fit(given, settled, used):
         return reason
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
@@ -485,10 +468,9 @@ def join_parts(
     if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
         if given.risks is None:
-            hc3 = robust(given, reply, leverage, "HC3", used) + prior
+            hc3 = robust(given, reply, leverage) + prior
         if clusters is not None:
-            meat = robust(given, reply, leverage, "cluster", used, clusters)
-            cluster = meat + prior
+            cluster = clustered(given, reply, clusters, used) + prior
     terms = sum((part.share * part.terms for part in parts), of_terms)
     dispersion = parts[0].settled.dispersion
     return Estimate(

@@ -24,13 +24,13 @@ from torch import Tensor
 
 from sknimo.explain import Origin, Shown, make_frame, mean_of
 from sknimo.inference._average import KnownRows
-from sknimo.inference._covariance import MOST, known_ridge, pearson
+from sknimo.inference._covariance import MOST, known_ridge
 from sknimo.inference._posterior import (
     Given,
     MemberPoint,
     Settled,
     normal_equations,
-    settle,
+    settle_all,
 )
 from sknimo.model import FittedModel
 from sknimo.penalties import CoefPenalty
@@ -118,19 +118,12 @@ def influence(
         ridge = known_ridge(given, points[0][0], penalise(problem), scaled)
         given = replace(given, ridge=ridge)
     normals = [normal_equations(given, point) for point, _ in points]
-    shares = np.array([share for _, share in points])
-    before: list[Settled | None] = [None] * len(points)
+    shares = [share for _, share in points]
     used = 1.0 + float((model.coef != 0).any(0).sum())
-    for _ in range(ROUNDS):
-        dispersion = max(pearson(given, used), 1e-300)
-        settled = [
-            settle(given, normal, dispersion, start)
-            for normal, start in zip(normals, before, strict=True)
-        ]
-        before = list(settled)
-        used = float(shares @ [each.n_effective for each in settled])
+    settled, used = settle_all(given, normals, shares, used, ROUNDS)
+    dispersion = settled[0].dispersion
     leverage, spread = torch.zeros_like(eta), torch.zeros_like(eta)
-    for each, share in zip(settled, shares.tolist(), strict=True):
+    for each, share in zip(settled, shares, strict=True):
         own, wide = _reply(each, dispersion)
         leverage += share * own
         spread += share * wide
@@ -189,15 +182,8 @@ def _points(
         own = (bent == kind).nonzero().squeeze(-1).tolist()
         some = own[:: max(1, len(own) // MEMBERS)][: MEMBERS if kind else 1]
         for m in some:
-            one = slice(m, m + 1)
-            member = replace(
-                model,
-                coef=model.coef[one],
-                intercept=model.intercept[one],
-                params=model.params[one],
-                modulated=model.modulated[one],
-            )
-            follows = float(share @ (whole * member.eta(rows.table)))
+            alone = model.take(slice(m, m + 1)).eta(rows.table)
+            follows = float(share @ (whole * alone))
             scale = follows / size if model.n_members > 1 and size > 0 else 1.0
             scale = scale if scale > LEAST else 1.0
             point = MemberPoint(

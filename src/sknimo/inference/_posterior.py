@@ -23,9 +23,12 @@ Shapes: n rows, q terms, c readings, m parameters, g groups of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -320,6 +323,44 @@ def settle(
     condition = _condition(gram[: q + 1])
     used = len(gram) - left
     return Settled(normal, precision, each, inverse, dispersion, used, condition)
+
+
+def pearson(given: Given, used: float, score: Tensor | None = None) -> float:
+    """Pearson's statistic per residual degree of freedom, one where it is known.
+
+    `score` are those of a fit near the one that is given.
+    """
+    family = given.problem.family
+    if not family.estimates_dispersion:
+        return 1.0
+    if score is None:
+        mean = family.mean(given.eta)
+        variance = family.variance(mean).clamp(min=1e-300)
+        squares = (given.problem.y - mean).square() / variance
+    else:
+        squares = score.square() / given.information
+    total, n_rows = float((given.weight * squares).sum()), float(given.weight.sum())
+    free = max(n_rows - used, 0.05 * n_rows)
+    return max(total / free, family.least_dispersion, 1e-300)
+
+
+def settle_all(
+    given: Given,
+    normals: Sequence[Normal],
+    shares: Sequence[float],
+    used: float,
+    rounds: int,
+) -> tuple[list[Settled], float]:
+    """Members and their dispersion in turn, and the directions used on average."""
+    settled: list[Settled] = []
+    for _ in range(rounds):
+        dispersion = pearson(given, used)
+        settled = [
+            settle(given, normal, dispersion, start)
+            for normal, start in zip_longest(normals, settled)
+        ]
+        used = float(np.dot(shares, [found.n_effective for found in settled]))
+    return settled, used
 
 
 def _spread(precision: Tensor, group: Tensor, known: Tensor | None) -> Tensor:

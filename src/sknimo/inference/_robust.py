@@ -93,37 +93,29 @@ def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
     return reply, leverage
 
 
-def robust(
-    given: Given,
-    reply: Tensor,
-    leverage: Tensor,
-    kind: str,
-    used: float,
-    clusters: Clusters | None = None,
-) -> Tensor:
+def robust(given: Given, reply: Tensor, leverage: Tensor) -> Tensor:
     """Variance of the readings as the residuals have it, (1 + c, 1 + c).
 
-    A row of weight w is w rows. "HC0" to "HC3" as in linear regression, "cluster" with
-    the usual factor for few clusters.
+    HC3, as in linear regression; a row of weight w is w rows.
     """
-    n_rows = float(given.weight.sum())
-    power = {"HC2": 0.5, "HC3": 1.0}.get(kind, 0.0)
-    score = given.score / (1 - leverage).clamp(min=1e-3) ** power
-    if kind != "cluster":
-        share = (score * given.weight.sqrt()).unsqueeze(-1)
-        out = reply.new_zeros(reply.shape[1], reply.shape[1])
-        for own, part in zip(reply.split(ROWS), share.split(ROWS), strict=True):
-            moves = own * part
-            out += moves.mT @ moves
-        return out * (n_rows / (n_rows - used)) if kind == "HC1" else out
-    assert clusters is not None
-    moves = reply * score.unsqueeze(-1)
-    count = int(clusters.number.max()) + 1
+    score = given.score / (1 - leverage).clamp(min=1e-3)
+    share = (score * given.weight.sqrt()).unsqueeze(-1)
+    out = reply.new_zeros(reply.shape[1], reply.shape[1])
+    for own, part in zip(reply.split(ROWS), share.split(ROWS), strict=True):
+        moves = own * part
+        out += moves.mT @ moves
+    return out
+
+
+def clustered(given: Given, reply: Tensor, clusters: Clusters, used: float) -> Tensor:
+    """The same by clusters, with the usual factor for few of them."""
     if given.risks is None:
+        moves = reply * given.score.unsqueeze(-1)
         each = moves[clusters.row] * clusters.weight.unsqueeze(-1)
     else:  # a row replies by way of all who are at risk with it
         each = given.risks.moves(reply)
-    sums = moves.new_zeros(count, moves.shape[1])
+    count, n_rows = int(clusters.number.max()) + 1, float(given.weight.sum())
+    sums = reply.new_zeros(count, reply.shape[1])
     sums.index_add_(0, clusters.number, each)
     factor = count / (count - 1) * (n_rows - 1) / (n_rows - used)
     return sums.mT @ sums * factor

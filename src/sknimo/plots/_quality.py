@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sknimo.diagnostics import Calibration, Dependence, Residuals, Roc
+from sknimo.explain import spread_rows
 from sknimo.plots import _style as style
 
 # Thresholds that are marked on a curve.
@@ -158,8 +159,7 @@ def plot_dependence(
     'x0'
     """
     ax = style.make_axes(ax, 6.0, 11)
-    some = np.linspace(0, len(record.rows) - 1, min(max_rows, len(record.rows)))
-    lines = record.rows[some.round().astype(int)]
+    lines = record.rows[spread_rows(len(record.rows), max_rows)]
     few = record.levels is not None or len(record.grid) == 2
     thin: dict[str, Any] = {"color": style.GREY, "lw": 0.6, "alpha": 0.5}
     ax.plot(record.grid, lines.T, ls=":" if few else "-", **thin)

@@ -7,7 +7,7 @@ Shapes: n rows.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 import torch
@@ -196,13 +196,7 @@ def _with_scores(
     )
     others = quality.measures if "model" in eta else ()
     others = tuple(one for one in others if one.name != first.name)
-    return Quality(
-        quality.n_rows,
-        quality.rows,
-        (first, *others),
-        *(quality.eta, quality.predicted, quality.observed),
-        *(quality.mean_predicted, quality.mean_observed, quality.sample),
-    )
+    return replace(quality, measures=(first, *others))
 
 
 def _explained_variance(sample: Sample, mean: np.ndarray) -> float:

@@ -108,7 +108,7 @@ class Story:
     def show_changes(self, low: float, high: float) -> str:
         """The ends of a range of such changes."""
         if not self.model.family.is_binary:
-            return show_range(low, high, signed=True)
+            return show_range(low, high)
         ends = [show_fixed(100 * end, 1) for end in (low, high)]
         return f"{ends[0]} to {ends[1]}"
 

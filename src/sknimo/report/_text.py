@@ -70,23 +70,20 @@ def show_fixed(value: float, decimals: int) -> str:
     return ("+" if value > 0 else MINUS) + text
 
 
-def show_range(low: float, high: float, signed: bool = False) -> str:
-    """Two ends with the same number of decimals.
+def show_range(low: float, high: float) -> str:
+    """Two signed ends with the same number of decimals.
 
     Examples
     --------
     >>> show_range(0.1938, 0.41), show_range(-2.0, 1e9)
-    ('0.194 to 0.410', '−2 to 1e9')
+    ('+0.194 to +0.410', '−2 to +1e9')
     """
-    largest = max(abs(low), abs(high))
     if low == high:
         return show_number(low, 3)
-    if not 1e-4 <= largest < 1e7:
-        ends = [show_number(end, 3, signed) for end in (low, high)]
-        return " to ".join(ends)
+    if not 1e-4 <= max(abs(low), abs(high)) < 1e7:
+        return " to ".join(show_number(end, 3, signed=True) for end in (low, high))
     decimals = common_decimals((low, high))
-    ends = [show_fixed(end, decimals) for end in (low, high)]
-    return " to ".join(end if signed else end.removeprefix("+") for end in ends)
+    return " to ".join(show_fixed(end, decimals) for end in (low, high))
 
 
 def common_decimals(values: Iterable[float], digits: int = 3) -> int:

@@ -213,10 +213,6 @@ class StoredTable:
             rows = slice(begin, min(begin + rows_each, self.n_rows))
             yield rows, self.read(rows)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
 
 class Digest:
     """Fingerprint of rows that does not depend on how they are cut into blocks."""

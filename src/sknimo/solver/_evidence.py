@@ -32,7 +32,6 @@ from sknimo.solver._crew import Crew, reference_move, wald
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
-    group_sum,
     restrict,
 )
 from sknimo.solver._problem import Problem
@@ -152,9 +151,7 @@ def _remove(
             else feature_strength(problem, weight, state, options)
         )
         order = [int(j) for j in torch.argsort(strength) if kept[j]]
-        width = group_sum(
-            torch.ones_like(state.coef), problem.term_feature, len(needed)
-        )
+        width = problem.term_feature.bincount(minlength=len(needed)).to(strength)
         most = options.weak_margins * margin * width
         weak = [j for j in order if inputs or strength[j] < most[j]]
         if not weak:

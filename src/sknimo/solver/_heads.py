@@ -31,6 +31,7 @@ from sknimo.solver._joint import (
     RowOrder,
     block_rows,
     descend,
+    mean_loss,
     pad_rows,
     pull_body,
     run_body,
@@ -158,15 +159,13 @@ def heads_loss(
 ) -> Tensor:
     """Mean loss of rows (K, m) with their weights, (K,) in double precision."""
     heads = split_heads(table, n_classes, flat)
-    total = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
-    size = block_rows(rows)
-    for part, share in zip(rows.split(size, 1), weight.split(size, 1), strict=True):
+
+    def lose(part: Tensor) -> Tensor:
         eta = run_heads(table, heads, part).eta.double()
         own = eta.gather(2, table.y[part].long().unsqueeze(2)).squeeze(2)
-        # An overflow is a large loss, and the mean of losses must be a number.
-        loss = torch.nan_to_num(eta.logsumexp(2) - own, nan=1e30, posinf=1e30)
-        total += (loss.clamp(max=1e30) * share).sum(1)
-    return total / weight.sum(1)
+        return eta.logsumexp(2) - own
+
+    return mean_loss(lose, rows, weight)
 
 
 def heads_alone(table: JointTable, start: HeadsStart) -> Tensor:

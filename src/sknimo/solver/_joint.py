@@ -327,13 +327,21 @@ def held_out_loss(
     table: JointTable, flat: Tensor, rows: Tensor, weight: Tensor
 ) -> Tensor:
     """Mean loss of rows (K, m) with their weights, (K,) in double precision."""
-    total = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
+
+    def lose(part: Tensor) -> Tensor:
+        eta = forward(table, flat, part).eta.double()
+        return table.family.loss(table.y[part].double(), eta)
+
+    return mean_loss(lose, rows, weight)
+
+
+def mean_loss(lose: Callable[[Tensor], Tensor], rows: Tensor, weight: Tensor) -> Tensor:
+    """Mean over rows (K, m) of what some of them `lose`, block by block, (K,)."""
+    total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
     size = block_rows(rows)
     for part, share in zip(rows.split(size, 1), weight.split(size, 1), strict=True):
-        eta = forward(table, flat, part).eta.double()
-        loss = table.family.loss(table.y[part].double(), eta)
         # An overflow is a large loss, and the mean of losses must be a number.
-        loss = torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30)
+        loss = torch.nan_to_num(lose(part), nan=1e30, posinf=1e30).clamp(max=1e30)
         total += (loss * share).sum(1)
     return total / weight.sum(1)
 

@@ -207,10 +207,6 @@ def param_groups(spec: NetworkSpec) -> Tensor:
     return torch.cat(parts)
 
 
-def group_sum(values: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    return values.new_zeros(n_groups).index_add(0, group, values)
-
-
 def group_sums(values: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """The same of every row, (K, n_groups)."""
+    """Sums of every row by group, (K, n_groups)."""
     return values.new_zeros(len(values), n_groups).index_add(1, group, values)

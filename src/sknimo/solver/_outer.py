@@ -46,7 +46,7 @@ from sknimo.network import init_params, unpack
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._live import KeptMembers, LiveMembers, Log
 from sknimo.solver._problem import Members, Options, Problem, Solution, Status
-from sknimo.solver._profile import Coefficients, InnerSolution, agree
+from sknimo.solver._profile import InnerSolution, agree
 from sknimo.solver._supply import Batches, Noise, send
 
 Record = TypeVar("Record")
@@ -427,23 +427,12 @@ class _Run:
             modulated=modulated,
             objective=torch.where(worse, nested.objective, exact.objective),
             glm_objective=nested.objective,
-            validation_loss=self._validation_loss(at, modulated),
             kkt=torch.where(worse, nested.kkt, exact.kkt),
             inner_converged=torch.where(worse, nested.converged, exact.converged),
             n_iter=self.n_iter,
             status=tuple(status for status in self.status if status is not None),
             history=self.log.freeze(self.members.n_models),
         )
-
-    @torch.no_grad()
-    def _validation_loss(self, at: Coefficients, modulated: Tensor) -> Tensor:
-        """Loss of the members as they are returned, (K,); NaN without validation."""
-        members, problem = self.members, self.problem
-        if members.validation is None:
-            return torch.full_like(at.intercept, torch.nan)
-        bent = Bent.by(self.final.params, members, modulated)
-        eta = self.forward.eta(bent, at)
-        return problem.rows(members.weight).loss(eta, members.validation)
 
 
 @contextmanager

@@ -339,7 +339,6 @@ class Solution(PerMember):
     # Training objective of the member and of the penalised GLM it started from.
     objective: Tensor  # (K,)
     glm_objective: Tensor  # (K,)
-    validation_loss: Tensor  # (K,), NaN without validation rows
     kkt: Tensor  # (K,), optimality residual of the coefficients
     inner_converged: Tensor  # (K,), bool, whether the coefficients reached optimality
     n_iter: Tensor  # (K,), integer

@@ -86,7 +86,8 @@ def _part(y: Any) -> tuple[Any, Any]:
         names = tuple(y.columns)
         if len(names) == 2:
             first = names[0]
-            swapped = str(first).lower() in EVENT_NAMES or _is_bool(y[first])
+            swapped = str(first).lower() in EVENT_NAMES
+            swapped = swapped or np.asarray(y[first]).dtype.kind == "b"
             return (y[names[1]], y[first]) if swapped else (y[first], y[names[1]])
     elif names is not None and len(names) == 2:
         # The order of scikit-survival, unless the types say otherwise.
@@ -99,17 +100,8 @@ def _part(y: Any) -> tuple[Any, Any]:
     raise ValueError(
         "y must hold a time and an event for every row: two columns (time, event), a "
         "data frame of two columns, or a structured array such as scikit-survival's "
-        f"Surv; got {_describe(y)}."
+        f"Surv; got {type(y).__name__} of shape {np.shape(y)}."
     )
-
-
-def _is_bool(column: Any) -> bool:
-    return np.asarray(column).dtype.kind == "b"
-
-
-def _describe(y: Any) -> str:
-    shape = np.shape(y)
-    return f"{type(y).__name__} of shape {shape}"
 
 
 def _read_entry(entry: Any, time: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sknimo.checkpoint import fingerprint
+from sknimo.explain import spread_rows
 from sknimo.families import Family
 from sknimo.features import (
     BlockReader,
@@ -241,7 +242,6 @@ def prepare_stream(
         how, rules = options.features, options.curves
         how = choose_curves(sample, names, levels, how, family, rules)
     columns = summarise_columns(counts, sample, schema)
-    some = np.linspace(0, len(sample.y) - 1, min(len(sample.y), FACT_ROWS))
     data = StreamedSet(
         y=y,
         weight=weight,
@@ -250,7 +250,7 @@ def prepare_stream(
         classes=read.classes,
         table=table,
         counts=counts,
-        sample=sample.take(some.round().astype(int)),
+        sample=sample.take(spread_rows(len(sample.y), FACT_ROWS)),
         n_samples=n_samples,
         first_row=first_row,
         n_total=n_total,
