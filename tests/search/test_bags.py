@@ -414,7 +414,7 @@ class TestLargeFeatures:
         assert self.read().n_edges == settings.term_edges
         assert self.read().n_input_edges == settings.input_edges
         assert self.read(n_numeric=100).n_edges == settings.max_columns // 100
-        tight = self.read(room=24 * 10_000 * 200)
+        tight = self.read(room=28 * 10_000 * 200)
         assert tight.n_edges == tight.n_input_edges == 20
 
     def test_crowded_tables_have_the_fewest_pieces(self):
@@ -425,5 +425,5 @@ class TestLargeFeatures:
         assert self.read(n_rows=100, n_numeric=51) is None
 
     def test_without_room_there_are_none(self):
-        assert self.read(room=24 * 10_000 * 30) is None
+        assert self.read(room=28 * 10_000 * 30) is None
         assert self.read(n_numeric=1000) is None

@@ -185,6 +185,9 @@ class Ramps(_Slope):
     walk: np.ndarray | None = field(default=None, compare=False, repr=False)  # (k - 1,)
     # How far a line rises on each whose scale draws tails in.
     drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
+    # The curves in order of how much the rises of neighbouring pieces differ, whatever
+    # their lengths, (k - 1, m - 1).
+    even: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def rising(self, rises: np.ndarray) -> np.ndarray:
         """Coefficients (m, c) of the curves that rise so over the pieces (k - 1, c)."""

@@ -90,6 +90,15 @@ class FeatureMap:
         """
         return self._sums("drawn", beside=True)
 
+    def even_curves(self) -> list[np.ndarray] | None:
+        """As many sums of terms as there are terms, of curves even over their pieces.
+
+        None where no feature has pieces.
+        """
+        if not any(isinstance(innermost(basis), Ramps) for basis in self.bases):
+            return None
+        return self._sums("even", beside=False)[0]
+
     def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
         """Terms, and what rises as ramps say: beside curves, or in their place."""
         blocks, groups, begin = [], [], 0
@@ -98,7 +107,8 @@ class FeatureMap:
             block, ramps = np.eye(basis.n_terms), innermost(basis)
             rises = getattr(ramps, what, None)
             if isinstance(ramps, Ramps) and rises is not None:
-                rises = rises[:, None] if beside else np.diag(rises)
+                if rises.ndim == 1:
+                    rises = rises[:, None] if beside else np.diag(rises)
                 more = np.zeros((basis.n_terms, rises.shape[1]))
                 more[: ramps.n_terms] = ramps.rising(rises)
                 kept = (basis.group != 1) | beside

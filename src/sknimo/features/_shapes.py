@@ -130,9 +130,11 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
             return line
         steps = np.diff(np.searchsorted(every, edges))
         walk = _scale_walk(np.sqrt(steps), ramps, share)
-    curves = transform[1:, 1:] + np.outer(rise, transform[0, 1:])
+        even = _order_curves(raw, share, bends=np.diff(np.eye(len(rise)), axis=0))
+    assert even is not None
+    curves, even = (t[1:, 1:] + np.outer(rise, t[0, 1:]) for t in (transform, even))
     drawn = _draw_tails(sample, edges)
-    return Ramps(line.reference, line.scale, edges, curves, walk, drawn)
+    return Ramps(line.reference, line.scale, edges, curves, walk, drawn, even)
 
 
 def _draw_tails(sample: ValueSample, edges: np.ndarray) -> np.ndarray:

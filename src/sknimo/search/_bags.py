@@ -19,7 +19,7 @@ Shapes: K members, n rows, m rows held out, q terms, p features, P weights.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +72,9 @@ from sknimo.solver import (
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
 
-# A number of the encoded table, in double and in single precision.
-COLUMN_BYTES = 12
+# A number of the encoded table, in double and in single precision; terms once more in
+# the other coordinates of `_take_turns`.
+COLUMN_BYTES = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,27 +354,58 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows
-    how = BagTraining(JointState, train_jointly, bags.table, bags.ridge)
     options = joint_options(n_rows, problem.spec.n_features, few, settings)
+    train_members = train_jointly if few else _take_turns(bags)
+    how = BagTraining(JointState, train_members, bags.table, bags.ridge)
+
+    def begin(group: list[int]) -> JointStart:
+        return _start(bags, group, settings)
 
     def train(groups: Sequence[list[int]]) -> list[JointState]:
-        def begin(group: list[int]) -> JointStart:
-            return _start(bags, group, settings)
-
-        return train_groups(how, begin, groups, options, settings, store)
+        found = train_groups(how, begin, groups, options, settings, store)
+        order = [bag for group in groups for bag in group]
+        return [found[place] for place in np.argsort(order)]
 
     everyone = list(range(n_bags))
     if few:
         return train([everyone])
     scouts = everyone[: settings.n_scouts]
     # Of a GPU all members take hardly more time than two.
-    states = train([[k] for k in scouts] if device.type == "cpu" else [everyone])
+    states = train(
+        [[k] for k in scouts]
+        if device.type == "cpu"
+        else [everyone[::2], everyone[1::2]]
+    )
     some = states[: len(scouts)]
     if turn_dial(bags, some, _hold_out(bags, some), settings, n_bags) == 0:
         return []
     if time.monotonic() < settings.deadline:
-        states += train(in_groups(everyone[len(states) :], device))
+        left = everyone[len(states) :]
+        states += train(in_groups(left[::2], device) + in_groups(left[1::2], device))
     return states
+
+
+def _take_turns(bags: Bags) -> Callable[..., JointState]:
+    """Train even bags by their terms, odd ones by curves that are even over the pieces.
+
+    Terms are smooth along the values, these along ranks; which is learned better is up
+    to the table. Losses by the second relative to the first (split 100): 0.86 on soil,
+    0.98 on california, 1.03 on cpu_small and spambase; taking turns 0.99 on california
+    and 1.00 on spambase.
+    """
+    sums = bags.problem.learned
+    if sums is None:
+        return train_jointly
+    other = bags.table.turned(bags.problem, sums)
+
+    def train(table: JointTable, start: JointStart, *how: Any) -> JointState:
+        if bags.seeds.index(start.seeds[0]) % 2 == 0:
+            return train_jointly(table, start, *how)
+        coef = torch.linalg.solve(sums, start.coef.T).T
+        state = train_jointly(other, replace(start, coef=coef), *how)
+        return replace(state, coef=state.coef @ sums.T)
+
+    return train
 
 
 def settle(

@@ -123,6 +123,7 @@ def without_curves(view: View) -> View:
         term_group=problem.term_group[kept],
         prior=None,
         drawn=None,
+        learned=None,
     )
     return replace(view, problem=problem, reference=None, kind="straight")
 

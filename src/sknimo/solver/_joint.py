@@ -116,6 +116,10 @@ class JointTable:
             code=spec.codes().to(device, DTYPE)[active.to(device)],
         )
 
+    def turned(self, problem: Problem, sums: Tensor) -> JointTable:
+        """With sums of terms (q, q) in place of the terms."""
+        return replace(self, terms=(problem.terms @ sums).to(DTYPE))
+
     def split(self, flat: Tensor) -> tuple[Weights, Tensor, Tensor]:
         """Views of network, coefficients and intercept of (K, P + q + 1)."""
         n_params = self.spec.n_params

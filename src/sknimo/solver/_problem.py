@@ -137,6 +137,8 @@ class Problem:
     prior: Prior | None = None
     # The same where features have a second line, which draws their tails in.
     drawn: Prior | None = None
+    # (q, q). Sums of terms by which batches learn; the terms themselves if None.
+    learned: Tensor | None = None
     # (r,), bool. Inputs that are curves; by default none.
     curved_inputs: Tensor = field(default_factory=lambda: torch.empty(0).bool())
 

@@ -49,6 +49,7 @@ def state_problem(
 ) -> Problem:
     """Tensors of a table in memory, or columns that are read from its store."""
     features, ranks = data.features, ALONE
+    even = features.even_curves()
     columns: MemoryColumns | StoredColumns
     if isinstance(data, StreamedSet):
         ranks, columns = data.ranks, StoredColumns(data.table, features, device)
@@ -65,6 +66,7 @@ def state_problem(
         ranks=ranks,
         prior=_state_prior(features, *features.walks()),
         drawn=_state_prior(features, *features.drawn_lines()),
+        learned=_join(even) if even else None,
         curved_inputs=torch.as_tensor(features.curved_inputs),
     )
     return to_device(problem, device)
@@ -76,8 +78,11 @@ def _state_prior(
     """Sums of terms, None where they are the terms."""
     if len(group) == len(features.term_group):
         return None
-    sums = torch.block_diag(*map(torch.as_tensor, blocks))
-    return Prior(sums, torch.as_tensor(group))
+    return Prior(_join(blocks), torch.as_tensor(group))
+
+
+def _join(blocks: list[np.ndarray]) -> Tensor:
+    return torch.block_diag(*map(torch.as_tensor, blocks))
 
 
 def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:
