@@ -118,6 +118,32 @@ def test_squared_coefficients_are_the_squared_changes_of_slope(column):
     assert ratios == pytest.approx([ratios[0]] * 5, rel=ROUNDING)
 
 
+class TestEvenCurves:
+    """The same curves in other coordinates: smooth from piece to piece."""
+
+    @pytest.mark.parametrize("column", COLUMNS)
+    def test_they_are_uncorrelated_and_scaled_by_how_their_rises_differ(self, column):
+        x = draw(column)
+        options, weight = FeatureOptions(basis="ramps"), np.ones(len(x))
+        features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
+        (block,), ramps = features.even_curves(), features.bases[0].basis
+        curves = features.terms(x[:, None]) @ block
+        assert block[:, 0].tolist() == [1.0] + [0.0] * (len(block) - 1)  # the line
+        spread = np.cov(curves.T, bias=True)
+        size = np.sqrt(spread.diagonal())
+        off = spread / np.outer(size, size) - np.eye(len(size))
+        assert np.abs(off).max() < 1e-6
+        # Rises over the pieces, from the values at the edges.
+        at = features.terms(ramps.edges[:, None]) @ block[:, 1:]
+        rough = (np.diff(at, 2, axis=0) ** 2).sum(0)
+        assert rough == pytest.approx([rough[0]] * len(rough), rel=1e-6)
+
+    def test_without_pieces_there_are_none(self):
+        x = draw()
+        features = fit_features(x[:, None], ["x"], np.ones(len(x)), None, quiet=True)
+        assert features.even_curves() is None
+
+
 class TestWalks:
     """A curve as a walk: steps over its pieces, of which the line is one sum."""
 

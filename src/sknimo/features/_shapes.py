@@ -125,12 +125,13 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
     # On one thread: for matrices as small as these a team waits for its members, and
     # where other programs hold the cores a hundred times as long as it works.
     with _libraries().limit(limits=1, user_api="blas"):
-        transform = _order_curves(raw, share, bends=ramp_bends(edges))
+        rises = np.column_stack([rise, np.eye(len(rise))])
+        transform = _order_curves(raw, share, bends=ramp_bends(edges) @ rises)
         if transform is None:
             return line
         steps = np.diff(np.searchsorted(every, edges))
         walk = _scale_walk(np.sqrt(steps), ramps, share)
-        even = _order_curves(raw, share, bends=np.diff(np.eye(len(rise)), axis=0))
+        even = _order_curves(raw, share, bends=np.diff(rises, axis=0))
     assert even is not None
     curves, even = (t[1:, 1:] + np.outer(rise, t[0, 1:]) for t in (transform, even))
     drawn = _draw_tails(sample, edges)
@@ -211,8 +212,9 @@ def _order_curves(
 
     Returns the transform of the columns (1 + c, m), or None if nothing but a line is
     left of them. The curves come smooth ones first by `roughness` (c, c), the matrix of
-    a quadratic form, or by the sum of squared `bends` (b, c); at unit variance each is
-    divided by the root of its roughness relative to the smoothest.
+    a quadratic form, or by the sum of squared `bends` (b, 1 + c) of all columns. With
+    unit variance each is divided by the root of its roughness, that of the smoothest
+    being one.
     """
     centred = raw - share @ raw
     line_column, curves = centred[:, 0], centred[:, 1:]
@@ -228,6 +230,7 @@ def _order_curves(
         return None
     whiten = direction[kept].T / size[kept]
     if bends is not None:  # from their root: squares lose the smoothest curves
+        bends = bends[:, 1:] - np.outer(bends[:, 0], tilt)
         _, size, direction = np.linalg.svd(bends @ whiten, full_matrices=False)
         wiggle, turn = size[::-1] ** 2, direction[::-1].T
     else:
