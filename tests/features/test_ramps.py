@@ -3,6 +3,9 @@
 Oracles: numpy's interpolation, sums written out, and central differences.
 """
 
+import math
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ from sknimo.features import (
     ValueSample,
     fit_features,
 )
+from sknimo.features._bases import ramp_bends
 from sknimo.features._shapes import place_edges
 
 N_ROWS = 500
@@ -98,9 +102,17 @@ def test_curves_are_uncorrelated_with_the_line_and_each_other(column):
     assert correlation == pytest.approx(np.eye(len(size)), abs=ROUNDING)
 
 
+def test_a_long_piece_of_few_rows_may_not_be_steep():
+    """A rise of one over 1,000 times the length next to it: not a thousandth."""
+    edges = np.r_[np.linspace(0.0, 1.0, 11), 101.0]
+    rises = np.r_[np.zeros(10), 1.0]
+    bend = np.linalg.norm(ramp_bends(edges) @ rises)
+    assert bend == pytest.approx(math.sqrt(0.1 / 100.0))
+
+
 @pytest.mark.parametrize("column", COLUMNS)
 def test_squared_coefficients_are_the_squared_changes_of_slope(column):
-    """Over every edge, times the shorter of the pieces that meet there."""
+    """Over every edge, times the mean length of the pieces that meet there."""
     basis, _ = fit(draw(column))
     # A line and a constant are the only directions that curves leave out.
     assert basis.n_terms == len(basis.edges) - 1
@@ -112,7 +124,7 @@ def test_squared_coefficients_are_the_squared_changes_of_slope(column):
         width = np.diff(basis.edges)
         slope = np.diff(curve) / width
         bends = np.diff(slope) * [
-            min(two) for two in zip(width, width[1:], strict=False)
+            math.sqrt(one * other) for one, other in pairwise(width)
         ]
         ratios.append(sum(c**2 for c in bends) / sum(c**2 for c in coef))
     assert ratios == pytest.approx([ratios[0]] * 5, rel=ROUNDING)

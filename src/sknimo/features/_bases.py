@@ -538,15 +538,17 @@ def natural_spline_curvature(knots: np.ndarray) -> np.ndarray:
 def ramp_bends(edges: np.ndarray) -> np.ndarray:
     """What makes a curve rough, from its rises over the pieces, (k - 2, k - 1).
 
-    At every inner edge the change of slope, times the shorter of both pieces. Edges
-    follow the rows, and so does what passes for smooth: pieces count alike, however
-    long they are. But that the length of one differs from that of the next, by chance
-    or about the reference, makes nothing rough: a line is smooth.
+    At every inner edge the change of slope, times the geometric mean of both lengths.
+    Edges follow the rows, and so does what passes for smooth: pieces count about alike,
+    however long they are. But that the length of one differs from that of the next, by
+    chance or about the reference, makes nothing rough: a line is smooth. With the
+    shorter in place of the mean a long piece of hardly any row may be as steep as it
+    likes: one row of spambase (split 1) had a log-odds of 672.
     """
     width = np.diff(edges)
-    shorter = np.minimum(width[:-1], width[1:])
-    inner = np.arange(len(shorter))
-    bends = np.zeros((len(shorter), len(width)))
-    bends[inner, inner] = -shorter / width[:-1]
-    bends[inner, inner + 1] = shorter / width[1:]
+    mean = np.sqrt(width[:-1] * width[1:])
+    inner = np.arange(len(mean))
+    bends = np.zeros((len(mean), len(width)))
+    bends[inner, inner] = -mean / width[:-1]
+    bends[inner, inner + 1] = mean / width[1:]
     return bends
