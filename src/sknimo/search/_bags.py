@@ -371,11 +371,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
         return train([everyone])
     scouts = everyone[: settings.n_scouts]
     # Of a GPU all members take hardly more time than two.
-    states = train(
-        [[k] for k in scouts]
-        if device.type == "cpu"
-        else [everyone[::2], everyone[1::2]]
-    )
+    halves = [half for half in (everyone[::2], everyone[1::2]) if half]
+    states = train([[k] for k in scouts] if device.type == "cpu" else halves)
     some = states[: len(scouts)]
     if turn_dial(bags, some, _hold_out(bags, some), settings, n_bags) == 0:
         return []
