@@ -314,7 +314,7 @@ class TestCurves:
             return draw_response(family, 0.8 * X[:, 0] - 0.4 * X[:, 1], seed)
 
         faint = []
-        for seed in range(4):
+        for seed in range(16):
             problem, _ = curved_problem(line, family, seed=seed)
             ones = torch.ones(problem.n_rows, dtype=torch.float64)
             fit = fit_additive(problem, ones, AdditiveOptions())

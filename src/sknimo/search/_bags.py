@@ -329,9 +329,9 @@ def weigh_walks(bags: Bags, states: Sequence[JointState], settings: Settings) ->
         bent = predict_rows(bags.table, states[bag], rows)[0] if states else smooth
         for i, share in enumerate(grid):
             straight = torch.lerp(smooth, rough, share)
-            for j, dial in enumerate(dials):
-                loss = problem.family.loss(y, torch.lerp(straight, bent, dial))
-                total[i, j] += weight @ torch.nan_to_num(loss, nan=1e30).clamp(max=1e30)
+            eta = torch.lerp(straight, bent, dials.unsqueeze(1))  # (dials, m)
+            loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30)
+            total[i] += loss.clamp(max=1e30) @ weight
     seen = bags.held_out[: len(states) or None]
     losses = (total / seen.sum()).cpu().numpy()
     losses -= dials.cpu().numpy() ** 2 * spread_loss(
