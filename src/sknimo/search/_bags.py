@@ -5,9 +5,10 @@ parameters. Beyond `Settings.max_work` members are trained on batches instead, a
 that each of them has not seen decide:
 
 1. *Curves.* An additive model of all rows learns the precision of every line and curve
-   by its evidence, and is solved for every bag: all rows but those of one fold. A curve
-   is a line and a walk over its pieces, unless rows are few. Bent members are trained
-   with curves that are smooth beside their line: rough ones they learn too fast.
+   by its evidence, and is solved for every bag: all rows but those of one fold. Beside
+   its line a curve is smooth, or, unless rows are few, a mixture of that and a walk
+   over its pieces (`weigh_walks`). Bent members are trained with smooth curves: rough
+   ones they learn too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
    until the rows of its fold are predicted no better (`solver/_joint.py`). The first
    few scout: where they add nothing to the curves the others are not trained.
@@ -311,35 +312,24 @@ def weigh_walks(bags: Bags, states: Sequence[JointState], settings: Settings) ->
     """
     if bags.walks is bags.curves:
         return bags
-    problem, steps = bags.problem, settings.dial_steps + 1
-    grid = torch.linspace(0.0, 1.0, steps, dtype=torch.float64, device=problem.device)
-    dials = grid if states else grid[:1]
-    total = grid.new_zeros(len(grid), len(dials))
-    for bag, held_out in enumerate(bags.held_out[: len(states) or None]):
-        rows = held_out.nonzero().squeeze(-1)
-        terms, y, weight = (
-            problem.columns.take(rows)[0],
-            problem.y[rows],
-            held_out[rows],
-        )
-        smooth, rough = (
-            terms @ part.coef[bag] + part.intercept[bag] + problem.offset[rows]
-            for part in (bags.curves, bags.walks)
-        )
-        bent = predict_rows(bags.table, states[bag], rows)[0] if states else smooth
-        for i, share in enumerate(grid):
-            straight = torch.lerp(smooth, rough, share)
-            eta = torch.lerp(straight, bent, dials.unsqueeze(1))  # (dials, m)
-            loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30)
-            total[i] += loss.clamp(max=1e30) @ weight
-    seen = bags.held_out[: len(states) or None]
-    losses = (total / seen.sum()).cpu().numpy()
-    losses -= dials.cpu().numpy() ** 2 * spread_loss(
-        bags, states, settings, len(states)
+    both = bags.curves, bags.walks
+    smooth, rough = (
+        _hold_out(replace(bags, coef=part.coef, intercept=part.intercept), states)
+        for part in both
     )
-    shares = np.repeat(grid.cpu().numpy(), len(dials))
-    n_rows = float((seen > 0).any(0).sum())
-    share = likely_weight(shares, losses.ravel(), n_rows, problem.family)
+    grid = np.linspace(0.0, 1.0, settings.dial_steps + 1)
+    dials = grid if states else grid[:1]
+    counts = smooth.weight / smooth.weight.sum()
+
+    def losses(share: float) -> np.ndarray:
+        straight = (1 - share) * smooth.glm + share * rough.glm
+        eta = straight + dials[:, None] * (smooth.agreed - straight)  # (dials, m)
+        return eta_losses(bags.problem, smooth.rows, eta, bounded=False) @ counts
+
+    relief = dials**2 * spread_loss(bags, states, settings, len(states))
+    mean = np.concatenate([losses(share) - relief for share in grid])
+    n_rows, family = len(np.unique(smooth.rows)), bags.problem.family
+    share = likely_weight(np.repeat(grid, len(dials)), mean, n_rows, family)
     return replace(
         bags,
         coef=torch.lerp(bags.curves.coef, bags.walks.coef, share),
@@ -484,14 +474,12 @@ def turn_dial(
     """
     if not states:
         return 0.0
-    problem, y = bags.problem, bags.problem.y.cpu()[torch.as_tensor(held_out.rows)]
-    weights = np.linspace(0.0, 1.0, settings.dial_steps + 1)
+    problem, weights = bags.problem, np.linspace(0.0, 1.0, settings.dial_steps + 1)
     share = held_out.weight / held_out.weight.sum()
 
     def losses(w: float) -> np.ndarray:
-        eta = torch.as_tensor((1 - w) * held_out.glm + w * held_out.agreed)
-        loss = torch.nan_to_num(problem.family.loss(y, eta), nan=1e30, posinf=1e30)
-        return loss.clamp(max=1e30).numpy()
+        eta = (1 - w) * held_out.glm + w * held_out.agreed
+        return eta_losses(problem, held_out.rows, eta, bounded=False)
 
     relief = weights**2 * spread_loss(bags, states, settings, n_members or len(states))
     mean = np.array([share @ losses(w) for w in weights]) - relief

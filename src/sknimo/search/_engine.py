@@ -148,6 +148,8 @@ def _with_bags(
 ) -> Outcome:
     """What evidence finds and what bags do, side by side, and a mean of both."""
     settings, weight, twin = runner.settings, runner.weight, _twin(random)
+    many = float(weight.sum()) > settings.few_rows
+    at_once = settings.side_by_side and not many
 
     def bag() -> Outcome:
         rows = beside.problem, beside.folds
@@ -158,9 +160,12 @@ def _with_bags(
 
     # Where a few restarts fail there are no others, unless bags gain by bends, which is
     # too rare to wait for them. In one process bags come first: they leave a model
-    # where time ends.
-    with work_beside(bag, settings.side_by_side) as bags:
-        other = None if settings.side_by_side else bags()
+    # where time ends. Of many rows they have learned what there is to learn, unless
+    # bends matter much.
+    with work_beside(bag, at_once) as bags:
+        other = None if at_once else bags()
+        if other is not None and many and not gains(other):
+            return other
         runner.settings = replace(settings, cautious=not gains(other))
         found = compare(random)
         if other is None:
