@@ -264,6 +264,20 @@ def test_good_data_are_in_order(family):
     } == {}
 
 
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_levels_that_tell_nothing_at_all_are_no_leak(family):
+    """Without a row its level has the less of what the row has."""
+    table = with_column(3, np.arange(400) % 2)  # y repeats itself: levels are alike
+    y = np.repeat(np.arange(200) % 2, 2).astype(float)
+    assert replace(good(family), table=table, y=y).checks()["Leakage"].status == "ok"
+
+
+def test_a_level_that_is_the_target_is_a_leak():
+    y = np.random.default_rng(0).integers(0, 2, 400).astype(float)
+    found = replace(good("binomial"), table=with_column(3, y), y=y).checks()["Leakage"]
+    assert "site (AUC" in found.text
+
+
 def test_cells_that_are_missing_together_forbid_no_value():
     assert missing_together().checks()["Possible comparisons"].status == "ok"
 
