@@ -226,6 +226,9 @@ class TestSettings:
         assert margins[0] == pytest.approx(1 + (4 - 1 - math.log(4)) / 2)
 
 
+LEAST_GAIN = Settings().least_gain
+
+
 class TestBagsBeside:
     """A few restarts that fail are the last, unless bags gain by bends."""
 
@@ -234,9 +237,33 @@ class TestBagsBeside:
     @pytest.mark.parametrize("waits", [False, True])
     def test_all_restarts_follow_where_bags_gain(self, gain, fails, waits, monkeypatch):
         """In one process bags are known before."""
-        settings = Settings(side_by_side=not waits)
+        found, seen = self.look(gain, fails, waits, 100, monkeypatch)
+        expected = [True, False] if gain > LEAST_GAIN and fails else [True]
+        if gain > LEAST_GAIN and waits:
+            expected = [False]
+        assert found == (len(expected), "bags")
+        assert [cautious for cautious, _ in seen] == expected
+        assert len({seed for _, seed in seen}) == 1, "restarts have other seeds"
+
+    @pytest.mark.parametrize("gain", [0.05, 0.5])
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_of_many_rows_bags_come_first_and_may_suffice(
+        self, gain, waits, monkeypatch
+    ):
+        many = Settings().few_rows + 1
+        found, seen = self.look(gain, False, waits, many, monkeypatch)
+        worth = gain > LEAST_GAIN
+        assert found == ((1, "bags") if worth else "bags")
+        assert [cautious for cautious, _ in seen] == [False] * worth
+
+    @staticmethod
+    def look(gain, fails, waits, n_rows, monkeypatch):
+        """What is returned, and how each search by evidence went."""
         runner = SimpleNamespace(
-            settings=settings, weight=None, store=None, gave_up=False
+            settings=Settings(side_by_side=not waits),
+            weight=torch.ones(n_rows),
+            store=None,
+            gave_up=False,
         )
         seen = []
 
@@ -251,11 +278,4 @@ class TestBagsBeside:
         monkeypatch.setattr(engine_module, "blend_outcomes", lambda *args: args[:2])
         beside = SimpleNamespace(problem=None, folds=[])
         random = np.random.RandomState(0)
-        found = engine_module._with_bags(runner, compare, beside, random)
-        worth = gain > settings.least_gain
-        expected = [True, False] if worth and fails else [True]
-        if worth and waits:
-            expected = [False]
-        assert found == (len(expected), "bags")
-        assert [cautious for cautious, _ in seen] == expected
-        assert len({seed for _, seed in seen}) == 1, "restarts have other seeds"
+        return engine_module._with_bags(runner, compare, beside, random), seen
