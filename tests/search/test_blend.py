@@ -380,6 +380,18 @@ class TestWeight:
         case.found = replace(case.found, n_members=0)
         assert case.blend(blend_errors=(2.0, 9.0)) is not case.found
 
+    def test_beside_a_network_of_two_classes_it_is_none(self, case):
+        case = case(family="binomial")
+        two = 2.0 * (2 * case.y - 1)
+        one = two.copy()
+        one[7] *= -2.0
+        case.hold_out(one, two)
+        kept = case.blend(blend_errors=(0.1, 4.0))
+        assert kept.n_members == case.found.n_members
+        tempered = case.known + case.certainty() * (one - case.known)
+        assert kept.held_out_eta == pytest.approx(tempered)
+        assert case.blend(blend_errors=(4.0, 0.1)).n_members > kept.n_members
+
     def test_where_bags_come_first_lines_must_beat_them(self, case):
         """By more than chance; a network of evidence is as hard to beat as ever."""
         case = case()

@@ -54,9 +54,9 @@ def blend_outcomes(
 
     Bags that improve on evidence, or on a model without features, by less than a share
     of the standard error and of that model's loss count in part. Beside a network of
-    other families than least squares and two classes they then count for nothing: what
-    evidence has selected is the simpler model. With `bags_first` lines that evidence
-    selected must improve on bags.
+    other families than least squares they then count for nothing: what evidence has
+    selected is the simpler model. With `bags_first` lines that evidence selected must
+    improve on bags.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -86,8 +86,7 @@ def blend_outcomes(
     saved = losses[-1 if home else 0] - mixed
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
-    family = found.problem.family
-    strict = found.n_members > 0 and not (family.least_squares or family.is_binary)
+    strict = found.n_members > 0 and not found.problem.family.least_squares
     errors = settings.blend_errors[strict]
     errors *= math.sqrt(spread / float(share.sum()))
     empty = _empty_loss(found.problem, rows, share)
