@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import DataConversionWarning
 from sklearn.inspection import partial_dependence
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
@@ -74,6 +75,8 @@ def test_methods_of_a_classifier_know_their_classes(fitted):
     est, X, y = fitted
     chance = est.predict_proba(X)[:, 1]
     assert est.roc(X, y).auc == pytest.approx(roc_auc_score(y == "well", chance))
+    with pytest.warns(DataConversionWarning):  # as in fit
+        assert est.roc(X, pd.DataFrame({"state": y})).auc == est.roc(X, y).auc
     assert est.calibration(X, y, n_bins=4).n_rows.sum() == 150
     with pytest.raises(ValueError, match="y holds 'sick' at row 0; the classes are"):
         est.roc(X, np.full(150, "sick"))

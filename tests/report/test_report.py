@@ -321,7 +321,7 @@ def test_labels_must_be_those_of_the_training():
     assert "Probability of low" in est.report(None, X, labels).html
     one_class = est.report(None, X[labels == "low"], labels[labels == "low"])
     assert isinstance(one_class, Report)
-    with pytest.raises(ValueError, match="'middle' at row 0; the model knows 'high'"):
+    with pytest.raises(ValueError, match="'middle' at row 0; the classes are"):
         est.report(None, X, np.full(60, "middle"))
 
 

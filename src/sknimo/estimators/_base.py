@@ -260,6 +260,10 @@ class BaseNIMO(
         reader = self._target_reader()
         return reader.finish(reader.read(y, 0), ALONE)
 
+    def _known_target(self, y: Any) -> np.ndarray:
+        """Target of new rows as the model counts it."""
+        return self._read_target(y).values
+
     @contextmanager
     def _read_rows(
         self, rows: RowBlocks | None, X: Any, y: Any, sample_weight: Any, offset: Any

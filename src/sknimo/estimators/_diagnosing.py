@@ -20,7 +20,7 @@ from sknimo.estimators._explaining import Explainable
 from sknimo.estimators._later import known_of
 from sknimo.exceptions import ExtrapolationWarning
 from sknimo.explain import Reach, effect_curve, restore_reach, spread_rows
-from sknimo.training import check_lengths, read_offset, read_weight
+from sknimo.training import check_lengths, read_labels, read_offset, read_weight
 
 # Rows that a dependence is computed from, spread evenly.
 MAX_ROWS = 500
@@ -154,7 +154,7 @@ class DiagnosableClasses(Diagnosable):
     _class: int
 
     def _known_target(self, y: Any) -> np.ndarray:
-        labels = np.asarray(y)
+        labels = read_labels(y)
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
             row = int(unknown.argmax())

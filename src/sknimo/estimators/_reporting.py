@@ -20,7 +20,7 @@ from sknimo.estimators._explaining import (
 )
 from sknimo.estimators._intervals import Foreseeing
 from sknimo.explain import find_origin
-from sknimo.training import check_lengths, read_labels, read_offset, read_weight
+from sknimo.training import check_lengths, read_offset, read_weight
 
 
 class Traceable(Explainable):
@@ -270,7 +270,7 @@ class Reportable(Foreseeing, Traceable):
         from sknimo.report import Sample
 
         table = self._read_table(X)
-        target = self._read_known_target(y)
+        target = self._known_target(y)
         check_lengths(len(table), len(target))
         index: Any = getattr(X, "index", None)
         name = getattr(y, "name", None)
@@ -282,22 +282,6 @@ class Reportable(Foreseeing, Traceable):
             labels=tuple(map(str, index)) if hasattr(index, "to_numpy") else None,
             target="the target" if name is None else str(name),
         )
-
-    def _read_known_target(self, y: Any) -> np.ndarray:
-        """Targets as numbers; labels must be among those of the training."""
-        classes = getattr(self, "classes_", None)
-        if classes is None:
-            return np.asarray(self._read_target(y).values)
-        labels = read_labels(y)
-        unknown = ~np.isin(labels, classes)
-        if unknown.any():
-            row = int(unknown.argmax())
-            known = " and ".join(map(repr, classes.tolist()))
-            raise ValueError(
-                f"y has the label {labels.tolist()[row]!r} at row {row}; the model "
-                f"knows {known}."
-            )
-        return (labels == classes[getattr(self, "_class", 1)]).astype(np.float64)
 
     def _model_card(self) -> ModelCard:
         """What a report says of the estimator itself."""

@@ -225,9 +225,6 @@ class SurvivalTask(ForeseesTimes):
             return read_follow_up(y, weight, entry=entry)
         return read_follow_up(y, weight, entry=entry, strata=strata, known=known)
 
-    def _known_target(self, y: Any) -> np.ndarray:
-        return self._read_target(y).values
-
     def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:
         """Exposures of rows with these times, unless they are given."""
         if offset is None and len(self.baseline_.labels) == 1:

@@ -67,9 +67,6 @@ class RegressionTask(RegressorMixin, BaseNIMO):
     def _target_reader(self) -> NumberReader:
         return NumberReader(self._classifier)
 
-    def _known_target(self, y: Any) -> np.ndarray:
-        return read_numeric_target(y, classifier=self._classifier)
-
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """Predict the mean response.
 
