@@ -112,11 +112,14 @@ def test_harder_settings_have_the_exact_support(setting, limit):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [204, 206])
 def test_a_weak_interaction_survives_the_removal_of_idle_features(seed):
-    """Worth six to twelve units of log evidence, with noise as large as effects."""
+    """Worth six to twelve units of log evidence, with noise as large as effects.
+
+    Without bags, which remove nothing.
+    """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 5))
     signal = X[:, 0] * (1 + 0.4 * np.tanh(2 * X[:, 1])) - X[:, 2]
-    est = NIMORegressorCV(n_starts=4, random_state=seed)
+    est = NIMORegressorCV(n_starts=4, batch_size=0, random_state=seed)
     est.fit(X, signal + rng.normal(size=300))
     assert est.n_members_ > 0
     assert np.flatnonzero(est.model_.input_norms).tolist() == [1]
