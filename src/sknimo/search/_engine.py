@@ -148,7 +148,7 @@ def _with_bags(
 ) -> Outcome:
     """What evidence finds and what bags do, side by side, and a mean of both."""
     settings, weight, twin = runner.settings, runner.weight, _twin(random)
-    many = float(weight.sum()) > settings.few_rows
+    many = float(weight.sum()) > settings.few_rows  # equal rows may be one by now
     at_once = settings.side_by_side and not many
 
     def bag() -> Outcome:
