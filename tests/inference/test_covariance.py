@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor
 from sknimo.families import GAUSSIAN
 from sknimo.features import FeatureMap, Linear
 from sknimo.inference._bands import t_quantile
@@ -340,6 +340,22 @@ def test_a_search_has_errors_by_residuals_and_a_glm_those_of_other_programs(
         np.testing.assert_array_equal(found.std_err, errors)
         named = est.conf_int(cov_type=kind)
         np.testing.assert_array_equal(found.std_err, named.std_err)
+
+
+def test_errors_of_many_features_in_few_rows_are_not_those_of_a_prior():
+    # A prior that is learned made them two thirds of what the rows allow.
+    sm = pytest.importorskip("statsmodels.api")
+    random = np.random.default_rng(0)
+    X = random.normal(size=(150, 30))
+    y = random.random(150) < 1 / (1 + np.exp(-X[:, :8].sum(1) * 0.4))
+    quick = {"n_members": 5, "batch_size": 64, "max_iter": 4, "random_state": 0}
+    found = NIMOClassifierCV(**quick).fit(X, y).conf_int().to_frame()
+    other = sm.Logit(y, sm.add_constant(X)).fit(disp=0).bse[1:]
+    kept = np.isfinite(found.std_err.to_numpy())
+    ratio = found.std_err.to_numpy()[kept] / other[kept]
+    assert kept.sum() >= 8
+    assert ratio.min() > 0.8
+    assert 0.9 < ratio.mean() < 1.2
 
 
 def test_quantiles_are_those_of_students_t():
