@@ -344,7 +344,6 @@ def test_a_search_has_errors_by_residuals_and_a_glm_those_of_other_programs(
 
 def test_errors_of_many_features_in_few_rows_are_not_those_of_a_prior():
     # A prior that is learned made them two thirds of what the rows allow.
-    sm = pytest.importorskip("statsmodels.api")
     random = np.random.default_rng(0)
     X = random.normal(size=(150, 30))
     y = random.random(150) < 1 / (1 + np.exp(-X[:, :8].sum(1) * 0.4))
