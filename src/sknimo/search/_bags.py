@@ -6,9 +6,9 @@ that each of them has not seen decide:
 
 1. *Curves.* An additive model of all rows learns the precision of every line and curve
    by its evidence, and is solved for every bag: all rows but those of one fold. Beside
-   its line a curve is smooth, or, unless rows are few, a mixture of that and a walk
-   over its pieces (`weigh_walks`). Bent members are trained with smooth curves: rough
-   ones they learn too fast.
+   its line a curve is a mixture of a smooth one and a walk over its pieces
+   (`weigh_walks`). Bent members are trained with smooth curves: rough ones they learn
+   too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
    until the rows of its fold are predicted no better (`solver/_joint.py`). The first
    few scout: where they add nothing to the curves the others are not trained.
@@ -85,7 +85,7 @@ class Bags:
     problem: Problem
     ridge: Tensor  # (q,), of the mean loss
     # Smooth curves, of which bent members have a share when they begin, and walks; the
-    # same where rows are few.
+    # same where lines have a second one beside them.
     curves: Coefficients
     walks: Coefficients
     coef: Tensor  # (K, q), of their mixture
@@ -117,8 +117,8 @@ def search_bags(
     chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
-    if problem.n_rows <= settings.few_rows:
-        problem = replace(problem, prior=problem.drawn if settings.drawn else None)
+    if settings.drawn and problem.n_rows <= settings.few_rows:
+        problem = replace(problem, prior=problem.drawn)
     if settings.rule == "1se":
         path = _path_of_sizes(problem, chosen, settings, weight, seeds, store)
         kept = path[-1].kept
@@ -269,14 +269,18 @@ def state_bags(
         for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
     )
     few = problem.n_rows <= settings.few_rows
-    plain, smooth = replace(problem, prior=None), fit
-    if few:
-        walks = curves = Coefficients(*fit_bags(problem, train, settings.additive, fit))
-    else:
+
+    def solve(rows: Problem, fit: AdditiveFit) -> Coefficients:
+        if few:
+            return Coefficients(*fit_bags(rows, train, settings.additive, fit))
         out, steps = weight - train, settings.bag_steps
-        walks = Coefficients(*solve_bags(problem, weight, out, fit, steps))
+        return Coefficients(*solve_bags(rows, weight, out, fit, steps))
+
+    plain, smooth = replace(problem, prior=None), fit
+    walks = curves = solve(problem, fit)
+    if problem.prior is not None and not (few and settings.drawn):
         smooth = fit_additive(plain, weight, settings.additive)
-        curves = Coefficients(*solve_bags(plain, weight, out, smooth, steps))
+        curves = solve(plain, smooth)
     problem = plain
     active = strongest(problem, weight, smooth.coef, settings.max_modulated)
     code = problem.spec.code
