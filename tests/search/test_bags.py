@@ -298,13 +298,20 @@ class TestWalks:
         torch.testing.assert_close(bags.coef, mixed)
         return float(share)
 
-    def test_a_parabola_is_smooth_and_steps_are_a_walk(self):
-        smooth = make_bags(curved_task(np.square, n_rows=3000), settings_of())
-        rough = make_bags(
-            curved_task(lambda x: 3.0 * (np.floor(4 * x) % 2)), settings_of()
-        )
+    @pytest.mark.parametrize("few_rows", [0, 3000])
+    def test_a_parabola_is_smooth_and_steps_are_a_walk(self, few_rows):
+        settings = settings_of(few_rows=few_rows)
+        smooth = make_bags(curved_task(np.square, n_rows=3000), settings)
+        rough = make_bags(curved_task(lambda x: 3.0 * (np.floor(4 * x) % 2)), settings)
         assert self.share(smooth) < 0.3
         assert self.share(rough) > 0.7
+
+    def test_second_lines_stand_in_the_place_of_walks(self):
+        task = curved_task(np.square, n_rows=300)
+        task.problem = replace(task.problem, prior=task.problem.drawn)
+        bags = make_bags(task, settings_of(few_rows=300, drawn=True))
+        assert bags.walks is bags.curves
+        assert bags.coef is bags.curves.coef
 
     def test_the_share_has_the_least_loss_beside_bent_members(self, monkeypatch):
         """Against a search over both weights."""
