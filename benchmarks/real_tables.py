@@ -198,9 +198,8 @@ def split(table: Table, seed: int) -> Split:
 def fit_sknimo(rows: TableRows, seed: int, n_jobs: int) -> Fitted:
     import sknimo
 
-    params = {"n_jobs": n_jobs, "random_state": seed, "handle_unknown": "reference"}
-    if rows.X.isna().any(axis=None):
-        params["missing"] = "indicator"
+    params = {"n_jobs": n_jobs, "random_state": seed}
+    params |= {"handle_unknown": "reference", "missing": "indicator"}
     if rows.counts:
         params["family"] = "poisson"
     make = sknimo.NIMORegressorCV if rows.is_regression else sknimo.NIMOClassifierCV

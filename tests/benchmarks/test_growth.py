@@ -91,6 +91,7 @@ def test_traffic_counts_operands_and_results_but_no_views():
     assert traffic.n_bytes == 4 * (44 + 40)
 
 
+@pytest.mark.slow
 def test_traffic_counts_the_way_back():
     import gpu
 

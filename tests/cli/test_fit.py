@@ -123,6 +123,7 @@ def test_rows_with_missing_cells_can_be_left_out(sknimo, patients, tmp_path):
     np.testing.assert_array_equal(load(path).coef_, est.coef_)
 
 
+@pytest.mark.slow
 def test_missing_cells_can_have_a_coefficient(sknimo, tmp_path):
     text = PATIENTS.read_text().splitlines()
     text[3] = text[3].replace("21,", ",", 1)

@@ -249,6 +249,7 @@ def test_a_process_for_bags_changes_nothing(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:max_time=")
+@pytest.mark.slow
 def test_time_that_ends_after_the_bags_leaves_them(monkeypatch):
     X, y = draw(200, 0.3, 0)
     search, now, found = engine_module.search_bags, time.monotonic, []

@@ -217,6 +217,7 @@ def test_the_one_standard_error_rule_holds_where_shrinking_hurts(
     assert not (sparse.coef_ != 0)[~chosen].any()
 
 
+@pytest.mark.slow
 def test_the_one_standard_error_rule_changes_an_unshrunken_model(make_search):
     """A weak effect: the evidence wants it, the folds' error hides it."""
     rng = np.random.default_rng(8)

@@ -209,6 +209,7 @@ class TestFolder:
             path.unlink()
         assert_same(make(tmp_path).fit(*data), expected, data[0])
 
+    @pytest.mark.slow
     def test_without_the_folder_the_search_begins_again(self, data, idle, tmp_path):
         folder = tmp_path / "work"
         make(folder).fit(*data)
@@ -271,6 +272,7 @@ class TestFolder:
         assert est.converged_
         assert_same(est, expected, data[0])
 
+    @pytest.mark.slow
     def test_processes_time_and_talk_may_change(self, data, expected, idle, tmp_path):
         make(tmp_path).fit(*data)
         idle()

@@ -129,6 +129,7 @@ class TestHardData:
 
 
 class TestMemory:
+    @pytest.mark.slow
     def test_a_small_budget_changes_nothing(self, data, make_search):
         X, y = data
         whole = make_search(**BRIEF).fit(X, y)

@@ -125,6 +125,7 @@ class TestTools:
         assert copied.trials_ == est.trials_
         assert np.array_equal(copied.path_.coef, est.path_.coef)
 
+    @pytest.mark.slow
     def test_a_clone_is_unfitted_and_fits_the_same(self, data, make_search):
         X, y = data
         est = make_search(**BRIEF).fit(X, y)

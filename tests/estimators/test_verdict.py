@@ -65,6 +65,7 @@ def test_a_network_that_loses_on_held_out_rows_is_not_returned(
     assert est.predict(data[0]) == pytest.approx(eta, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_weights_count_rows_in_the_verdict(data, make_search):
     """Integer weights equal repetition; the error counts repeats as rows."""
     X, y = data

@@ -115,6 +115,7 @@ def test_effects_are_those_of_small_models(uneven, mixed_table, as_large):
     assert_same(as_large(find), find(), names)
 
 
+@pytest.mark.slow
 def test_many_levels_leave_a_large_model_fewer_rows(
     mixed, draw_mixed, as_large, monkeypatch
 ):

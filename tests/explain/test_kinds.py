@@ -492,6 +492,7 @@ def test_attribution_of_a_straight_model_is_its_terms(mixed, mixed_table, method
     assert np.abs(found.values - straight.contributions(rows)).max() <= SUM_TOL
 
 
+@pytest.mark.slow
 def test_integrated_gradients_follow_terms_and_inputs_in_a_straight_line(mixed):
     # Two features away from the reference, one of them a level: a path of the
     # columns, integrated by the trapezoidal rule in small steps.

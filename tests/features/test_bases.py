@@ -535,6 +535,7 @@ def test_unknown_bases_are_refused_with_a_list(bad):
         fit_column(draw(), basis={"x": bad})
 
 
+@pytest.mark.slow
 def test_relative_rounding_is_all_that_scaling_loses():
     x = draw("normal")
     for factor in (1e-100, 1e6, 1e100):

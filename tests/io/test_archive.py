@@ -330,6 +330,7 @@ def test_parameters_come_back_with_their_types(params, plain):
         assert isinstance(value, np.generic) or type(again[name]) is type(value)
 
 
+@pytest.mark.slow
 def test_arrays_among_the_parameters_come_back(tmp_path):
     grid = np.geomspace(1, 1e-3, 7)
     est, *_ = fit_numeric(NIMORegressorCV, alphas=grid, **QUICK_SEARCH)

@@ -172,11 +172,18 @@ def draw_sample():
 
 @pytest.fixture(scope="session")
 def make_report(make_model, draw_sample):
-    """A report on a random model, with the model and its rows."""
+    """A report on a random model, with the model and its rows; each is made once."""
+    known = {}
 
-    def make(
-        kinds=None, family="gaussian", rows=None, sample=None, judged=False, **options
-    ):
+    def make(kinds=None, family="gaussian", *, sample=None, **options):
+        key = repr((kinds, family, options))
+        if sample is not None:
+            return render(kinds, family, sample=sample, **options)
+        if key not in known:
+            known[key] = render(kinds, family, **options)
+        return known[key]
+
+    def render(kinds, family, rows=None, sample=None, judged=False, **options):
         model = make_model(kinds, family, **options)
         sample = draw_sample(model) if sample is None else sample
         classes = ("no", "yes") if family == "binomial" else None

@@ -104,6 +104,7 @@ def test_values_beyond_the_training_range_are_predicted_and_flagged(
         assert_page_agrees(view, made, row)
 
 
+@pytest.mark.slow
 def test_a_far_value_stretches_no_slider_and_is_not_flagged(
     open_report, draw_sample, make_model
 ):
@@ -124,6 +125,7 @@ def test_a_far_value_stretches_no_slider_and_is_not_flagged(
     assert "outside" in view.control(0).get_attribute("class")
 
 
+@pytest.mark.slow
 def test_bars_recover_when_an_absurd_value_is_corrected(make_report, open_report):
     made = make_report(("linear", "linear", "spline"), rows=[3])
     view = open_report(made.report)
@@ -319,6 +321,7 @@ def test_a_move_can_be_taken_and_undone(make_report, open_report):
     assert view.mean == close(before)
 
 
+@pytest.mark.slow
 def test_moves_can_aim_higher_or_lower(make_report, open_report):
     view = open_report(make_report(("linear", "levels", "spline")).report)
     for aim, sign in (("higher", 1), ("lower", -1)):
@@ -355,6 +358,7 @@ def test_an_offset_enters_the_prediction(
     assert view.mean == close(model.mean(sample.table[4:5], np.array([0.75]))[0])
 
 
+@pytest.mark.slow
 def test_whole_numbers_stay_whole(make_report, open_report, draw_sample, make_model):
     model = make_model(("linear", "spline"))
     features = replace(model.features, low=(-3.0, -2.0), high=(4.0, 17.0))

@@ -22,7 +22,7 @@ from sknimo.families import get_family
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.network import Modulator, make_spec
 from sknimo.search import Settings, large_features
-from sknimo.search._verdict import eta_losses
+from sknimo.search._verdict import eta_losses, spread_of_loss
 from sknimo.solver import (
     AdditiveOptions,
     JointState,
@@ -158,6 +158,29 @@ class TestDial:
         assert bagged.spread_loss(bags, states[:1] * 3, settings, 3) < IDENTITY
         assert bagged.spread_loss(bags, states[:1], settings, 1) == 0
 
+    def test_of_least_squares_the_spread_is_half_the_variance(self, trained):
+        bags, states, settings = trained
+        rows = torch.arange(bags.problem.n_rows)
+        eta = torch.cat([bagged.predict_rows(bags.table, s, rows) for s in states])
+        seen = bags.train[: len(states)] > 0
+        variance = [x[on].var().item() for x, on in zip(eta.T, seen.T, strict=True)]
+        expected = np.mean(variance) / 2 * (1 - 1 / len(states))
+        found = bagged.spread_loss(bags, states, settings, len(states))
+        assert found == pytest.approx(expected)
+
+    def test_where_classes_are_told_apart_the_spread_is_less_than_the_loss(self):
+        """However far apart members are: they agree on the class."""
+        family, y = get_family("binomial"), torch.tensor([1.0, 0.0, 1.0, 0.0])
+        eta = torch.tensor([[2.0], [40.0], [9.0]]) * (2 * y - 1)
+
+        def losses(eta):
+            return family.loss(y, eta)
+
+        seen, weight = torch.ones_like(eta, dtype=torch.bool), torch.ones(4)
+        spread = spread_of_loss(losses, eta.double(), seen, weight.double())
+        mean = losses(eta).mean(), losses(eta.mean(0)).mean()
+        assert 0 < spread == pytest.approx(float(mean[0] - mean[1]) * 3 / 2)
+
     def test_few_members_are_relieved_of_less(self, trained, monkeypatch):
         """Scouts stand for all members, unless time ends with them."""
         bags, states, settings = trained
@@ -212,6 +235,7 @@ class TestHeldOut:
         assert outcome.best_index == int(np.argmin(trials["loss"]))
         assert set(trials["n_iter"][:3]) == {1} and min(trials["n_iter"][3:]) > 1
 
+    @pytest.mark.slow
     def test_few_folds_serve_many_members(self, make_task):
         outcome = make_task(n_rows=300).search(**SHORT | {"n_members": 5}, max_iter=90)
         assert outcome.n_members == 5
@@ -493,6 +517,7 @@ class TestWhatIsBent:
         code = np.array(bagged.one_hot(4, [1, 3]))
         assert code.tolist() == [[0, 0], [1, 0], [0, 0], [0, 1]]
 
+    @pytest.mark.slow
     def test_features_beyond_the_limit_are_only_inputs(self, make_task):
         outcome = make_task(n_rows=300).search(**SHORT, max_iter=90, max_modulated=2)
         modulated = outcome.members.modulated.any(0)

@@ -82,6 +82,7 @@ def test_a_feature_whose_curve_is_left_out_can_move(make_task):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.slow
 def test_curves_that_were_found_leave_where_lines_can_move_and_explain_more(
     make_task, keeps
 ):

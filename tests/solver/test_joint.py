@@ -251,6 +251,7 @@ def test_state_that_is_kept_has_the_loss_that_is_reported(rate, setup):
 
 
 @pytest.mark.usefixtures("in_double")
+@pytest.mark.slow
 def test_more_passes_never_end_in_a_worse_state(setup):
     """The schedule is that of all passes; patience alone ends earlier."""
     problem, table, flat = setup(n_rows=60)
@@ -265,6 +266,7 @@ def test_more_passes_never_end_in_a_worse_state(setup):
 
 
 @pytest.mark.usefixtures("in_double")
+@pytest.mark.slow
 def test_members_that_gain_until_the_end_go_through_longer_cycles(setup):
     """Of 4, 8 and 16 passes; those that stand still, or leave much, do not."""
     problem, table, flat = setup(n_rows=90)

@@ -124,6 +124,7 @@ def test_budget_cuts_the_activations(make_problem, make_members):
     assert watch.numel <= 400 * 20 * max(HIDDEN) // 4
 
 
+@pytest.mark.slow
 def test_a_gauss_newton_step_never_makes_the_whole_jacobian(make_problem, make_params):
     """Blocks of rows, the normal equations and a few columns, but not n x m numbers."""
     n_rows, n_features, spare = 3000, 6, 400_000

@@ -53,6 +53,7 @@ from sknimo.search._verdict import (
     judge,
     likely_weight,
     mean_by_row,
+    spread_of_loss,
 )
 from sknimo.solver import (
     AdditiveFit,
@@ -497,25 +498,18 @@ def turn_dial(
 def spread_loss(
     bags: Bags, states: Sequence[JointState], settings: Settings, n_members: int
 ) -> float:
-    """Loss of a bent member that the mean of `n_members` does not have.
-
-    Half the curvature times the variance between members, on rows that they were
-    trained on: on others they differ more, so that this is cautious.
-    """
+    """Loss of a bent member that the mean of `n_members` does not have."""
     if len(states) < 2:
         return 0.0
     problem = bags.problem
     rows = some_rows(problem, settings.spread_rows)
     eta = torch.cat([predict_rows(bags.table, state, rows) for state in states])
-    seen = (bags.train[: len(states), rows] > 0).to(eta)
-    count = seen.sum(0)
-    mean = (eta * seen).sum(0) / count.clamp(min=1)
-    variance = ((eta - mean).square() * seen).sum(0) / (count - 1).clamp(min=1)
-    curvature = problem.family.curvature(problem.y[rows], mean)
-    share = bags.train[0][rows] + bags.held_out[0][rows]
-    share = share * (count > 1)
-    each = torch.nan_to_num(curvature * variance, posinf=0.0) * share
-    loss = float(each.sum() / share.sum().clamp(min=1e-300)) / 2
+    loss = spread_of_loss(
+        lambda eta: problem.family.loss(problem.y[rows], eta),
+        eta,
+        bags.train[: len(states), rows] > 0,
+        bags.train[0][rows] + bags.held_out[0][rows],
+    )
     return loss * (1 - 1 / n_members)
 
 

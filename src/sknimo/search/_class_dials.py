@@ -42,9 +42,9 @@ class ClassHeldOut:
 
 
 def class_losses(truth: Tensor, eta: Tensor) -> Tensor:
-    """Deviance halves of rows, (m,)."""
-    own = eta.gather(1, truth.unsqueeze(1)).squeeze(1)
-    loss = torch.nan_to_num(eta.logsumexp(1) - own, nan=1e30, posinf=1e30)
+    """Deviance halves of rows, (..., m), for `eta` of shape (..., m, classes)."""
+    own = eta.gather(-1, truth.expand(eta.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+    loss = torch.nan_to_num(eta.logsumexp(-1) - own, nan=1e30, posinf=1e30)
     return loss.clamp(max=1e30)
 
 

@@ -54,7 +54,7 @@ from sknimo.search._path import (
 )
 from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Outcome
+from sknimo.search._verdict import Outcome, spread_of_loss
 from sknimo.solver import (
     ClassFit,
     ClassRows,
@@ -396,24 +396,18 @@ def spread_loss(
     settings: Settings,
     n_members: int | None,
 ) -> float:
-    """Loss of a bent member that the mean of `n_members` does not have.
-
-    As in `_bags.py`, with the curvature of a softmax.
-    """
+    """Loss of a bent member that the mean of `n_members` does not have."""
     if len(states) < 2:
         return 0.0
     rows, table = some_rows(bags.problem, settings.spread_rows), bags.tables[kind]
     eta = torch.cat([predict_heads(table, state, rows) for state in states])
-    seen = (bags.train[: len(states), rows] > 0).to(eta).unsqueeze(2)
-    count = seen.sum(0)
-    mean = (eta * seen).sum(0) / count.clamp(min=1)
-    chance, off = mean.softmax(1), (eta - mean) * seen
-    squares = (chance * off.square()).sum(2) - (chance * off).sum(2).square()
-    count = count.squeeze(1)
-    variance = squares.sum(0) / (count - 1).clamp(min=1)
-    share = (bags.train[0][rows] + bags.held_out[0][rows]) * (count > 1)
-    each = torch.nan_to_num(variance, posinf=0.0) * share
-    loss = float(each.sum() / share.sum().clamp(min=1e-300)) / 2
+    truth = bags.problem.y[rows].long()
+    loss = spread_of_loss(
+        lambda eta: class_losses(truth, eta),
+        eta,
+        bags.train[: len(states), rows] > 0,
+        bags.train[0][rows] + bags.held_out[0][rows],
+    )
     return loss * (1 - 1 / (n_members or len(states)))
 
 

@@ -24,7 +24,7 @@ Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -402,6 +402,26 @@ def eta_losses(
     loss = judging(y, predicted)
     # An overflow is a large loss, and the mean of losses must be a number.
     return torch.nan_to_num(loss, nan=1e30, posinf=1e30).clamp(max=1e30).numpy()
+
+
+def spread_of_loss(
+    losses: Callable[[Tensor], Tensor], eta: Tensor, seen: Tensor, weight: Tensor
+) -> float:
+    """Loss of one of many members that their mean does not have.
+
+    `eta` is (K, m), or (K, m, classes), and a row counts for those of the K members
+    that have seen it, `seen` (K, m), if there are two: on others they differ more, so
+    that this is cautious. Of least squares it is half the variance between members.
+    Half the variance times the curvature, which others could do with, knows no bound:
+    it was eight times the loss of a table whose classes can be told apart.
+    """
+    seen = seen.to(eta)
+    count, by = seen.sum(0), seen if eta.dim() == 2 else seen.unsqueeze(2)
+    mean = (eta * by).sum(0) / by.sum(0).clamp(min=1)
+    gap = (losses(eta) * seen).sum(0) - count * losses(mean)
+    gap = torch.nan_to_num(gap / (count - 1).clamp(min=1), posinf=0.0, neginf=0.0)
+    weight = weight * (count > 1)
+    return float((gap * weight).sum() / weight.sum().clamp(min=1e-300))
 
 
 @dataclass(frozen=True, slots=True)
