@@ -254,7 +254,7 @@ LEFT_OUT = {
     *("additive", "joint"),
     # What decides between bags and evidence was measured on real tables.
     *("few_hidden", "least_rows", "blend_steps", "blend_errors", "blend_gain"),
-    *("class_margin", "settled_pooling"),
+    *("class_margin", "settled_pooling", "settled_rise"),
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight"),
     "few_joint",

@@ -89,6 +89,19 @@ def test_settled_coefficients_lower_the_loss_of_a_bag(trained, settled):
         assert after < 0.999 * before
 
 
+def test_coefficients_are_not_settled_where_rows_held_out_object(trained, monkeypatch):
+    bags, states, settings = trained
+
+    def settle_far_away(*args, **kwargs):
+        found = fit_additive(*args, **kwargs)
+        return replace(found, coef=found.coef + 1.0)
+
+    monkeypatch.setattr(bagged, "fit_additive", settle_far_away)
+    assert bagged.settle(bags, states, settings) is states
+    monkeypatch.setattr(bagged, "fit_additive", fit_additive)
+    assert bagged.settle(bags, states, settings) is not states
+
+
 def ensemble_eta(problem, members):
     """Mean linear predictor of members, (n,)."""
     spec = problem.spec
