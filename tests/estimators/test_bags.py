@@ -138,7 +138,7 @@ class TestModel:
 
     def test_the_attributes_say_which_way_was_taken(self, fitted):
         assert fitted.path_ is None
-        for name in ("alpha_", "network_alpha_", "log_evidence_", "input_precision_"):
+        for name in ("alpha_", "log_evidence_", "input_precision_"):
             assert math.isnan(getattr(fitted, name))
         assert fitted.trials_["stage"] == ["additive"] * 3 + ["bent"] * 3
 

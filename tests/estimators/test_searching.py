@@ -38,7 +38,6 @@ class TestAttributes:
         assert isinstance(est.alpha_, float)
         assert isinstance(est.log_evidence_, float)
         assert isinstance(est.glm_log_evidence_, float)
-        assert isinstance(est.network_alpha_, float)
         assert isinstance(est.input_precision_, float)
         assert est.verdict_ is None or isinstance(est.verdict_, Verdict)
         assert est.feature_names_in_.tolist() == NAMES
@@ -61,9 +60,6 @@ class TestAttributes:
     ):
         assert 0 < searched.input_precision_ < 1e4  # inputs die beyond
         assert make_glm().fit(*data).input_precision_ == np.inf
-
-    def test_a_search_by_evidence_has_no_rate_of_shrinkage(self, searched):
-        assert np.isnan(searched.network_alpha_)
 
     def test_the_network_beats_the_glm_by_the_margin_when_it_is_kept(
         self, data, searched

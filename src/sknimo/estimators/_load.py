@@ -177,15 +177,17 @@ def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None
     given = attributes.value if isinstance(attributes.value, dict) else {}
     absent = [name for name in LATER_ATTRIBUTES if name not in given]
     names = [name for name in readers if name not in absent]
-    for name, node in attributes.mapping(*names).items():
-        setattr(est, name, readers[name](node))
+    read = {name: readers[name](x) for name, x in attributes.mapping(*names).items()}
+    precision = read.pop("network_alpha_", math.nan)  # see `_write_attribute`
+    for name, value in read.items():
+        setattr(est, name, value)
     if isinstance(est, Searching):
         if certificate.value is not None:
             raise certificate.refuse("null for a search")
-        for name in (*absent, "input_precision_"):
+        for name in absent:
             setattr(est, name, "" if name == "status_" else math.nan)
-        if not math.isnan(est.log_evidence_):  # see `_write_attribute`
-            est.input_precision_, est.network_alpha_ = est.network_alpha_, math.nan
+        by_evidence = not math.isnan(est.log_evidence_)
+        est.input_precision_ = precision if by_evidence else math.nan
         return
     facts = certificate.mapping(*CERTIFICATE, "status")
     status = facts.pop("status").text()

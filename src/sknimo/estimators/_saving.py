@@ -336,12 +336,10 @@ def describe_estimator(est: Any) -> Archive:
 
 
 def _write_attribute(est: Any, name: str) -> Any:
-    """A small number; the first layer's figure is the one that the search has."""
-    value = getattr(est, name)
+    """A small number; files call the precision of inputs by an older name."""
+    value = getattr(est, "input_precision_" if name == "network_alpha_" else name)
     if isinstance(value, str):
         return value
-    if name == "network_alpha_" and math.isnan(value):
-        value = est.input_precision_
     if isinstance(value, bool | np.bool_):
         return bool(value)
     return int(value) if isinstance(value, Integral) else write_real(value)

@@ -449,7 +449,6 @@ class Searching(Bagging, Bendable):
         """Write what is known of the search, and warn where there is cause."""
         self.n_members_ = outcome.n_members
         self.alpha_ = outcome.alpha
-        self.network_alpha_ = math.nan
         self.input_precision_ = outcome.input_precision
         self.verdict_ = outcome.verdict
         self.path_ = outcome.path

@@ -92,9 +92,6 @@ default="auto"
     alpha_ : float
         Penalty chosen for the nested GLM; NaN on large tables and for rows in blocks,
         whose precisions are learned.
-    network_alpha_ : float
-        NaN, unless the model is of an older file: then it may be the group shrinkage
-        of the first layer.
     input_precision_ : float
         Median learned precision of the first-layer weights, over the inputs that the
         best member reads; NaN after a search on batches, infinite when the GLM was
