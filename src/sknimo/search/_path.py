@@ -187,7 +187,11 @@ def fit_path(
     is a path of other rows, if there is one to start from.
     """
     if problem.family.least_squares:
-        each = [_fit_gaussian_path(problem, s[None], grid, n_bytes) for s in share]
+        gram_bytes = 8 * GRAM_COPIES * max(problem.n_terms, 1) ** 2
+        size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
+        each = [
+            _fit_gaussian_path(problem, s, grid, n_bytes) for s in share.split(size)
+        ]
         return _Path.join(each)
     which = torch.arange(len(share) * len(grid), device=share.device)
     parts = [
@@ -230,29 +234,27 @@ def path_loss(
 def _fit_gaussian_path(
     problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float
 ) -> _Path:
-    """The whole path from one Gram matrix."""
-    rows = problem.rows(share)
-    q = problem.n_terms
-    here = expand(linear_design(problem, 1, n_bytes), rows, start_coefficients(rows, q))
-    gram_bytes = 8 * GRAM_COPIES * max(q, 1) ** 2
-    size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
-
-    def minimise(penalty: CoefPenalty, kept: Tensor | None) -> Coefficients:
-        count = len(penalty.strength)
-        gram, moment = here.gram.expand(count, -1, -1), here.moment.expand(count, -1)
-        if kept is not None:
-            gram = gram * kept.unsqueeze(-1) * kept.unsqueeze(-2)
-            moment = moment * kept
-        coef = minimise_quadratic(gram, moment, penalty, torch.zeros_like(moment))
-        return Coefficients(coef, here.intercept(coef))
-
-    parts = []
-    for begin in range(0, len(grid), size):
-        lasso_penalty, ridge = _penalties(problem, grid[begin : begin + size])
-        lasso = minimise(lasso_penalty, None)
-        free = minimise(ridge, (lasso.coef != 0).to(lasso.coef))
-        parts.append(_Path(lasso, free))
-    return _Path.join(parts)
+    """Whole paths from one Gram matrix each, every penalty from the one before."""
+    rows, count, q = problem.rows(share), len(share), problem.n_terms
+    null = start_coefficients(rows, q)
+    here = expand(linear_design(problem, count, n_bytes), rows, null)
+    parts, coef = [], torch.zeros_like(here.moment)
+    for alpha in grid:
+        lasso, ridge = _penalties(problem, np.full(count, alpha))
+        coef = minimise_quadratic(here.gram, here.moment, lasso, coef)
+        kept = (coef != 0).to(coef)
+        some = kept.any(0).nonzero().squeeze(-1)
+        mask = kept[:, some]
+        gram = here.gram[:, some][:, :, some] * mask.unsqueeze(-1) * mask.unsqueeze(-2)
+        few = replace(ridge, column_feature=ridge.column_feature[some])
+        moment = here.moment[:, some] * mask
+        free = minimise_quadratic(gram, moment, few, torch.zeros_like(moment))
+        free = torch.zeros_like(coef).index_copy(1, some, free)
+        found = (Coefficients(each, here.intercept(each)) for each in (coef, free))
+        parts.append(_Path(*found))
+    # They stand penalty by penalty, and are wanted path by path.
+    order = torch.arange(count * len(grid)).view(len(grid), count).T.flatten()
+    return _Path.join(parts).take(order.to(share.device))
 
 
 def _fit_path_block(
