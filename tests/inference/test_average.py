@@ -206,3 +206,31 @@ def test_through_a_few_values_a_curve_adds_no_uncertainty():
         for est in (bent, line)
     )
     assert found < 1.3 * expected
+
+
+@pytest.mark.parametrize("times", [1 / 200, 50.25])
+def test_units_of_weights_change_no_error(times):
+    X, y = draw_rows(200, 4)
+    weight = np.random.default_rng(0).uniform(0.5, 1.5, 200)
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y, sample_weight=weight)
+    once, other = (
+        est.average_effects(X, y, sample_weight=w).std_err
+        for w in (weight, weight * times)
+    )
+    assert other == pytest.approx(once, rel=1e-9)
+
+
+def test_weights_that_are_no_counts_have_the_errors_of_statsmodels():
+    X, y = draw_rows(200, 5)
+    weight = np.random.default_rng(1).lognormal(size=200)
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y, sample_weight=weight)
+    truth = sm.WLS(y, sm.add_constant(X), weights=weight).fit(cov_type="HC3").bse[1:]
+    assert est.conf_int(cov_type="HC3").std_err == pytest.approx(truth, rel=1e-6)
+
+
+def test_a_curve_has_an_average_in_a_group_that_is_a_range_of_its_feature():
+    X, y = draw_rows(300, 6)
+    est = NIMORegressor(alpha=0.0, max_iter=0, basis="spline").fit(X, y)
+    found = est.average_effects(X, y, by=X[:, 0] > 0)
+    assert np.isfinite(found.effect).all()
+    assert np.isfinite(found.std_err).all()

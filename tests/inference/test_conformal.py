@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV, load
-from sknimo.inference import Conformal, Scores
+from sknimo.inference import Conformal
 from sknimo.inference._conformal import GRANTED, Width, fit_width, sort_scores
 
 from .conftest import draw_rows, quick_search
@@ -28,11 +29,22 @@ def test_whole_weights_equal_repetition():
     values, weight = np.array([3.0, 1.0, 2.0]), np.array([1, 3, 2])
     once = sort_scores(np.repeat(values, weight), np.ones(6))
     weighted = sort_scores(values, weight.astype(float))
-    # Three rows stand for six: the number of rows is that of the rows, not of weights.
-    spread = Scores(weighted.table * [[1], [2], [2]], 6.0)
+    assert weighted.n_rows == 6
     for share in (0.3, 0.5, 0.8):
-        assert spread.highest(share) == once.highest(share)
-        assert spread.lowest(share) == once.lowest(share)
+        assert weighted.highest(share) == once.highest(share)
+        assert weighted.lowest(share) == once.lowest(share)
+
+
+def test_equal_rows_are_as_many_as_there_are():
+    """Two levels and ten counts are hardly twenty distinct rows, but 300 rows."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"g": rng.choice(["x", "y"], 300)})
+    y = rng.poisson(2.0 + 2.0 * (X["g"] == "y"))
+    est = NIMORegressorCV("poisson", n_starts=1, random_state=0).fit(X, y)
+    found = est.predict_interval(X, level=0.95)
+    assert np.isfinite(found.upper).all()
+    inside = (found.lower <= y) & (y <= found.upper)
+    assert 0.94 <= inside.mean() < 1
 
 
 def test_many_scores_are_thinned_out_without_narrowing():

@@ -391,3 +391,28 @@ def test_bands_of_a_spline_hold_its_line(table, gaussian):
     step = 1e-4
     near = est.curve_band("a", values=[est.reference_[0] + step])
     assert near.std_err[0] / step == pytest.approx(est.conf_int().std_err[0], rel=1e-2)
+
+
+def test_what_was_removed_has_no_contrast():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200)})
+    est = NIMORegressor(alpha=0.3, max_iter=0).fit(X, X["a"] + rng.normal(size=200))
+    assert est.coef_[1] == 0
+    for weights in ({"b": 1}, {"a": 1, "b": -1}):
+        found = est.contrast(weights)
+        assert np.isnan([found.std_err, found.lower, found.upper]).all()
+    assert np.isfinite(est.contrast({"a": 2}).std_err).all()
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.5])
+def test_errors_count_rows_as_they_are_given_not_distinct_ones(weight):
+    """Two columns of zeros and ones have few distinct rows."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (400, 2)).astype(float)
+    y = rng.poisson(np.exp(0.3 * X[:, 0])).astype(float)
+    off = {"family": "poisson", "alpha": 0.0, "max_iter": 0}
+    plain = NIMORegressor(**off).fit(X, y).conf_int().std_err
+    some = np.ones(400)
+    some[0] = weight
+    weighted = NIMORegressor(**off).fit(X, y, sample_weight=some).conf_int().std_err
+    assert weighted == pytest.approx(plain, rel=0.02)

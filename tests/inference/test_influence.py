@@ -122,3 +122,16 @@ def test_a_network_moves_as_its_linearisation_does():
     for _ in range(3):
         est.fit(X, y)
     assert (compare_with_refits(est, X, y, 4) >= 0.9).all()
+
+
+def test_a_row_of_any_weight_is_left_out_as_a_whole():
+    X, y = draw_rows(60, 3)
+    weight = np.ones(60)
+    weight[:2] = 5.0, 2.5
+    off = {"alpha": 0.0, "max_iter": 0}
+    est = NIMORegressor(**off).fit(X, y, sample_weight=weight)
+    found = est.influence(X, y, sample_weight=weight).left_out
+    for row in (0, 1, 7):
+        rest = np.arange(60) != row
+        alone = NIMORegressor(**off).fit(X[rest], y[rest], sample_weight=weight[rest])
+        assert found[row] == pytest.approx(alone.predict(X[[row]])[0], rel=1e-8)

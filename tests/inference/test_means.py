@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from scipy.stats import norm
+from sklearn.datasets import make_friedman1
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV
 
 from .conftest import draw_rows
 
@@ -18,8 +19,9 @@ def test_a_linear_model_has_the_errors_of_least_squares():
     est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
     found = est.predict_interval(X, kind="mean", level=0.9)
     truth = sm.OLS(y, sm.add_constant(X)).fit().get_prediction()
-    error = found.width / (2 * norm.ppf(0.95))
-    np.testing.assert_allclose(error, truth.se_mean, rtol=RELATIVE)
+    lower, upper = truth.conf_int(alpha=0.1).T
+    np.testing.assert_allclose(found.lower, lower, rtol=RELATIVE)
+    np.testing.assert_allclose(found.upper, upper, rtol=RELATIVE)
     np.testing.assert_allclose(found.prediction, truth.predicted_mean, rtol=RELATIVE)
 
 
@@ -67,3 +69,15 @@ def test_several_classes_are_refused_with_a_remedy():
     for ask in (est.predict_interval, lambda x: est.influence(x, np.arange(60) % 3)):
         with pytest.raises(ValueError, match="one class against all others"):
             ask(X)
+
+
+def test_intervals_of_a_mean_do_not_know_the_level_of_the_target():
+    """Members that weigh differently had told it apart, a hundred times too wide."""
+    X, y = make_friedman1(300, 6, noise=1.0, random_state=0)
+    found = []
+    for level in (0.0, 100.0):
+        est = NIMORegressorCV(n_starts=1, random_state=0).fit(X, y + level)
+        assert np.ptp(est._uncertainty.scale) > 0
+        found.append(est.predict_interval(X, kind="mean").width)
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+    assert np.median(found[0]) < np.median(est.predict_interval(X).width)

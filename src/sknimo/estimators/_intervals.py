@@ -39,6 +39,7 @@ from sknimo.training import (
     TrainingSet,
     check_lengths,
     check_number,
+    count_weights,
     read_groups,
     read_weight,
 )
@@ -311,7 +312,7 @@ class Averaging(Explainable):
         return KnownRows(
             table=table,
             y=truth,
-            weight=read_weight(weight, len(table)),
+            weight=count_weights(read_weight(weight, len(table))),
             offset=known,
             held_out=kept.eta if seen and kept is not None else None,
         )

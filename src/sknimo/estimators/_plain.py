@@ -40,7 +40,6 @@ from sknimo.training import (
     check_verbose,
     check_widths,
     choose_batch_size,
-    count_weights,
     find_rows,
     fit_budget,
     hold_out,
@@ -146,9 +145,7 @@ class FixedPenalties(BaseNIMO):
             separated = self._keep_model(model, data, problem, room)
             self._keep_uncertainty(
                 problem,
-                count_weights(
-                    data.weight if held_out is None else data.weight * ~held_out
-                ),
+                data.weight if held_out is None else data.weight * ~held_out,
                 solution,
                 data,
                 penalty=members.penalty,

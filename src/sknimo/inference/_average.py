@@ -217,6 +217,11 @@ class KnownRows:
     cluster: np.ndarray | None = None  # (n,), whole numbers
     population: bool = True  # whether the rows are a sample of those that matter
 
+    @property
+    def whole(self) -> bool:
+        """Whether a row of weight w is w rows."""
+        return bool((self.weight == np.round(self.weight)).all())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Influence:
@@ -229,9 +234,10 @@ class _Influence:
         return _Influence(self.estimate - other.estimate, self.rows - other.rows)
 
     def std_err(self, rows: KnownRows) -> np.ndarray:
-        """Standard error of each estimate, (c,); weights count repetitions."""
+        """Standard error of each estimate, (c,); whole weights count repetitions."""
         if rows.cluster is None:
-            return np.sqrt(rows.weight @ self.rows**2)
+            weight = rows.weight if rows.whole else rows.weight**2
+            return np.sqrt(weight @ self.rows**2)
         count = int(rows.cluster.max()) + 1
         total = np.zeros((count, self.rows.shape[1]))
         np.add.at(total, rows.cluster, rows.weight[:, None] * self.rows)
@@ -362,18 +368,20 @@ def _correct(
     weight = np.where(mask, rows.weight, 0.0) / total
     some = mask[made.kept]
     out = [_Influence(np.full(c, np.nan), np.zeros((n, c))) for _ in range(2)]
-    if int(mask.sum()) < made.columns.shape[1] + SPARE_ROWS:
+    if total < made.columns.shape[1] + SPARE_ROWS:
         for each in out:
             each.rows[:] = np.nan
         return out
     moved = fit_columns(model.family, rows.y, made.left, made.columns, weight)
     score = moved.score
     if rows.cluster is None:
-        score = score / np.maximum(1 - moved.leverage(made.columns) / total, LEAST_LEFT)
+        leverage = moved.leverage(made.columns) / total
+        leverage = leverage if rows.whole else rows.weight * leverage
+        score = score / np.maximum(1 - leverage, LEAST_LEFT)
     varies = np.ptp(made.columns[mask], axis=0) > 0
     for move in made.moves:
         ends = _own_columns(model, made, move)
-        changed = (ends[1] != ends[0]).any(axis=0)
+        changed = (ends[1] != ends[0])[some].any(axis=0)
         own = 1 + np.flatnonzero(made.owner == model.features.coef_feature[move.coef])
         known = bool(varies[own[changed]].all())
         for response, each in enumerate(out):

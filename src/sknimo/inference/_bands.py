@@ -151,9 +151,9 @@ def choose_covariance(known: Uncertainty, cov_type: str | None = None) -> np.nda
     named = {"nonrobust": known.nonrobust, "HC3": known.hc3, "cluster": known.cluster}
     found = named[cov_type]
     if found is None:
-        remedy = "Give groups to fit."
+        remedy = "Give groups to the fit of a search (the classes named ...CV)."
         if cov_type == "HC3":
-            remedy = "Use 'nonrobust', or 'cluster' after fit with groups of one row."
+            remedy = "Use 'nonrobust', or of a search 'cluster' with groups of one row."
         raise ValueError(f"cov_type={cov_type!r} was not kept with this fit. {remedy}")
     return found
 

@@ -287,6 +287,7 @@ def calibrate(
 ) -> Conformal | None:
     """Learn from rows whose `eta` (n,) comes from members that have not seen them.
 
+    A row of weight w is w rows.
     NaN there says that all have; None without rows that some have not. `by_folds` says
     that these members are not those that predict.
     """
@@ -294,7 +295,6 @@ def calibrate(
     if not known.any():
         return None
     y, eta, weight = y[known], eta[known], weight[known]
-    weight = weight * (len(weight) / weight.sum())
     family = model.family
     if family.is_binary:
         wrong = np.where(y > 0.5, 1 - mean_of(family, eta), mean_of(family, eta))
@@ -334,15 +334,14 @@ def width_columns(
 def sort_scores(values: np.ndarray, weight: np.ndarray) -> Scores:
     """Scores in order, thinned out between the ends where they are many."""
     order = np.argsort(values, kind="stable")
-    weight = weight[order] * (len(weight) / weight.sum())
-    upto = np.cumsum(weight)
-    table = np.stack([values[order], upto - weight, upto])
-    n_rows = len(values)
-    if n_rows > KEPT + 2 * ENDS:
-        inner = np.linspace(ENDS, n_rows - 1 - ENDS, KEPT).round().astype(int)
+    upto = np.cumsum(weight[order])
+    table = np.stack([values[order], upto - weight[order], upto])
+    last = len(values) - 1
+    if last >= KEPT + 2 * ENDS:
+        inner = np.linspace(ENDS, last - ENDS, KEPT).round().astype(int)
         ends = np.arange(ENDS)
-        table = table[:, np.unique(np.r_[ends, inner, n_rows - 1 - ends])]
-    return Scores(table, float(n_rows))
+        table = table[:, np.unique(np.r_[ends, inner, last - ends])]
+    return Scores(table, float(upto[-1]))
 
 
 def fit_width(

@@ -105,7 +105,10 @@ def contrasts(
     level: float,
     cov_type: str | None,
 ) -> Contrast:
-    """Estimates and intervals of weighted sums of coefficients."""
+    """Estimates and intervals of weighted sums of coefficients.
+
+    Where one of them was removed there is no interval.
+    """
     check_level(level)
     matrix = np.array([weights for _, weights in named])
     cov_type = choose_kind(known, cov_type)
@@ -114,6 +117,7 @@ def contrasts(
     assert known.centre is not None
     middle = matrix @ known.centre[1:]
     error = np.sqrt(np.maximum((matrix @ covariance * matrix).sum(1), 0.0))
+    error[(matrix[:, coef == 0] != 0).any(1)] = np.nan
     width = quantile(level, known) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         z = middle / error

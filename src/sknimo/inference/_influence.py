@@ -129,7 +129,7 @@ def influence(
         spread += share * wide
     leverage = (leverage * information * weight).clamp(0, MOST)
     pull = score / (1 - leverage)
-    left = eta - leverage / (weight * information).clamp(min=1e-300) * pull
+    left = eta - leverage / information * pull
     distance = (weight * pull).square() * spread / (dispersion * max(used, 1.0))
     return Influence(
         leverage=leverage.numpy(),

@@ -11,12 +11,12 @@ Shapes: n rows, q terms, c coefficients, M members.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from sknimo.explain import Origin, find_roles, local_term_coef, mean_of, split_members
 from sknimo.features import FeatureMap
+from sknimo.inference._bands import quantile
 from sknimo.inference._conformal import PredictionIntervals
 from sknimo.inference._uncertainty import Uncertainty
 from sknimo.model import FittedModel
@@ -38,7 +38,7 @@ def mean_intervals(
 ) -> PredictionIntervals:
     """Intervals of the mean response around linear predictors `eta` (n,)."""
     error = np.sqrt(predictor_variance(model, known, table))
-    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    reach = quantile(level, known) * error
     low, mean, high = (
         mean_of(model.family, at) for at in (eta - reach, eta, eta + reach)
     )
@@ -63,7 +63,11 @@ def predictor_variance(
         part = terms[:, features.term_feature == j]
         variance += ((part @ np.nan_to_num(block)) * part).sum(axis=1)
     least = max(float(cov[0, 0]), 0.0) * 0.1
-    apart = between(model, known, lambda member: member.eta(table))
+    # From the reference on: its level is known as well as the intercept is, and in the
+    # units of the target it does not grow with the weight of a member.
+    apart = between(
+        model, known, lambda member: member.eta(table) - float(member.intercept.mean())
+    )
     return np.maximum(variance, least) + apart
 
 

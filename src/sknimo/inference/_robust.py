@@ -96,10 +96,14 @@ def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
 def robust(given: Given, reply: Tensor, leverage: Tensor) -> Tensor:
     """Variance of the readings as the residuals have it, (1 + c, 1 + c).
 
-    HC3, as in linear regression; a row of weight w is w rows.
+    HC3, as in linear regression. A row of a whole weight w is w rows, of which each has
+    its own residual; any other weight multiplies the residual of one.
     """
+    weight = given.weight
+    whole = bool((weight == weight.round()).all())
+    leverage = leverage if whole else weight * leverage
     score = given.score / (1 - leverage).clamp(min=1e-3)
-    share = (score * given.weight.sqrt()).unsqueeze(-1)
+    share = (score * (weight.sqrt() if whole else weight)).unsqueeze(-1)
     out = reply.new_zeros(reply.shape[1], reply.shape[1])
     for own, part in zip(reply.split(ROWS), share.split(ROWS), strict=True):
         moves = own * part

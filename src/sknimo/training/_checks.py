@@ -111,10 +111,10 @@ def read_weight(
 
 
 def settle_weights(weight: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray:
-    """Weights whose squares and sums are within the range of floats.
+    """Weights that count rows, with squares and sums in the range of floats.
 
-    Only their ratios matter, so that extreme units are left by a power of two, to the
-    last bit. A row that is lost in the rounding of every sum gets a weight of zero.
+    Extreme units are left by a power of two, to the last bit. A row that is lost in the
+    rounding of every sum gets a weight of zero.
     """
     heaviest = max(ranks.gather(float(weight.max(initial=0.0))))
     light = (weight > 0) & (weight < LEAST_SHARE * heaviest)
@@ -129,7 +129,8 @@ def settle_weights(weight: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray:
             stacklevel=8,
         )
     exponent = int(np.frexp(heaviest)[1])
-    return weight if abs(exponent) < MAX_EXPONENT else np.ldexp(weight, -exponent)
+    extreme = abs(exponent) >= MAX_EXPONENT
+    return count_weights(np.ldexp(weight, -exponent) if extreme else weight, ranks)
 
 
 def check_heavy(
@@ -151,11 +152,21 @@ def check_heavy(
         )
 
 
-def count_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights that count rows: integers as they are, others scaled to mean one."""
-    if np.array_equal(weight, np.round(weight)):
+def count_weights(weight: np.ndarray, ranks: Ranks = ALONE) -> np.ndarray:
+    """Weights that count rows: integers as they are, others scaled to mean one.
+
+    The mean is that of the rows as they are given, which have some weight.
+    """
+    if all(ranks.gather(is_whole(weight))):
         return weight
-    return weight * (len(weight) / weight.sum())
+    own = int(np.count_nonzero(weight)), float(weight.sum())
+    n_rows, total = (sum(each) for each in zip(*ranks.gather(own), strict=True))
+    return weight * (n_rows / total)
+
+
+def is_whole(weight: np.ndarray) -> bool:
+    """Whether weights are integers, so that a row of weight w is w rows."""
+    return bool(np.array_equal(weight, np.round(weight)))
 
 
 def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:

@@ -42,7 +42,6 @@ from sknimo.solver import (
     solve_coefficients,
     start_state,
 )
-from sknimo.training._checks import count_weights
 
 AUTO = "auto"
 START_RIDGE = 1e-3
@@ -146,8 +145,7 @@ def choose_curves(
     splines, parabolas = fit("spline"), fit("poly2")
     n_rows = len(rows.y)
     index = np.linspace(0, n_rows - 1, min(n_rows, rules.max_rows)).astype(int)
-    counts = count_weights(rows.weight)
-    weight = counts[index] * (counts.sum() / counts[index].sum())
+    weight = rows.weight[index] * (rows.weight.sum() / rows.weight[index].sum())
     some = WeightedRows(rows.table[index], rows.y[index], weight, rows.offset[index])
     if family.is_free:
         family = family.learned(*_without_features(some))

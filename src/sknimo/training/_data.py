@@ -26,6 +26,7 @@ from sknimo.training._checks import (
     check_heavy,
     check_span,
     check_spans,
+    is_whole,
     settle_weights,
 )
 from sknimo.training._curves import CurveRules, choose_curves
@@ -103,8 +104,9 @@ def merge_rows(
 
     The objective depends on the rows only through their weighted distribution. In this
     canonical form so does every rounding error: integer weights equal repetition and
-    the order of rows does not matter, to the last bit. Beyond `MERGE_CELLS` cells
-    sorting is no longer free, and sums are long enough not to care.
+    the order of rows does not matter, to the last bit. Rows of other weights stay as
+    many as they are: they are no repetitions. Beyond `MERGE_CELLS` cells sorting is no
+    longer free, and sums are long enough not to care.
     """
     keep = weight > 0
     table, target = table[keep], target[keep]
@@ -116,10 +118,7 @@ def merge_rows(
     keys = np.column_stack([offset, target, table])
     order = np.lexsort(keys.T[::-1])
     keys, weight = keys[order], weight[order]
-    first = np.ones(len(keys), dtype=bool)
-    absent = np.isnan(keys)  # a missing value equals a missing value
-    differ = (keys[1:] != keys[:-1]) & ~(absent[1:] & absent[:-1])
-    first[1:] = differ.any(axis=1)
+    first = _unlike_before(keys) if is_whole(weight) else np.ones(len(keys), dtype=bool)
     total = np.add.reduceat(weight, np.flatnonzero(first))
     merged = np.empty(len(order), dtype=int)
     merged[order] = np.cumsum(first) - 1
@@ -127,6 +126,15 @@ def merge_rows(
     keys = keys[first]
     table = np.ascontiguousarray(keys[:, 2:])
     return WeightedRows(table, keys[:, 1].copy(), total, keys[:, 0].copy()), place
+
+
+def _unlike_before(keys: np.ndarray) -> np.ndarray:
+    """Whether a row differs from the one before, (n,); missing equals missing."""
+    first = np.ones(len(keys), dtype=bool)
+    absent = np.isnan(keys)
+    differ = (keys[1:] != keys[:-1]) & ~(absent[1:] & absent[:-1])
+    first[1:] = differ.any(axis=1)
+    return first
 
 
 def to_fit_units(
@@ -228,7 +236,9 @@ def prepare_table(
     options.check_n_rows(len(rows.y), len(place))
     given = np.empty(len(rows.y), dtype=int)
     given[place[counted]] = counted
-    check_heavy(rows.weight, given)  # copies of one row are one
+    keys = np.column_stack([rows.offset, rows.y, rows.table])
+    starts = np.flatnonzero(_unlike_before(keys))  # copies of one row are one
+    check_heavy(np.add.reduceat(rows.weight, starts), given[starts])
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
         if len(target.classes) > 2:

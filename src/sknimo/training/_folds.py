@@ -16,7 +16,6 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import column_or_1d
 
 from sknimo.rows import scatter
-from sknimo.training._checks import count_weights
 from sknimo.training._data import TrainingSet
 from sknimo.training._streams import StreamedSet
 
@@ -43,10 +42,6 @@ class Fold:
             np.clip(self.train - other.held_out, 0.0, None),
             np.minimum(self.held_out + other.held_out, most),
         )
-
-    def times(self, factor: float) -> Fold:
-        """The same with other units of weight."""
-        return Fold(self.train * factor, self.held_out * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +72,12 @@ def count_folds(
     groups: np.ndarray | None,
     random: np.random.RandomState,
 ) -> tuple[np.ndarray, Sequence[AnyFold]]:
-    """Weights that count rows, (n,), and folds in their units."""
+    """Weights of rows, (n,), and folds in their units."""
     if isinstance(data, StreamedSet):
         return data.weight, number_folds(
             data.weight, data.first_row, data.n_total, int(cv), random
         )
-    counts = count_weights(data.weight)
-    unit = float(counts.sum() / data.weight.sum())
-    return counts, [fold.times(unit) for fold in make_folds(data, cv, groups, random)]
+    return data.weight, make_folds(data, cv, groups, random)
 
 
 def number_folds(

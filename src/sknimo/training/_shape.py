@@ -27,7 +27,6 @@ from sknimo.solver import (
     solve,
     solve_coefficients,
 )
-from sknimo.training._checks import count_weights
 
 # Rows that are looked at for a number; a tenth of them would do.
 MAX_ROWS = 50_000
@@ -111,7 +110,7 @@ def smooth_glm(
     def solve_glm(problem: Problem) -> Tensor:
         design = linear_design(problem, 1, budget)
         if problem.in_one_place and problem.ranks.alone:
-            counts = torch.as_tensor(count_weights(weight)).to(problem.y)
+            counts = torch.as_tensor(weight).to(problem.y)
             fit = fit_additive(replace(problem, prior=None), counts, options)
             rows = problem.rows(problem.share(counts))
             return rows.eta(design, fit.coef.unsqueeze(0), fit.intercept.reshape(1))[0]
