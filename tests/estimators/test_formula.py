@@ -8,6 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import statsmodels.formula.api as smf
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
 
 from sknimo import (
     NIMOClassifier,
@@ -361,3 +363,16 @@ class TestFunctionsOfTheCaller:
             fit("y ~ log(dose)", data, functions={"log": hill})
         with pytest.raises(TypeError, match="functions must be a dict .* got list"):
             fit("y ~ hill(dose, 3)", data, functions=[hill])
+
+
+def test_a_clone_reads_tables_by_the_formula():
+    """Cross-validation of a whole frame had trained on the target, too."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.normal(size=120), "b": rng.normal(size=120)})
+    data["y"] = data["a"] + 3 * rng.normal(size=120)
+    est = NIMORegressor.from_formula("y ~ a", data, max_iter=0)
+    scores = cross_val_score(est, data, data["y"])
+    assert scores.max() < 0.5
+    again = clone(est).fit(data, data["y"])
+    assert again.coef_names_ == est.coef_names_
+    assert again.predict(data) == pytest.approx(est.predict(data))

@@ -377,3 +377,11 @@ def test_metrics_of_scikit_survival_take_what_is_predicted():
     assert 0 < score < 0.25
     assert metrics.brier_score(y, y_new, [f(times[1]) for f in curves], times[1])
     assert np.isfinite(metrics.cumulative_dynamic_auc(y, y_new, risk, times)[1])
+
+
+@pytest.mark.parametrize("times", [[1.0, 0.2], [0.5, 0.5], []])
+def test_times_that_do_not_increase_are_refused(times):
+    data = make_nimo_survival(n_samples=60, random_state=0)
+    est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="times must"):
+        est.predict_survival_function(data.X[:1], times=times)

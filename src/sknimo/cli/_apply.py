@@ -167,7 +167,7 @@ def predict_survival(est: Any, X: Any, at: Sequence[float]) -> dict[str, np.ndar
     if len(est.baseline_.labels) == 1:
         made["median_time"] = est.predict_median(X)
         if at:
-            curves = est.predict_survival_function(X, times=at)
+            curves = est.predict_survival_function(X, times=np.unique(at))
             for time, alive in zip(curves.times, curves.values.T, strict=True):
                 made[f"survival_{time:g}"] = np.ascontiguousarray(alive)
     elif at:

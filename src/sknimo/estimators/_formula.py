@@ -154,6 +154,12 @@ class FromFormula:
 
     _recipe: Recipe | None = None
 
+    def __sklearn_clone__(self) -> Any:
+        """A copy that is not fitted and reads tables by the same formula."""
+        est = super().__sklearn_clone__()  # type: ignore[misc]
+        est._recipe = self._recipe
+        return est
+
     if TYPE_CHECKING:  # the estimator brings its own
 
         def fit(

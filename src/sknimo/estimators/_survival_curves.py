@@ -235,8 +235,12 @@ class ForeseesTimes(BaseNIMO):
 
 
 def _read_grid(times: Any) -> np.ndarray:
-    """Increasing times to evaluate curves at."""
-    at = np.unique(np.asarray(times, dtype=np.float64))
-    if at.size == 0 or not np.isfinite(at).all():
+    """Times to evaluate curves at, which increase as those of step functions do."""
+    at = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if at.ndim != 1 or at.size == 0 or not np.isfinite(at).all():
         raise ValueError(f"times must be finite numbers, got {times!r}.")
+    if not (np.diff(at) > 0).all():
+        raise ValueError(
+            f"times must increase, got {times!r}. Sort them, and leave out repetitions."
+        )
     return at

@@ -198,6 +198,8 @@ LARGE_EVALUATIONS = 12_000
 MIN_ROWS = 50
 # A coefficient is unlike the average from this share of the effect's size on.
 WORTH = 0.25
+# An effect is as small as this share of the largest, and no difference is worth less.
+FAINT = 0.1
 # A step so short, in standard deviations, that it gives a slope.
 SLOPE = 1e-4
 # Levels and missing values of fewer rows than this are rare.
@@ -239,6 +241,7 @@ class Comparisons:
         at = coef * self.step
         low, high = self.eta_ends
         size = np.maximum(np.abs(self.eta), (high - low) / 2)
+        size = np.fmax(size, FAINT * np.fmax.reduce(size, initial=0.0))
         apart = np.abs(at - self.eta) > WORTH * size
         beyond = (at < low) | (at > high)
         return np.asarray(apart & ((at * self.eta < 0) | beyond))
