@@ -17,7 +17,8 @@ from sknimo.search._runner import (
     Runner,
     Start,
     View,
-    usable_features,
+    is_wide,
+    with_terms,
 )
 from sknimo.search._settings import Settings
 from sknimo.solver import (
@@ -110,6 +111,8 @@ def select(
     settings, options = runner.settings, runner.options
     stable = settings.rule == "stability"
     linear = runner.linear(view, at)
+    if is_wide(view.problem, runner.weight):
+        return Selection([], linear, view)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence
     if settings.cautious and not _has_promise(runner, view, starts, at, floor):
@@ -216,7 +219,7 @@ def first_starts(
     settings: Settings,
 ) -> list[Start]:
     """Wide starts that see every feature, and narrow ones of the GLM's strongest."""
-    usable = usable_features(problem)
+    usable = with_terms(problem)
     few = settings.few_features
     shortlist = linear_support | strongest_features(problem, at, few)
     n_narrow = 0

@@ -419,7 +419,7 @@ def fit_linear_evidence(
     problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
 ) -> EvidenceState:
     """The member without a network; it is cheap and has no deadline."""
-    usable = usable_features(problem)
+    usable = usable_features(problem, weight, start)
     n_params = problem.spec.n_params
     params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
     nothing = torch.zeros_like(usable)
@@ -431,12 +431,43 @@ def fit_linear_evidence(
     )
 
 
-def usable_features(problem: Problem) -> Tensor:
+def with_terms(problem: Problem) -> Tensor:
     """Features with a term at all, (p,)."""
     usable = torch.zeros(problem.spec.n_features, dtype=torch.bool)
     usable = usable.to(problem.device)
     usable[problem.term_feature] = True
     return usable
+
+
+def is_wide(problem: Problem, weight: Tensor) -> bool:
+    """Whether there are too many features for evidence: one for every other row.
+
+    With almost as many coefficients as rows a fit leaves no noise, and evidence has no
+    bound; and what is selected among so many has seen the rows that should judge it.
+    """
+    return 2 * int(with_terms(problem).sum()) > int((weight > 0).sum())
+
+
+def usable_features(problem: Problem, weight: Tensor, at: Coefficients) -> Tensor:
+    """Features of a linear fit, (p,): all with a term, unless they are too many.
+
+    Then those of the GLM, `at`, and those that its residuals ask for most: one for four
+    rows.
+    """
+    usable = with_terms(problem)
+    if not is_wide(problem, weight):
+        return usable
+    rows = problem.rows(weight.unsqueeze(0))
+    eta = rows.eta(problem.terms.unsqueeze(0), at.coef, at.intercept)[0]
+    pull = (weight * problem.family.score(problem.y, eta)) @ problem.terms
+    size, asked = (
+        pull.new_zeros(len(usable)).index_add_(0, problem.term_feature, each.square())
+        for each in (at.coef[0], pull)
+    )
+    urgency = asked / asked.max().clamp(min=1e-300) + (size > 0)
+    chosen = torch.zeros_like(usable)
+    chosen[urgency.topk(max(int((weight > 0).sum()) // 4, 1)).indices] = True
+    return chosen & usable
 
 
 def random_network(problem: Problem, start: Start) -> Tensor:
