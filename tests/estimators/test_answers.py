@@ -2,7 +2,12 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
+from sklearn.linear_model import (
+    GammaRegressor,
+    LassoCV,
+    LinearRegression,
+    PoissonRegressor,
+)
 
 from sknimo import NIMOClassifierCV, NIMORegressorCV
 from sknimo.datasets import make_nimo_classification, make_nimo_regression
@@ -186,3 +191,21 @@ def test_heavy_tailed_noise_is_no_worse_than_least_squares():
     ols = LinearRegression().fit(X, y)
     errors = [np.mean((m.predict(X) - signal) ** 2) for m in (est, ols)]
     assert errors[0] < 1.5 * errors[1]
+
+
+@pytest.mark.slow
+def test_more_features_than_rows_are_predicted_about_as_well_as_by_a_lasso():
+    """Evidence had no bound there and explained all rows: twice the error."""
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, coef = rng.normal(size=(1060, 120)), np.zeros(120)
+        coef[:6] = rng.normal(size=6)
+        y = X @ coef + rng.normal(size=1060)
+        ours, theirs = (
+            np.mean((est.fit(X[:60], y[:60]).predict(X[60:]) - y[60:]) ** 2)
+            for est in (NIMORegressorCV(random_state=0), LassoCV())
+        )
+        ratios.append(ours / theirs)
+    assert np.exp(np.mean(np.log(ratios))) < 1.1
+    assert max(ratios) < 1.4

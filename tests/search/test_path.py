@@ -6,7 +6,12 @@ Shapes: n rows, T penalties, F folds.
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
+from sklearn.linear_model import (
+    GammaRegressor,
+    Lasso,
+    LinearRegression,
+    PoissonRegressor,
+)
 
 from sknimo.families import FAMILIES
 from sknimo.search import Settings
@@ -52,8 +57,21 @@ def test_a_gaussian_path_takes_one_pass_and_so_do_its_losses(
     stored = store(make_problem("gaussian", n_rows=90))
     weight = torch.ones(90, dtype=torch.float64)
     glm_path(stored, weight, folds, Settings(memory_budget=4 * SMALL))
-    # The largest penalty, the path of all rows, and two passes for each fold.
-    assert stored.columns.n_read == 90 * (2 + 2 * len(folds))
+    # The largest penalty, the path of all rows, those of all folds, and their losses.
+    assert stored.columns.n_read == 90 * (3 + len(folds))
+
+
+def test_a_path_of_more_features_than_rows_is_that_of_scikit_learn(make_problem):
+    """Each penalty is solved among the features that it asks for."""
+    problem = make_problem("gaussian", n_rows=60, widths=(1,) * 150)
+    share = problem.share(torch.ones(60, dtype=torch.float64))
+    grid = largest_alpha(problem, share) * np.geomspace(1, 0.01, 10)
+    path = fit_path(problem, share, grid).lasso
+    for alpha, coef, intercept in zip(grid, path.coef, path.intercept, strict=True):
+        lasso = Lasso(alpha=alpha, tol=1e-12, max_iter=10**6)
+        lasso.fit(problem.terms.numpy(), problem.y.numpy())
+        np.testing.assert_allclose(coef, lasso.coef_, rtol=0, atol=1e-7)
+        assert float(intercept) == pytest.approx(lasso.intercept_, abs=1e-7)
 
 
 def test_the_chosen_point_is_known_for_every_fold(folds, make_problem):

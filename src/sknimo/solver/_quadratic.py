@@ -227,20 +227,30 @@ def _proximal_descent(
 
 def _polish(gram: Tensor, moment: Tensor, penalty: CoefPenalty, coef: Tensor) -> Tensor:
     """Newton's method on the support; a column that would change sign leaves it."""
-    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    some = penalty.spread((penalty.norm(coef) > 0).any(0)).nonzero().squeeze(-1)
+    if len(some) < len(penalty.column_feature):
+        few = replace(penalty, column_feature=penalty.column_feature[some])
+        part = gram[:, some][:, :, some], moment[:, some], few, coef[:, some]
+        return torch.zeros_like(coef).index_copy(1, some, _polish(*part))
+    if len(some) == 0:
+        return coef
     same_feature = (
         penalty.column_feature.unsqueeze(0) == penalty.column_feature[:, None]
     )
+    single = int(same_feature.sum()) == len(some)
     for _ in range(8):
         norm = penalty.norm(coef)
         on = penalty.spread((norm > 0).to(coef.dtype))
         safe = torch.where(norm > 0, norm, torch.ones_like(norm))
         pull = penalty.spread(penalty.slope(safe) / safe)
         gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) - moment + pull * coef
-        unit = coef / penalty.spread(safe)
-        outer = unit.unsqueeze(-1) * unit.unsqueeze(-2) * same_feature
-        bend = eye + (penalty.power - 2) * outer
-        hessian = gram + pull.unsqueeze(-1) * bend
+        if single:
+            hessian = gram + torch.diag_embed((penalty.power - 1) * pull)
+        else:
+            unit = coef / penalty.spread(safe)
+            outer = unit.unsqueeze(-1) * unit.unsqueeze(-2) * same_feature
+            bent = (penalty.power - 2) * pull.unsqueeze(-1) * outer
+            hessian = gram + torch.diag_embed(pull) + bent
         hessian = on.unsqueeze(-1) * hessian * on.unsqueeze(-2)
         hessian = hessian + torch.diag_embed(1 - on)
         move, info = torch.linalg.solve_ex(hessian, (-on * gradient).unsqueeze(-1))
