@@ -19,6 +19,7 @@ from torch import Tensor
 from sknimo.penalties import CoefPenalty, make_penalty
 from sknimo.search._settings import Settings
 from sknimo.solver import (
+    FEW_FEATURES,
     Coefficients,
     MemoryColumns,
     PerMember,
@@ -187,8 +188,7 @@ def fit_path(
     is a path of other rows, if there is one to start from.
     """
     if problem.family.least_squares:
-        gram_bytes = 8 * GRAM_COPIES * max(problem.n_terms, 1) ** 2
-        size = max(1, int(min(n_bytes, PATH_BYTES) // gram_bytes))
+        size = max(1, int(min(n_bytes, PATH_BYTES) // _gram_bytes(problem)))
         each = [
             _fit_gaussian_path(problem, s, grid, n_bytes) for s in share.split(size)
         ]
@@ -234,27 +234,40 @@ def path_loss(
 def _fit_gaussian_path(
     problem: Problem, share: Tensor, grid: np.ndarray, n_bytes: float
 ) -> _Path:
-    """Whole paths from one Gram matrix each, every penalty from the one before."""
+    """Whole paths from one Gram matrix each.
+
+    Of many features every penalty begins at the one before; of few they are one batch.
+    """
     rows, count, q = problem.rows(share), len(share), problem.n_terms
     null = start_coefficients(rows, q)
     here = expand(linear_design(problem, count, n_bytes), rows, null)
+    size = 1
+    if problem.spec.n_features <= FEW_FEATURES:
+        size = max(1, int(min(n_bytes, PATH_BYTES) // (count * _gram_bytes(problem))))
     parts, coef = [], torch.zeros_like(here.moment)
-    for alpha in grid:
-        lasso, ridge = _penalties(problem, np.full(count, alpha))
-        coef = minimise_quadratic(here.gram, here.moment, lasso, coef)
+    for alphas in np.split(grid, range(size, len(grid), size)):
+        n_times = len(alphas)
+        lasso, ridge = _penalties(problem, alphas.repeat(count))
+        gram, moment = here.gram.repeat(n_times, 1, 1), here.moment.repeat(n_times, 1)
+        coef = minimise_quadratic(gram, moment, lasso, coef[-count:].repeat(n_times, 1))
         kept = (coef != 0).to(coef)
         some = kept.any(0).nonzero().squeeze(-1)
         mask = kept[:, some]
-        gram = here.gram[:, some][:, :, some] * mask.unsqueeze(-1) * mask.unsqueeze(-2)
+        gram = gram[:, some][:, :, some] * mask.unsqueeze(-1) * mask.unsqueeze(-2)
         few = replace(ridge, column_feature=ridge.column_feature[some])
-        moment = here.moment[:, some] * mask
+        moment = moment[:, some] * mask
         free = minimise_quadratic(gram, moment, few, torch.zeros_like(moment))
         free = torch.zeros_like(coef).index_copy(1, some, free)
-        found = (Coefficients(each, here.intercept(each)) for each in (coef, free))
-        parts.append(_Path(*found))
+        for each in zip(coef.split(count), free.split(count), strict=True):
+            parts.append(_Path(*(Coefficients(x, here.intercept(x)) for x in each)))
     # They stand penalty by penalty, and are wanted path by path.
     order = torch.arange(count * len(grid)).view(len(grid), count).T.flatten()
     return _Path.join(parts).take(order.to(share.device))
+
+
+def _gram_bytes(problem: Problem) -> int:
+    """What a solve with one Gram matrix takes."""
+    return 8 * GRAM_COPIES * max(problem.n_terms, 1) ** 2
 
 
 def _fit_path_block(

@@ -55,7 +55,12 @@ from sknimo.solver._profile import (
     solve_coefficients,
     start_coefficients,
 )
-from sknimo.solver._quadratic import Design, cut_rows, minimise_quadratic
+from sknimo.solver._quadratic import (
+    FEW_FEATURES,
+    Design,
+    cut_rows,
+    minimise_quadratic,
+)
 from sknimo.solver._softmax import (
     ClassFit,
     ClassRows,

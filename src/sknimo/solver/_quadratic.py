@@ -79,7 +79,7 @@ ROUNDING = 1e-15
 # How exactly optimality conditions hold, relative to the largest moment or price.
 ENOUGH = 1e-13
 # Features that a lasso of more is solved among to begin with.
-FEW_FEATURES = 40
+FEW_FEATURES = 64
 # Share of the way to zero that a feature of several columns goes at a time.
 SHORT_OF = 0.9
 
