@@ -347,3 +347,19 @@ class TestPipelines:
     def test_estimators_are_cloned_with_their_options(self, make_small):
         est = make_small(reference={"sex": "m"}, categorical=["member"])
         assert clone(est).get_params() == est.get_params()
+
+
+def test_sparse_columns_are_numbers():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=60), "b": rng.integers(0, 2, 60)})
+    y = X["a"] + X["b"] + rng.normal(size=60)
+    thin = X.assign(b=pd.arrays.SparseArray(X["b"].to_numpy()))
+    dense, sparse = (NIMORegressor(max_iter=0).fit(each, y) for each in (X, thin))
+    assert sparse.coef_.tolist() == dense.coef_.tolist()
+    assert sparse.predict(thin).tolist() == dense.predict(X).tolist()
+
+
+def test_a_lazy_frame_is_refused_with_a_remedy():
+    X = pl.DataFrame({"a": [1.0, 2.0, 3.0]}).lazy()
+    with pytest.raises(TypeError, match="collect"):
+        NIMORegressor(max_iter=0).fit(X, [1.0, 2.0, 3.0])

@@ -187,6 +187,8 @@ def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     except DuplicateError as error:  # says which, and how often
         told = " ".join(str(error).split())
         raise ValueError(f"{told}. Rename or drop columns of X.") from error
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise TypeError("X is a lazy frame, which has no rows yet. Give X.collect().")
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -364,7 +366,8 @@ def _read_numbers(
         raise ValueError(_bad_value(name, row, "missing value (NaN)"))
     if missing.all():
         return np.full(len(missing), np.nan)
-    if dtype == nw.Object:
+    sparse = dtype == nw.Unknown and column.to_numpy().dtype.kind in "fiub"
+    if dtype == nw.Object or sparse:
         return _read_objects(column.to_numpy(), name, admit_missing, first_row)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
         raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
