@@ -86,8 +86,8 @@ def glm_path(
     """Relaxed lasso path of the nested GLM, chosen on held-out rows.
 
     Other folds of the same rows have their say in the choice: it should not depend on
-    how rows fall into a few of them. All penalties are one batch of solves, cut only to
-    bound memory. The folds start from the solutions of all rows, which are near.
+    how rows fall into a few of them. Penalties and folds are batches of solves, cut to
+    bound memory; but least squares of many features goes from penalty to penalty.
     """
     n_bytes, relaxation = settings.memory_budget / 4, settings.relaxation
     share = problem.share(weight)
