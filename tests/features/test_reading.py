@@ -364,7 +364,6 @@ class TestRefusals:
         [
             pandas_frame(pd.Series([1 + 1j, 2, 3])),
             pandas_frame(pd.Series([b"1", 2, 3], dtype=object)),
-            pandas_frame(pd.arrays.SparseArray([1.0, 0.0, 0.0])),
             pandas_frame(pd.interval_range(0, 3)),
             polars_frame(pl.Series([[1], [2], [3]])),
             polars_frame(pl.Series([{"a": 1}] * 3)),
@@ -373,7 +372,6 @@ class TestRefusals:
         ids=[
             "pandas complex",
             "pandas bytes",
-            "pandas sparse",
             "pandas interval",
             "polars list",
             "polars struct",
