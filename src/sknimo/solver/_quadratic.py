@@ -143,7 +143,7 @@ def minimise_quadratic(
         return solve_ridge(gram, moment, ridge)
     scale = torch.maximum(moment.abs().amax(-1), penalty.strength).clamp(min=1e-300)
 
-    def solve(some: Tensor, coef: Tensor) -> Tensor:
+    def solve(some: Tensor | slice, coef: Tensor) -> Tensor:
         part = gram[:, some][:, :, some]
         own = moment[:, some]
         part = part + torch.diag_embed(tie_break.expand_as(own))
@@ -151,9 +151,8 @@ def minimise_quadratic(
         return _descend(part, own, few, coef[:, some], scale)
 
     owner, n_features = penalty.column_feature, penalty.weight.shape[-1]
-    every = torch.arange(len(owner), device=owner.device)
     if penalty.power != 1 or n_features <= FEW_FEATURES:
-        return solve(every, start)
+        return solve(slice(None), start)
     coef, there = start, (penalty.norm(start) > 0).any(0)
     while True:
         gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) + tie_break * coef - moment
@@ -164,7 +163,7 @@ def minimise_quadratic(
             return coef
         n_more = min(n_missing, max(FEW_FEATURES, int(there.sum())))
         there[urgent.topk(n_more).indices] = True
-        some = every[there[owner]]
+        some = there[owner].nonzero().squeeze(-1)
         coef = torch.zeros_like(start).index_copy(1, some, solve(some, coef))
 
 

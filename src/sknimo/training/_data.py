@@ -163,7 +163,7 @@ def refuse_rare_class(
 
     `place` says where each row of the user went. A whole weight repeats a row.
     """
-    whole = np.array_equal(weight, np.round(weight))
+    whole = is_whole(weight)
     for number, label in enumerate(classes.tolist()):
         own = np.flatnonzero(y == number)
         if len(own) == 0:
@@ -236,9 +236,13 @@ def prepare_table(
     options.check_n_rows(len(rows.y), len(place))
     given = np.empty(len(rows.y), dtype=int)
     given[place[counted]] = counted
-    keys = np.column_stack([rows.offset, rows.y, rows.table])
-    starts = np.flatnonzero(_unlike_before(keys))  # copies of one row are one
-    check_heavy(np.add.reduceat(rows.weight, starts), given[starts])
+    total, named = rows.weight, given
+    if not is_whole(weight) and rows.table.size <= MERGE_CELLS:
+        # They were sorted, not merged; but copies of one row carry weight as one.
+        keys = np.column_stack([rows.offset, rows.y, rows.table])
+        starts = np.flatnonzero(_unlike_before(keys))
+        total, named = np.add.reduceat(total, starts), given[starts]
+    check_heavy(total, named)
     if target.classes is not None:
         refuse_single_class(np.unique(rows.y))
         if len(target.classes) > 2:
