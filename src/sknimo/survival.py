@@ -73,6 +73,8 @@ class Baseline:
         Times with an event in each stratum, increasing.
     hazard : tuple of ndarray of shape (m,)
         The cumulative hazard from each of them on.
+    entered : bool
+        Whether rows that it was estimated from were watched from later times on.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Baseline:
     labels: tuple[Hashable, ...]
     times: tuple[np.ndarray, ...]
     hazard: tuple[np.ndarray, ...]
+    entered: bool = False
 
     def at(self, times: np.ndarray, stratum: np.ndarray) -> np.ndarray:
         """Of rows of these strata (n,) at times (k,), shape (n, k)."""
@@ -269,7 +272,9 @@ def expose(rows: FollowUp, eta: np.ndarray, ties: Ties) -> Exposures:
         hazard.append(total[1:] * np.exp(-shift))
     least = LEAST_EXPOSURE * np.average(exposure, weights=rows.weight)
     offset = np.log(np.maximum(exposure, least)) - shift
-    return Exposures(offset, Baseline(rows.labels, tuple(times), tuple(hazard)))
+    entered = bool(np.isfinite(rows.entry).any())
+    baseline = Baseline(rows.labels, tuple(times), tuple(hazard), entered)
+    return Exposures(offset, baseline)
 
 
 @dataclass(frozen=True, slots=True)

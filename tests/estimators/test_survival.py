@@ -385,3 +385,22 @@ def test_times_that_do_not_increase_are_refused(times):
     est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
     with pytest.raises(ValueError, match="times must"):
         est.predict_survival_function(data.X[:1], times=times)
+
+
+def test_rows_that_entered_late_are_expected_to_have_the_events_they_had(tmp_path):
+    X, time, event, entry, stratum = draw_rows()
+    y, own = np.column_stack([time, event]), {"entry": entry, "strata": stratum}
+    # By Breslow, what all rows are expected to have is what they had.
+    est = NIMOSurvival(alpha=0.0, max_iter=0, ties="breslow").fit(X, y, **own)
+    est.save(tmp_path / "late.nimo")
+    for again in (est, load(tmp_path / "late.nimo")):
+        exposure = again.exposure(y, **own)
+        found = again.residuals(X, y, offset=exposure)
+        assert found.predicted.sum() == pytest.approx(event.sum(), rel=1e-9)
+        price = again.price_of_nonlinearity(X, y, offset=exposure)
+        assert 0 < price.deviance < price.null_deviance
+        for refused in (again.residuals, again.calibration):
+            with pytest.raises(ValueError, match=r"offset=est\.exposure"):
+                refused(X, y)
+        with pytest.raises(ValueError, match="fitted with entry"):
+            again.report(None, X, y, strata=stratum)

@@ -23,7 +23,19 @@ def test_class_weights_are_row_weights():
     np.testing.assert_array_equal(one.coef_, fit(rows).coef_)
     own = 1 + np.arange(120) % 3
     both = fit(own, class_weight={"ill": 3, "well": 1})
-    np.testing.assert_array_equal(both.coef_, fit(own * rows).coef_)
+    np.testing.assert_allclose(both.coef_, fit(own * rows).coef_, rtol=1e-10)
+
+
+def test_class_weights_add_no_observations():
+    """Weights of rows that are integers repeat them; those of classes do not."""
+    plain = fit().conf_int().std_err
+    even = fit(class_weight={"ill": 4, "well": 4}).conf_int().std_err
+    np.testing.assert_array_equal(even, plain)
+    whole, other = (
+        fit(class_weight={"ill": times, "well": 1}).conf_int().std_err
+        for times in (3, 3.000001)
+    )
+    np.testing.assert_allclose(whole, other, rtol=1e-5)
 
 
 def test_balanced_classes_weigh_the_same():

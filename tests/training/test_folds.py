@@ -1,5 +1,7 @@
 """Folds of rows that are merged, weighted, grouped, or numbered in a stream."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,13 +38,38 @@ def test_a_whole_number_of_folds_keeps_groups_together():
 
 
 def test_folds_share_out_the_observations_that_a_row_stands_for():
-    weight = np.array([40.0, 1.0, 25.0, 3.0])
-    folds = random_folds(weight, 5)
+    """The same features have several targets: rows are repeated by chance."""
+    x, y = np.repeat(np.arange(10.0), 2)[:, None], np.tile([0.0, 1.0], 10)
+    data = make_set(x, y, np.where(y == 1, 40.0, 27.0))
+    folds, weight = make_folds(data, 5, None, np.random.RandomState(0)), data.weight
     held_out = np.stack([fold.held_out for fold in folds])
     assert np.array_equal(held_out.sum(0), weight)
     assert all(np.array_equal(fold.total, weight) for fold in folds)
-    assert set(held_out.sum(1)) <= {13.0, 14.0}
-    assert (held_out[:, 0] > 0).all()
+    assert (held_out.sum(1) == 134).all()
+    assert (held_out > 0).all()
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["weights", "bootstrap"])
+def test_copies_of_one_observation_are_held_out_together(repeated):
+    rng = np.random.default_rng(0)
+    table, y, weight = rng.normal(size=(40, 2)), rng.normal(size=40), np.ones(40)
+    if repeated:
+        drawn = rng.integers(40, size=40)
+        table, y = table[drawn], y[drawn]
+    else:
+        weight = rng.integers(1, 4, size=40).astype(float)
+    data = make_set(table, y, weight)
+    assert data.weight.max() > 1
+    for fold in make_folds(data, 4, None, np.random.RandomState(0)):
+        assert not ((fold.train > 0) & (fold.held_out > 0)).any()
+
+
+def test_copies_are_shared_out_where_a_class_has_no_other_row():
+    rng = np.random.default_rng(0)
+    data = make_set(rng.normal(size=(20, 2)), np.eye(20)[3], np.full(20, 2.0))
+    data = replace(data, classes=np.array(["a", "b"]))
+    for fold in make_folds(data, 4, None, np.random.RandomState(0)):
+        assert fold.train[data.y == 1].sum() >= 1
 
 
 def test_rows_of_a_fractional_weight_stay_whole():

@@ -193,13 +193,17 @@ def write_baseline(
     parts = baseline.times, baseline.hazard
     steps = (np.concatenate(part) for part in parts)
     lengths = [len(times) for times in baseline.times]
-    content = {"strata": None if labels == [None] else labels, "lengths": lengths}
+    content: dict[str, Any] = {"strata": None if labels == [None] else labels}
+    content["lengths"] = lengths
+    if baseline.entered:
+        content["entered"] = True
     return {"baseline": content}, dict(zip(BASELINE, steps, strict=True))
 
 
 def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
     """Undo `write_baseline`."""
-    strata, lengths = node.fields("strata", "lengths")
+    late = [name for name in ("entered",) if name in node.value]
+    strata, lengths, *entered = node.fields("strata", "lengths", *late)
     sizes = [length.integer(low=0) for length in lengths.items()]
     labels = (None,) if strata.value is None else strata.labels()
     if len(labels) != len(sizes) or len(set(labels)) != len(labels):
@@ -210,7 +214,7 @@ def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
     for part in (*times, *hazard):
         if (np.diff(part) < 0).any() or (part < 0).any():
             raise node.refuse("times and hazards that increase")
-    return Baseline(labels, times, hazard)
+    return Baseline(labels, times, hazard, any(flag.flag() for flag in entered))
 
 
 # Where the dial has a score.

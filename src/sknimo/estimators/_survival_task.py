@@ -220,20 +220,54 @@ class SurvivalTask(ForeseesTimes):
         """The follow-up of rows in the strata of the model."""
         if weight is None:
             weight = np.ones(len(read_times(y)[0]))
+        if self.baseline_.entered and entry is None:
+            raise ValueError(
+                "The model was fitted with entry: give that of these rows as well, "
+                "zero for those that were watched from the beginning."
+            )
         known = self.baseline_.labels
         if known == (None,):
             return read_follow_up(y, weight, entry=entry)
         return read_follow_up(y, weight, entry=entry, strata=strata, known=known)
 
+    def exposure(self, y: Any, *, entry: Any = None, strata: Any = None) -> np.ndarray:
+        """Logarithm of the baseline hazard that each row saw, shape (n_samples,).
+
+        Together with the log risk it makes the number of events that are expected of a
+        row: the `offset` of `residuals`, `calibration` and whatever compares these with
+        what happened. It follows from the times alone unless the model was fitted with
+        `entry` or `strata`.
+
+        Parameters
+        ----------
+        y : times and events, as in `fit`
+        entry, strata : array of shape (n_samples,), optional
+            As in `fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sknimo import NIMOSurvival, datasets
+        >>> data = datasets.make_nimo_survival(n_samples=80, random_state=0)
+        >>> entry = data.y[:, 0] / 2
+        >>> est = NIMOSurvival(alpha=0, max_iter=0).fit(data.X, data.y, entry=entry)
+        >>> seen = est.exposure(data.y, entry=entry)
+        >>> expected = est.residuals(data.X, data.y, offset=seen).predicted
+        >>> bool(np.isclose(expected.sum(), data.y[:, 1].sum()))
+        True
+        """
+        return self.baseline_.watch(self._watched(y, entry=entry, strata=strata))
+
     def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:
         """Exposures of rows with these times, unless they are given."""
-        if offset is None and len(self.baseline_.labels) == 1:
-            return self.baseline_.watch(self._watched(y))
-        if offset is None:
+        known = self.baseline_
+        if offset is None and (known.entered or len(known.labels) > 1):
             raise ValueError(
-                "With strata the exposure of a row does not follow from its time: give "
-                "offset, the logarithm of its cumulative baseline hazard."
+                "With entry or strata the exposure of a row does not follow from its "
+                "time: give offset=est.exposure(y, entry=..., strata=...)."
             )
+        if offset is None:
+            return self.exposure(y)
         return super()._offset_for(y, offset, n_rows)
 
     @classmethod

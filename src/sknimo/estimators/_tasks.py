@@ -151,7 +151,7 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
         return data
 
     def _weigh_target(self, target: Target, weight: np.ndarray) -> np.ndarray:
-        """Row weights times those of their classes."""
+        """Row weights times those of their classes, which add no observations."""
         if self.class_weight is None:
             return weight
         number = target.values.astype(int)
@@ -163,7 +163,9 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
             each = weight.sum() / (n_classes * np.where(own > 0, own, 1.0))
         else:
             each = _read_class_weight(self.class_weight, target.classes)
-        return weight * each[number]
+        each = each[number]
+        mean = np.average(each, weights=weight)
+        return weight * (each / mean if mean > 0 else each)
 
     def _eta_of(self, table: np.ndarray, offset: Any) -> np.ndarray:
         if self._whole is None:

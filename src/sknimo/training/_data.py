@@ -118,7 +118,7 @@ def merge_rows(
     keys = np.column_stack([offset, target, table])
     order = np.lexsort(keys.T[::-1])
     keys, weight = keys[order], weight[order]
-    first = _unlike_before(keys) if is_whole(weight) else np.ones(len(keys), dtype=bool)
+    first = unlike_before(keys) if is_whole(weight) else np.ones(len(keys), dtype=bool)
     total = np.add.reduceat(weight, np.flatnonzero(first))
     merged = np.empty(len(order), dtype=int)
     merged[order] = np.cumsum(first) - 1
@@ -128,7 +128,7 @@ def merge_rows(
     return WeightedRows(table, keys[:, 1].copy(), total, keys[:, 0].copy()), place
 
 
-def _unlike_before(keys: np.ndarray) -> np.ndarray:
+def unlike_before(keys: np.ndarray) -> np.ndarray:
     """Whether a row differs from the one before, (n,); missing equals missing."""
     first = np.ones(len(keys), dtype=bool)
     absent = np.isnan(keys)
@@ -240,7 +240,7 @@ def prepare_table(
     if not is_whole(weight) and rows.table.size <= MERGE_CELLS:
         # They were sorted, not merged; but copies of one row carry weight as one.
         keys = np.column_stack([rows.offset, rows.y, rows.table])
-        starts = np.flatnonzero(_unlike_before(keys))
+        starts = np.flatnonzero(unlike_before(keys))
         total, named = np.add.reduceat(total, starts), given[starts]
     check_heavy(total, named)
     if target.classes is not None:

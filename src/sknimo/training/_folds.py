@@ -16,11 +16,14 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import column_or_1d
 
 from sknimo.rows import scatter
-from sknimo.training._data import TrainingSet
+from sknimo.training._checks import is_whole
+from sknimo.training._data import MERGE_CELLS, TrainingSet, unlike_before
 from sknimo.training._streams import StreamedSet
 
 # Beyond this many observations rows of a whole weight stay together.
 MAX_OBSERVATIONS = 10_000_000
+# Values of a target, as a share of the rows, that are few.
+FEW_VALUES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +133,15 @@ def make_folds(
 
     A whole number makes random folds of observations, or of whole groups where there
     are any. A row that stands for several observations (a whole weight, or rows that
-    were merged) is shared out among the folds like the rows it stands for. A splitter,
-    or an iterable of index pairs, refers to the rows as the user gave them.
+    were merged) is shared out among the folds like the rows it stands for, unless these
+    look like copies of one. A splitter, or an iterable of index pairs, refers to the
+    rows as the user gave them.
     """
     several = data.classes is not None and len(data.classes) > 2
     if isinstance(cv, Integral) and groups is None:
         strata = None if data.classes is None else data.y
-        return _random_folds(data.weight, int(cv), random, strata)
+        copies = _count_copies(data)
+        return _random_folds(data.weight, copies, int(cv), random, strata)
     folds = [
         Fold(_total(data, train), _total(data, held_out))
         for train, held_out in _splits(data, cv, groups, random)
@@ -162,19 +167,41 @@ def _check_classes(data: TrainingSet, folds: list[Fold]) -> None:
                 )
 
 
+def _count_copies(data: TrainingSet) -> np.ndarray:
+    """Observations of each row that may be in different folds, (n,).
+
+    A model that has seen one copy of a row knows the target of the others, and rows
+    held out would praise what it has learned by heart. So copies stay together, as
+    those of a bootstrap sample or of a weight. Only where the target has few values,
+    and the same features come with another one, are rows repeated by chance.
+    """
+    copies = np.ones(len(data.weight), dtype=int)
+    whole = is_whole(data.weight) and data.weight.sum() < MAX_OBSERVATIONS
+    if not whole or data.weight.max() < 2 or data.table.size > MERGE_CELLS:
+        return copies
+    values, value = np.unique(data.y, return_inverse=True)
+    if len(values) > FEW_VALUES * len(data.y):
+        return copies
+    order = np.lexsort(data.table.T[::-1])
+    cell = np.empty(len(order), dtype=int)
+    cell[order] = np.cumsum(unlike_before(data.table[order])) - 1
+    apart = np.bincount(cell)[cell] > 1
+    if data.classes is not None:  # one that has no other row must be in every fold
+        apart |= np.bincount(value)[value] < 2
+    return np.where(apart, data.weight.astype(int), 1)
+
+
 def _random_folds(
     weight: np.ndarray,
+    copies: np.ndarray,
     n_folds: int,
     random: np.random.RandomState,
     strata: np.ndarray | None = None,
 ) -> list[Fold]:
-    """Folds of observations; rows of a fractional weight are one observation each.
+    """Folds of observations, of which rows have so many `copies`, (n,).
 
     Observations of each of the `strata` (n,) are dealt out in turn.
     """
-    copies = np.ones(len(weight), dtype=int)
-    if np.array_equal(weight, np.round(weight)) and weight.sum() < MAX_OBSERVATIONS:
-        copies = weight.astype(int)
     row = np.repeat(np.arange(len(weight)), copies)
     order = random.permutation(len(row))
     if strata is not None:
