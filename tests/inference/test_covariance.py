@@ -312,6 +312,30 @@ def test_bends_that_turn_elsewhere_are_moved_bends_without_a_slope(bent):
         torch.testing.assert_close(found, left, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("values", [(0.0, 1.0), (-1.0, 0.0), (-0.7, 0.3)])
+def test_bends_that_turn_elsewhere_leave_nothing_of_a_column_of_two_values(
+    bent, values
+):
+    """A curve between the two would be the column: its error was 60 times too large."""
+    problem, members = bent
+    x = torch.zeros(problem.n_rows, 3, dtype=torch.float64)
+    x[:, 2] = x.new_tensor(values)[torch.arange(len(x)) % 2]
+    rows = Problem.in_memory(
+        terms=x,
+        inputs=x,
+        term_feature=problem.term_feature,
+        y=problem.y,
+        offset=problem.offset,
+        family=GAUSSIAN,
+        spec=problem.spec,
+    )
+    tangents = Tangents(rows, Averaged.of(members).points[0])
+    turned = Turned(tangents, lines_of(problem), torch.arange(3))
+    found = turned.rows(slice(0, len(x)))
+    assert turned.slopes[2].abs().max() > 0.01  # the network does bend along it
+    torch.testing.assert_close(found, found[:1].expand_as(found), atol=1e-9, rtol=0)
+
+
 def test_what_only_some_members_have_is_not_taken_for_known(bent):
     problem, members = bent
     without = members.coef.clone()

@@ -177,36 +177,46 @@ class Turned:
         terms, inputs = tangents.problem.columns.read(slice(0, MAX_LEVEL_ROWS))
         base = torch.as_tensor(features.inputs(features.reference[None])).to(inputs)
         self.base = tangents.bends(base)  # (1, a)
-        moved, step = self._moved(features, straight, terms, inputs, base)
-        self.slopes = (tangents.bends(moved) - self.base) / step.unsqueeze(-1)
+        ends = self._ends(features, straight, terms, inputs, base)
+        before, after = (tangents.bends(part) for part in ends[:2])
+        self.slopes = (after - before) / ends[2].unsqueeze(-1)
         self.straight = straight
 
-    def _moved(
+    def _ends(
         self,
         features: FeatureMap,
         straight: Tensor,
         terms: Tensor,
         inputs: Tensor,
         base: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Inputs at the reference but for one term each, and the moves of these."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs before and after one term each moves, and by how much these do.
+
+        Terms move a little at the reference, those of two values from one to the other:
+        nobody is between them, and a curve that is left there would be the term.
+        """
         at = features.reference[None]
         term_slope = torch.as_tensor(features.term_slopes(at)[0]).to(inputs)
         input_slope = torch.as_tensor(features.input_slopes(at)[0]).to(inputs)
         owner = torch.as_tensor(features.term_feature).to(straight)
         of_input = torch.as_tensor(features.input_feature).to(straight)
-        moved, step = base.repeat(len(straight), 1), base.new_ones(len(straight))
+        before, step = base.repeat(len(straight), 1), base.new_ones(len(straight))
+        after = before.clone()
         for k, term in enumerate(straight.tolist()):
-            own = of_input == owner[term]
-            if bool(term_slope[term].isfinite()) and bool(term_slope[term] != 0):
-                moved[k, own] += STEP * input_slope[own] / term_slope[term]
+            own, column = of_input == owner[term], terms[:, term]
+            slope = term_slope[term]
+            two = _is_level(self.tangents.problem, term)
+            if bool(slope.isfinite()) and bool(slope != 0) and not two:
+                after[k, own] += STEP * input_slope[own] / slope
                 step[k] = STEP
                 continue
-            there = (terms[:, term] != 0).nonzero().squeeze(-1)
-            if len(there):
-                moved[k, own] = inputs[there[0], own]
-                step[k] = terms[there[0], term]
-        return moved, step
+            ends = column.argmin(), column.argmax()
+            if column[ends[0]] < column[ends[1]]:
+                step[k] = column[ends[1]] - column[ends[0]]
+                for part, row in zip((before, after), ends, strict=True):
+                    if column[row] != 0:  # not at the reference
+                        part[k, own] = inputs[row, own]
+        return before, after, step
 
     @property
     def width(self) -> int:
