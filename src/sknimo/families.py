@@ -376,14 +376,15 @@ GAMMA = Family(
 )
 
 # One of several classes: its linear predictor stands beside those of the others in a
-# softmax. With the others taken off as an offset it is that of two classes, and the
-# exponential is the odds of the class against all others.
+# softmax. With the others taken off as an offset it is that of two classes. Its
+# exponential is a probability over that of another class, or over the mean of all.
 SOFTMAX = replace(
     BINOMIAL,
     name="softmax",
     link="log",
     in_domain=lambda y: (y >= 0) & (y == y.round()),
     domain="numbers of classes",
+    ratio_name="probability ratio",
     is_binary=False,
 )
 

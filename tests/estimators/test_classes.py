@@ -135,6 +135,43 @@ def test_a_class_has_a_summary_and_is_judged_by_its_probability(found):
     assert one.roc(X, LABELS[y]).auc == pytest.approx(_auc(y == 1, chance))
 
 
+@pytest.mark.parametrize("baseline", [None, "ash"])
+def test_what_a_class_says_of_the_response_is_of_its_probability(found, baseline):
+    est, (X, _), number = found, draw(seed=1), 1
+    one = est.for_class("elm", baseline=baseline)
+
+    def chance(rows):
+        return est.predict_proba(rows)[:, number]
+
+    step = np.eye(X.shape[1])[0] * 1e-6
+    slope = (chance(X + step) - chance(X - step)) / 2e-6
+    told = one.explain(X)
+    np.testing.assert_allclose(told.mean, chance(X), rtol=1e-12)
+    np.testing.assert_allclose(told[3:5].mean, chance(X)[3:5], rtol=1e-12)
+    near = np.abs(told.response_effect[:, 0] - slope) < 1e-6
+    assert near.mean() > 0.95  # all but rows at an edge of a curve
+    assert one.effects(X).response_effect[0] == pytest.approx(slope.mean(), abs=1e-3)
+    lines = one.dependence(X, 0, n_grid=5)
+    moved = X.copy()
+    moved[:, 0] = lines.grid[0]
+    assert lines.mean[0] == pytest.approx(chance(moved).mean(), rel=1e-12)
+    assert lines.response == "probability"
+
+
+def test_a_class_is_explained_beside_its_frequency(found):
+    est, label, (X, y) = found, "elm", draw(300, seed=1, bend=3.0)
+    y = LABELS[y]
+    one = est.for_class(label, X=X, y=y)
+    truth = y == label
+    null = 2 * len(y) * log_loss(truth, np.full(len(y), truth.mean()))
+    left = 2 * len(y) * log_loss(truth, est.predict_proba(X)[:, 1])
+    price = one.price_of_nonlinearity(X, y)
+    assert price.null_deviance == pytest.approx(null, rel=1e-9)
+    assert f"{1 - left / null:.4f}" in str(one.summary())
+    report = est.report(None, X, y, class_=label)
+    assert "worse than a constant" not in report.html
+
+
 def _auc(truth, chance):
     pairs = chance[truth][:, None] - chance[~truth]
     return float(np.mean((pairs > 0) + 0.5 * (pairs == 0)))

@@ -20,16 +20,21 @@ from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
+    Effects,
+    Explanation,
+    Price,
     Reach,
     Summary,
     SummaryOrder,
     TrainingFacts,
+    class_response,
     compare,
     describe_training,
+    mean_response,
     measure_shape,
     restore_reach,
 )
-from sknimo.families import BINOMIAL
+from sknimo.families import BINOMIAL, SOFTMAX
 from sknimo.inference import Uncertainty
 from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
@@ -136,7 +141,8 @@ class SeveralClasses(BaseNIMO):
             facts = describe_training(model, table, truth, weight, offset)
             # A step of a feature moves all classes.
             compared = compare(model, table, weight=weight, respond=view._chance)
-        return replace(facts, comparisons=compared)
+        null = null_deviance(truth, weight)
+        return replace(facts, comparisons=compared, null_deviance=null)
 
     def _chance(self, table: np.ndarray) -> np.ndarray:
         """Probability of the class that is explained, (n,)."""
@@ -192,6 +198,32 @@ class SeveralClasses(BaseNIMO):
         self._class_reach = reach.within(float(reach.times(data.table).max()))
         return is_separated(model, data)
 
+    def _on_response(self, found: Explanation, table: np.ndarray) -> Explanation:
+        if self._whole is None:
+            return super()._on_response(found, table)
+        effect = self._response_effects(table, between=False)
+        return replace(found, response=self._chance(table), response_effect=effect)
+
+    def _mean_on_response(
+        self, found: Effects, table: np.ndarray, weight: np.ndarray | None
+    ) -> Effects:
+        if self._whole is None:
+            return super()._mean_on_response(found, table, weight)
+        effect = mean_response(self._response_effects(table, between=True), weight)
+        return replace(found, response_effect=effect)
+
+    def _response_effects(self, table: np.ndarray, between: bool) -> np.ndarray:
+        """Effects on the probability of the class that is explained, (n, p)."""
+        whole = self._whole
+        assert whole is not None
+        models = [whole.contrast(c) for c in range(whole.n_classes)]
+        return class_response(models, table, self._class, between)
+
+    def _mean_at(self, table: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        if self._whole is None:
+            return super()._mean_at(table, offset)
+        return self._chance(table)
+
     def _judge(
         self, X: Any, y: Any, offset: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -207,6 +239,14 @@ class SeveralClasses(BaseNIMO):
         if self._whole is None:
             return super()._priced_rows(table, y, offset)
         return self._known_target(y), self._others(table)
+
+    def _without_features(
+        self, found: Price, target: np.ndarray, weight: np.ndarray | None
+    ) -> Price:
+        if self._whole is None:
+            return super()._without_features(found, target, weight)
+        weight = np.ones(len(target)) if weight is None else weight
+        return replace(found, null_deviance=null_deviance(target, weight))
 
     def summary(self, order: SummaryOrder = "importance") -> Any:
         """Sum up the fit in one table, or more than two classes in one each.
@@ -254,9 +294,14 @@ class SeveralClasses(BaseNIMO):
             for note in found.notes
         ]
         reference = self._read_reference()
+        headline = [
+            text.replace("of the variance", "of the variance of all classes")
+            for text in found.headline
+        ]
         return replace(
             found,
             title=f"{found.title} of {label!r}",
+            headline=tuple(headline),
             percent=True,
             base_mean=float(self._chance(reference)[0]),
             notes=tuple(notes),
@@ -278,7 +323,7 @@ class SeveralClasses(BaseNIMO):
         sample = super()._read_sample(X, y, weight, offset)
         if self._whole is None:
             return sample
-        return replace(sample, offset=self._others(sample.table))
+        return replace(sample, offset=self._others(sample.table), of_class=True)
 
     def _others(self, table: np.ndarray) -> np.ndarray:
         """What the other classes add to the log-odds of the one explained, (n,)."""
@@ -300,7 +345,10 @@ class SeveralClasses(BaseNIMO):
         return replace(
             card,
             # With all else as an offset it is the log-odds against the other classes.
-            model=replace(card.model, family=BINOMIAL),
+            model=replace(
+                card.model, family=replace(BINOMIAL, ratio_name=SOFTMAX.ratio_name)
+            ),
+            respond=self._chance,
             facts=None,
             dial=None,
             base_offset=float(self._others(self._read_reference())[0]),
@@ -308,9 +356,9 @@ class SeveralClasses(BaseNIMO):
             left_out=None if left_out is None else left_out[:, self._class],
             note=(
                 f"This page is of {label}, one of {len(self.classes_)} classes; "
-                "report(..., class_=...) makes that of another. What the other classes "
-                "say of a row is its offset: moving a feature moves the score of "
-                f"{label} alone."
+                "report(..., class_=...) makes that of another. Average effects move "
+                "all classes. What the other classes say of a row is its offset: "
+                f"moving a feature under 'What if' moves the score of {label} alone."
             ),
         )
 
@@ -357,6 +405,13 @@ class ClassSummaries:
             f"{part._repr_html_()}"
             for label, part in self.parts.items()
         )
+
+
+def null_deviance(truth: np.ndarray, weight: np.ndarray) -> float:
+    """Deviance of a class, 0 or 1 for each row, if all had its frequency."""
+    share = torch.as_tensor(np.average(truth, weights=weight)).logit()
+    loss = BINOMIAL.loss(torch.as_tensor(truth), share.expand(len(truth)))
+    return 2 * float(weight @ loss.numpy())
 
 
 def join_others(classes: np.ndarray, own: int) -> str:

@@ -1,7 +1,7 @@
 """How good predictions are, how they move, and when they extrapolate."""
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ class Diagnosable(Explainable):
 
     On training rows everything looks too good: give rows that the fit has not seen.
     """
+
+    _response: ClassVar[str] = "prediction"
 
     def _judge(
         self, X: Any, y: Any, offset: Any
@@ -135,7 +137,7 @@ class Diagnosable(Explainable):
         j = model.features.names.index(curve.feature)
         rows = spread_rows(len(table), MAX_ROWS)
         lines = depend(
-            lambda moved: model.mean(moved, known[rows]), table[rows], j, curve.value
+            lambda moved: self._mean_at(moved, known[rows]), table[rows], j, curve.value
         )
         return Dependence(
             feature=curve.feature,
@@ -143,8 +145,12 @@ class Diagnosable(Explainable):
             levels=None if curve.labels is None else tuple(curve.labels),
             mean=lines.mean(axis=0),
             rows=lines,
-            response="probability" if model.family.is_binary else "prediction",
+            response=self._response,
         )
+
+    def _mean_at(self, table: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Mean response of rows, (n,)."""
+        return self._explained().mean(table, offset)
 
 
 class DiagnosableClasses(Diagnosable):
@@ -152,6 +158,7 @@ class DiagnosableClasses(Diagnosable):
 
     classes_: np.ndarray
     _class: int
+    _response: ClassVar[str] = "probability"
 
     def _known_target(self, y: Any) -> np.ndarray:
         labels = read_labels(y)

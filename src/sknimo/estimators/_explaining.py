@@ -112,7 +112,13 @@ default="min_energy"
             n_permutations=n_permutations,
             seed=random_state,
         )
-        return self._with_errors(found)
+        return self._with_errors(self._on_response(found, table))
+
+    def _on_response(
+        self, found: records.Explanation, table: np.ndarray
+    ) -> records.Explanation:
+        """An explanation with what the response is, where its family cannot tell."""
+        return found
 
     def _directed(self, table: np.ndarray) -> np.ndarray:
         """Who bends whom, over the training rows or some of these."""
@@ -188,14 +194,22 @@ default="min_energy"
         """
         table = self._read_table(X)
         target, known = self._priced_rows(table, y, offset)
-        return records.price_of_nonlinearity(
+        weight = read_column(sample_weight, len(table), "sample_weight")
+        found = records.price_of_nonlinearity(
             self._explained(),
             table,
             target,
-            weight=read_column(sample_weight, len(table), "sample_weight"),
+            weight=weight,
             offset=known,
             origin=find_origin(X),
         )
+        return self._without_features(found, target, weight)
+
+    def _without_features(
+        self, found: records.Price, target: np.ndarray, weight: np.ndarray | None
+    ) -> records.Price:
+        """A price beside that of no feature, where its offset knows of features."""
+        return found
 
     def _priced_rows(
         self, table: np.ndarray, y: Any, offset: Any

@@ -202,12 +202,19 @@ class Averaging(Explainable):
             max_rows=max_rows,
             origin=find_origin(X),
         )
+        found = self._mean_on_response(found, table, weight)
         if y is None:
             return found
         averages = self.average_effects(
             X, y, groups=groups, level=level, sample_weight=sample_weight, offset=offset
         )
         return averages.beside(found, self.model_.features.coef_feature)
+
+    def _mean_on_response(
+        self, found: Effects, table: np.ndarray, weight: np.ndarray | None
+    ) -> Effects:
+        """Effects with those on the response, where their family cannot tell."""
+        return found
 
     def test_bends(
         self,

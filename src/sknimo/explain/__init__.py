@@ -56,7 +56,7 @@ from sknimo.explain._comparisons import (
     moves_of,
     restore_comparisons,
 )
-from sknimo.explain._effects import Effects, effects
+from sknimo.explain._effects import Effects, class_response, effects, mean_response
 from sknimo.explain._explanation import Explanation, Method, check_method, explain
 from sknimo.explain._frames import Origin, Shown, clean, find_origin, make_frame
 from sknimo.explain._gauge import fit_gauge

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
 from sknimo.explain._interactions import bending
@@ -293,6 +294,39 @@ def row_effects(
     for found in switches:
         steps[:, found.feature] = found.contrast
     return steps, switches
+
+
+def class_response(
+    models: Sequence[FittedModel], table: np.ndarray, own: int, between: bool
+) -> np.ndarray:
+    """Local effects on the probability of one of several classes, (n, p).
+
+    A feature moves the linear predictors of all `models`, one of each class. Between
+    the two values of a numeric feature there is a contrast if `between` says so.
+    """
+    eta = np.stack([model.eta(table) for model in models], axis=1)
+    chance = torch.as_tensor(eta).softmax(1).numpy()
+    steps, ends = [], {}
+    for c, model in enumerate(models):
+        local = local_values(model, table)
+        step, found = local.local_effect, local.switches
+        if between:
+            step, found = row_effects(model, table, local, eta[:, c])
+        steps.append(step)
+        for one in found:  # classes that do not have the feature stay where they are
+            both = ends.setdefault(one.feature, (eta.copy(), eta.copy(), one.distance))
+            both[0][:, c], both[1][:, c] = one.before, one.after
+    mean = np.einsum("nc,cnp->np", chance, np.stack(steps))
+    out = chance[:, [own]] * (steps[own] - mean)
+    for feature, (before, after, distance) in ends.items():
+        low, high = (torch.as_tensor(x).softmax(1)[:, own] for x in (before, after))
+        out[:, feature] = (high - low).numpy() / distance
+    return out
+
+
+def mean_response(response: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Weighted mean of effects on the response (n, p), where they are known."""
+    return _known_mean(response, check_weight(weight, len(response)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -89,6 +89,9 @@ class Explanation(Shown):
     std_err, coef_std_err : ndarray of shape (n, p) or None
         Standard errors of `values` and `local_coef`, approximate; None where the model
         has none.
+    response : ndarray of shape (n,) or None
+        Probability of one of several classes, which does not follow from its own
+        linear predictor; None where the mean does.
 
     Examples
     --------
@@ -118,6 +121,7 @@ class Explanation(Shown):
     origin: Origin
     std_err: np.ndarray | None = None
     coef_std_err: np.ndarray | None = None
+    response: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -128,7 +132,7 @@ class Explanation(Shown):
         if picked.ndim != 1:
             raise IndexError("An explanation is indexed by rows alone.")
         names = ("values", "local_coef", "local_effect", "response_effect", "error")
-        more = ("offset", "data", "std_err", "coef_std_err")
+        more = ("offset", "data", "std_err", "coef_std_err", "response")
         rows = {name: getattr(self, name) for name in (*names, *more)}
         taken = {name: v[picked] for name, v in rows.items() if v is not None}
         return replace(self, **taken, origin=self.origin.take(picked))
@@ -141,6 +145,8 @@ class Explanation(Shown):
     @property
     def mean(self) -> np.ndarray:
         """Mean response, (n,)."""
+        if self.response is not None:
+            return self.response
         return mean_of(self.family, self.eta)
 
     @property

@@ -377,8 +377,9 @@ def _notes(
             "training rows."
         )
     per_sd = " per sd: coef for one standard deviation." if errors is None else ""
+    change = "the same on" if facts is not None else "what one unit more adds to"
     notes.append(
-        f"coef: the same on {unit}, with everything else at the reference.{per_sd}"
+        f"coef: {change} {unit}, with everything else at the reference.{per_sd}"
     )
     if facts is not None and not math.isnan(facts.near):
         notes.append(

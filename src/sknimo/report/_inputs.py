@@ -5,6 +5,7 @@ Shapes: n rows, p features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,8 @@ class ModelCard:
     uncertainty: Uncertainty | None = None  # what single rows can be judged by
     dial: Dial | None = None  # the way to the model without bends
     base_offset: float = 0.0  # of the reference: what other classes say there
+    # Probability of a class for rows of a table (n, p), (n,), where all classes move.
+    respond: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +73,7 @@ class Sample:
     names: tuple[str, ...] | None = None
     # Times of a survival model, whose `y` are events and `offset` exposures.
     follow_up: FollowUp | None = None
+    of_class: bool = False  # whether the offset is what other classes say of a row
 
     def __len__(self) -> int:
         return len(self.table)
@@ -84,6 +88,11 @@ class Sample:
         """Offset of every row, zero when none was given, (n,)."""
         return fill_offset(self.offset, len(self))
 
+    @property
+    def known_offset(self) -> np.ndarray | None:
+        """Offset of models that do not know this one, (n,)."""
+        return None if self.of_class else self.offset
+
     def take(self, rows: np.ndarray) -> Sample:
         """Some of the rows."""
         return Sample(
@@ -95,4 +104,5 @@ class Sample:
             self.target,
             None if self.names is None else tuple(self.names[row] for row in rows),
             None if self.follow_up is None else self.follow_up.take(rows),
+            self.of_class,
         )

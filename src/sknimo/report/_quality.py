@@ -15,6 +15,7 @@ import torch
 from sknimo.explain import (
     TrainingFacts,
     best_constant,
+    fill_offset,
     has_curves,
     is_bent,
     mean_of,
@@ -120,12 +121,13 @@ def judge(card: ModelCard, sample: Sample) -> Quality:
 def judge_held_out(card: ModelCard, sample: Sample, held_out: Sample) -> Quality:
     """Measure models that were solved on the rows of a report on rows held out."""
     model = card.model
-    given = sample.table, sample.y, sample.weight, sample.offset
+    given = sample.table, sample.y, sample.weight, sample.known_offset
     rivals = {"linear": plain_model(model, *given)}
     if has_curves(model):
         rivals["glm"] = plain_model(model, *given, curves=True)
     eta = {
-        name: one.eta(held_out.table, held_out.offset) for name, one in rivals.items()
+        name: one.eta(held_out.table, held_out.known_offset)
+        for name, one in rivals.items()
     }
     eta["model"] = model.eta(held_out.table, held_out.offset)
     return _quality(card, held_out, eta, "held out")
@@ -139,7 +141,7 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     model without a network is solved again without a fifth of the rows.
     """
     model, scores = card.model, card.scores
-    given = sample.table, sample.y, sample.weight, sample.offset
+    given = sample.table, sample.y, sample.weight, sample.known_offset
     eta = {"linear": plain_by_folds(model, *given)}
     found = card.left_out
     if found is not None and scores is not None and len(found) == len(sample):
@@ -214,8 +216,9 @@ def _quality(
 ) -> Quality:
     """All measures of some linear predictors (n,); deviances where they are known."""
     model, family = card.model, card.model.family
-    constant = best_constant(model, sample.y, sample.weight, sample.offset)
-    every = {"constant": constant + sample.row_offset, **eta}
+    offset = sample.known_offset
+    constant = best_constant(model, sample.y, sample.weight, offset)
+    every = {"constant": constant + fill_offset(offset, len(sample)), **eta}
     deviances = {name: mean_deviance(family, sample, at) for name, at in every.items()}
     if known is not None:
         deviances = dict(zip(("constant", "model"), known, strict=True))

@@ -160,7 +160,9 @@ def tell(
             max_rows=few,
         )
     if compared is None:
-        compared = compare(model, table, weight=weight, offset=some.offset)
+        compared = compare(
+            model, table, weight=weight, offset=some.offset, respond=card.respond
+        )
     # A few far values must not stretch the scale of all.
     scale = usual_scale(model.features, table)
     lines = tuple(make_lines(model, found, compared, card.errors, scale))
