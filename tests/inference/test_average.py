@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import NIMOClassifier, NIMORegressor, NIMORegressorCV
 from sknimo.explain import compare
 from sknimo.inference import KnownRows, correct_comparisons
 
@@ -234,3 +234,21 @@ def test_a_curve_has_an_average_in_a_group_that_is_a_range_of_its_feature():
     found = est.average_effects(X, y, by=X[:, 0] > 0)
     assert np.isfinite(found.effect).all()
     assert np.isfinite(found.std_err).all()
+
+
+def test_after_a_fit_with_groups_rows_of_a_group_go_together():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 5)
+    level = rng.normal(size=(30, 2))
+    X = np.column_stack([level[groups, 0], rng.normal(size=150)])
+    y = X.sum(1) + level[groups, 1] + 0.3 * rng.normal(size=150)
+    search = NIMORegressorCV(basis="linear", n_starts=1, random_state=0)
+    est = search.fit(X, y, groups=groups)
+    assert est.conf_int().cov_type == "cluster"
+    found, asked = (est.average_effects(X, y, groups=g) for g in (None, groups))
+    np.testing.assert_array_equal(found.std_err, asked.std_err)
+    alone = est.average_effects(X, y, groups=np.arange(150))
+    assert found.std_err[0, 0] > 1.3 * alone.std_err[0, 0]
+    told = {row.name: row for row in est.summary().rows}["x0"]
+    assert told.average_lower <= found.lower[0, 0]
+    assert told.average_upper >= found.upper[0, 0]

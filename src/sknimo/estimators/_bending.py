@@ -137,7 +137,7 @@ class Bendable(BaseNIMO):
                 self._explained(), rows.table, rows.y, rows.weight, rows.offset
             )
             if rows.held_out is not None:
-                self._learn_intervals(rows, rows.held_out, separated=False)
+                self._learn_intervals(rows, separated=False)
 
     def _keep_dial(
         self, outcome: Outcome, data: TrainingSet | StreamedSet, weight: np.ndarray

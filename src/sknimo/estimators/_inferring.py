@@ -84,8 +84,9 @@ class Inferring(Explainable):
         cov_type : {"nonrobust", "HC3", "cluster"}, optional
             What is assumed of the rows: the variance that the family says, any
             variance, or groups of rows that go together (those given to `fit`).
-            Without, "nonrobust" for a plain fit without a network, as other programs
-            have it, and "HC3" for all others where it was kept.
+            Without, "cluster" for a fit with groups, "nonrobust" for a plain fit
+            without a network, as other programs have it, and "HC3" for all others where
+            it was kept.
 
         Returns
         -------

@@ -64,6 +64,7 @@ class HeldOutRows:
     offset: np.ndarray  # (n,)
     eta: np.ndarray  # (n,), offset included
     straight: np.ndarray  # (n,), the same of the model without bends
+    cluster: np.ndarray | None  # (n,), numbers of the groups that the fit was given
 
     def finds(self, table: np.ndarray, y: np.ndarray, offset: np.ndarray) -> bool:
         """Whether these are the rows."""
@@ -114,7 +115,8 @@ class Averaging(Explainable):
             A column of `X`, a label for each row or a mask: averages of each group, and
             differences to the first.
         groups : array of shape (n_samples,), optional
-            Rows that belong together, such as visits of a patient.
+            Rows that belong together, such as visits of a patient. Of training rows a
+            search knows those that it was given.
         level : float, default=0.95
         population : bool, default=True
             Whether the rows are a sample of a population; otherwise the interval is
@@ -138,8 +140,7 @@ class Averaging(Explainable):
         rows = self._known_rows(X, y, sample_weight, offset)
         labels = read_groups(groups, len(rows.y))
         if labels is not None:
-            cluster = np.unique(labels, return_inverse=True)[1]
-            rows = replace(rows, cluster=cluster.reshape(-1))
+            rows = replace(rows, cluster=_number(labels))
         return inference.average_effects(
             self._explained(),
             replace(rows, population=bool(population)),
@@ -322,6 +323,7 @@ class Averaging(Explainable):
             weight=count_weights(read_weight(weight, len(table))),
             offset=known,
             held_out=kept.eta if seen and kept is not None else None,
+            cluster=kept.cluster if seen and kept is not None else None,
         )
 
     def _read_by(self, by: Any, table: np.ndarray) -> Sequence[tuple[str, np.ndarray]]:
@@ -480,10 +482,12 @@ class Foreseeing(Averaging):
         eta: np.ndarray,
         straight: np.ndarray | None,
         separated: bool,
+        labels: np.ndarray | None,
     ) -> None:
         """Keep what linear predictors (n,) of members that have not seen them say.
 
-        Effects of separated classes have no honest interval.
+        Effects of separated classes have no honest interval. Rows of the same label, of
+        all that were given, belong together.
         """
         units, place = data.y_scale, data.place
         y = data.y * units + data.y_mean
@@ -491,7 +495,14 @@ class Foreseeing(Averaging):
         line = eta if straight is None else straight * units + data.y_mean
         known = data.offset * units
         rows = KnownRows(data.table, y, data.weight, known, eta)
-        self._learn_intervals(rows, eta, separated)
+        cluster = None
+        if labels is not None:  # of rows as they were given, not merged
+            cluster, used = _number(labels), place >= 0
+            at, weight = place[used], data.given_weight[used]
+            rows = KnownRows(
+                data.table[at], y[at], weight, known[at], eta[at], cluster[used]
+            )
+        self._learn_intervals(rows, separated)
         if (place >= 0).all():
             self._held_out = HeldOutRows(
                 digest_rows(data.table[place]),
@@ -499,13 +510,16 @@ class Foreseeing(Averaging):
                 known[place],
                 eta[place],
                 line[place],
+                cluster,
             )
 
-    def _learn_intervals(
-        self, rows: KnownRows, eta: np.ndarray, separated: bool
-    ) -> None:
-        """Intervals of predictions, and averages corrected for shrinkage."""
+    def _learn_intervals(self, rows: KnownRows, separated: bool) -> None:
+        """Intervals of predictions, and averages corrected for shrinkage.
+
+        Members that have not seen them predict the rows.
+        """
         model, device = self.model_, self.device
+        assert rows.held_out is not None
 
         def correct(facts: TrainingFacts | None) -> TrainingFacts | None:
             if facts is None or facts.comparisons is None:
@@ -517,10 +531,20 @@ class Foreseeing(Averaging):
 
         with np.errstate(over="ignore", invalid="ignore"):
             self._conformal = inference.calibrate(
-                self._explained(), rows.table, rows.y, eta, rows.weight, by_folds=True
+                self._explained(),
+                rows.table,
+                rows.y,
+                rows.held_out,
+                rows.weight,
+                by_folds=True,
             )
         if not separated:
             change_late(self, "_facts", correct)
+
+
+def _number(labels: np.ndarray) -> np.ndarray:
+    """Labels as whole numbers, (n,)."""
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
 def refuse_others(est: Any) -> None:

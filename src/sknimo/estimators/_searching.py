@@ -376,7 +376,7 @@ class Searching(Bagging, Bendable):
                     separated=separated,
                 )
             self._keep(outcome, separated)
-            self._keep_held_out(outcome, data, separated)
+            self._keep_held_out(outcome, data, separated, labels)
             self._keep_dial(outcome, data, counts)
         return self
 
@@ -471,7 +471,11 @@ class Searching(Bagging, Bendable):
         self._judge_convergence(separated, outcome.out_of_time)
 
     def _keep_held_out(
-        self, outcome: Outcome, data: TrainingSet | StreamedSet, separated: bool
+        self,
+        outcome: Outcome,
+        data: TrainingSet | StreamedSet,
+        separated: bool,
+        labels: np.ndarray | None,
     ) -> None:
         """Predict the rows as they were given, by members that have not seen them."""
         self.oob_prediction_ = None
@@ -485,7 +489,7 @@ class Searching(Bagging, Bendable):
         self.oob_prediction_ = np.where(used, mean[data.place], np.nan)
         if not (several or family.is_hazard):
             known = outcome.held_out_eta, outcome.straight_eta
-            self._keep_intervals(data, *known, separated)
+            self._keep_intervals(data, *known, separated, labels)
 
     def _judge_convergence(self, separated: bool, out_of_time: bool) -> None:
         self.converged_ = not out_of_time and not separated

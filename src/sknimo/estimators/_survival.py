@@ -302,7 +302,11 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
         return super()._keep_model(model, data, problem, room)
 
     def _keep_held_out(
-        self, outcome: Outcome, data: TrainingSet | StreamedSet, separated: bool
+        self,
+        outcome: Outcome,
+        data: TrainingSet | StreamedSet,
+        separated: bool,
+        labels: np.ndarray | None,
     ) -> None:
         """Log hazards of the rows as given, by members that have not seen them."""
         assert isinstance(data, TrainingSet)

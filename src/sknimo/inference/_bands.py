@@ -135,10 +135,13 @@ def choose_kind(known: Uncertainty, cov_type: str | None) -> str:
 
     A GLM has the errors that other programs show. A network, or a search, is never
     quite right: there residuals say how large the variance is, where they were kept.
+    Groups were given because rows are not independent.
     """
     if cov_type is not None:
         check_option("cov_type", cov_type, COV_TYPES)
         return cov_type
+    if known.cluster is not None:
+        return "cluster"
     exact = known.method.startswith("exact") or known.hc3 is None
     return "nonrobust" if exact else "HC3"
 
