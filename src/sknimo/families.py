@@ -244,6 +244,29 @@ class Family:
             return False
         return self.shape.make is known.shape.make
 
+    @property
+    def by_deviance(self) -> bool:
+        """Whether predictions are scored by deviances, not by squared errors."""
+        return not (self.least_squares or self.is_binary)
+
+    def explained(
+        self, y: Tensor, eta: Tensor, weight: Tensor, offset: Tensor | None = None
+    ) -> float:
+        """Share of what weighted rows (n,) vary that is explained, NaN without any.
+
+        `offset` (n,) are logarithms of exposures; a constant rate explains nothing.
+        """
+        mean = (weight @ y) / weight.sum()
+        if self.by_deviance:
+            null = self.link_function(mean).expand_as(y)
+            if offset is not None and self.link == "log":
+                null = offset + ((weight @ y) / (weight @ offset.exp())).log()
+            left, total = (weight @ self.loss(y, at) for at in (eta, null))
+        else:
+            left = weight @ (y - self.mean(eta)).square()
+            total = weight @ (y - mean).square()
+        return 1 - float(left / total) if float(total) > 0 else math.nan
+
     def learned(self, y: Tensor, eta: Tensor, weight: Tensor) -> Family:
         """The family of this name that is likeliest for rows (n,) with these means.
 

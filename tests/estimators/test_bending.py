@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import r2_score
+from sklearn.metrics import mean_poisson_deviance, r2_score
 
 import sknimo
 import sknimo.search._bags as bagged
@@ -135,3 +135,20 @@ class TestRefusals:
         est = NIMOSurvivalCV(n_starts=1, cv=2, max_iter=5, random_state=0)
         with pytest.raises(ValueError, match="baseline hazard"):
             est.fit(data.X, data.y).set_bend(0.5)
+
+
+def test_held_out_rows_of_counts_are_scored_by_deviance():
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(400, 2)), rng.uniform(0.5, 2, 400)
+    mean = years * np.exp(0.6 * X[:, 0] * (1 + X[:, 1]))
+    y = rng.poisson(mean).astype(float)
+    search = NIMORegressorCV(family="poisson", n_starts=1, random_state=0)
+    est = search.fit(X, y, offset=np.log(years))
+    rate = years * y.sum() / years.sum()
+    left, null = (mean_poisson_deviance(y, at) for at in (est.oob_prediction_, rate))
+    assert est.held_out_score_ == pytest.approx(1 - left / null, rel=1e-6)
+    page = str(est.summary())
+    assert "of the deviance" in page and "of the variance" not in page
+    # What bends save of the error that is left, said by both figures.
+    saved = 1 - (1 - est.held_out_score_) / (1 - est.glm_held_out_score_)
+    assert est.held_out_gain_ == pytest.approx(saved, abs=0.02)

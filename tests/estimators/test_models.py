@@ -12,7 +12,12 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import Lasso, LinearRegression
-from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
+from sklearn.metrics import (
+    accuracy_score,
+    d2_tweedie_score,
+    mean_poisson_deviance,
+    r2_score,
+)
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 import sknimo.estimators._plain
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.datasets import make_nimo_regression
+from sknimo.exceptions import DataWarning
 
 UNITS = 1e-6  # the bar of the issue, relative to the spread of the predictions
 ROUNDING = 1e-12  # float64: only the order of operations differs
@@ -517,3 +523,21 @@ class TestTools:
         whole = regressor(hidden=(64, 64)).fit(X, y)
         chunked = regressor(hidden=(64, 64), memory_budget=1e6).fit(X, y)
         assert relative_gap(chunked.predict(X), whole.predict(X)) < UNITS
+
+
+def test_scores_of_rates_know_their_exposures():
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(300, 2)), rng.uniform(0.2, 5, 300)
+    y = rng.poisson(years * np.exp(0.8 * X[:, 0])).astype(float)
+    est = NIMORegressor(family="poisson", alpha=0.0, max_iter=0)
+    est.fit(X, y, offset=np.log(years))
+    mean, rate = est.predict(X, np.log(years)), y.sum() / years.sum()
+    left, null = (mean_poisson_deviance(y, at) for at in (mean, rate * years))
+    found = est.score(X, y, offset=np.log(years))
+    assert found == pytest.approx(1 - left / null, rel=1e-9)
+    days = np.log(365 * years)
+    again = NIMORegressor(family="poisson", alpha=0.0, max_iter=0)
+    again.fit(X, y, offset=days)
+    assert again.score(X, y, offset=days) == pytest.approx(found, rel=1e-6)
+    with pytest.warns(DataWarning, match="fitted with an offset"):
+        est.score(X, y)

@@ -196,6 +196,7 @@ class BaseNIMO(
     verbose: bool | str
     random_state: Any
     _n_classes: int = 2  # of the target that was read last
+    _has_offset: bool = False  # whether the last table had one
     # Numbers that decide and that no parameter sets; an ablation replaces them.
     _settings: ClassVar[Settings] = Settings()
 
@@ -325,6 +326,7 @@ class BaseNIMO(
         check_lengths(n_rows, len(target.values))
         weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
+        self._has_offset = offset is not None
         family = self._family()  # the number of classes is known by now
         check_domain(target.values, weight, family)
         names = self._names(n_features)

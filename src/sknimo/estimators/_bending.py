@@ -77,11 +77,16 @@ class Bendable(BaseNIMO):
         """
         check_is_fitted(self)
         refuse_half(X, y, "X and y")
+        whole = getattr(self, "_whole", None)
+        if whole is not None and X is not None:
+            raise ValueError(
+                "Of more than two classes no summary of rows is kept: leave X and y "
+                "out, and give them to for_class."
+            )
         dial = self._find_dial(bend)
         view = copy.copy(self)
         if dial is None:  # additive already
             return view
-        whole = getattr(self, "_whole", None)
         model = dial.turn(self.model_ if whole is None else whole, float(bend))
         view._show_model(model)
         view.bend_ = float(bend)
@@ -167,14 +172,15 @@ class Bendable(BaseNIMO):
 
 
 def score_rows(problem: Problem, eta: np.ndarray, weight: np.ndarray) -> float:
-    """R2 of linear predictors (n,), or of probabilities of classes for (n, C)."""
+    """Score of linear predictors (n,), or of probabilities of classes for (n, C)."""
     y, predicted = problem.y.cpu(), torch.as_tensor(eta)
-    known = np.isfinite(eta).all(1) if eta.ndim > 1 else np.isfinite(eta)
-    if eta.ndim > 1:
-        y = torch.nn.functional.one_hot(y.long(), eta.shape[1]).to(predicted)
-        mean = predicted.softmax(1)
-    else:
-        y, mean = y.unsqueeze(1), problem.family.mean(predicted).unsqueeze(1)
+    if eta.ndim == 1:
+        there = predicted.isfinite()
+        rows = y, predicted, torch.as_tensor(weight).to(predicted), problem.offset.cpu()
+        return problem.family.explained(*(part[there] for part in rows))
+    known = np.isfinite(eta).all(1)
+    y = torch.nn.functional.one_hot(y.long(), eta.shape[1]).to(predicted)
+    mean = predicted.softmax(1)
     truth, found, share = y.numpy()[known], mean.numpy()[known], weight[known]
     spread = share @ (truth - np.average(truth, axis=0, weights=share)) ** 2
     left = share @ (truth - found) ** 2

@@ -20,6 +20,7 @@ from sknimo.explain import (
     TrainingFacts,
     find_origin,
 )
+from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
 
 
@@ -288,7 +289,10 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     found: dict[str, Any] = {
         field: getattr(estimator, name, math.nan) for field, name in names.items()
     }
-    return records.HeldOutScores(**found, measure=estimator._measure)
+    family, measure = estimator.model_.family, estimator._measure
+    if family.by_deviance and not family.is_hazard and family is not SOFTMAX:
+        measure = "D2"
+    return records.HeldOutScores(**found, measure=measure)
 
 
 def refuse_half(one: Any, other: Any, names: str) -> None:

@@ -551,8 +551,8 @@ def refuse_others(est: Any) -> None:
     """Refuse several classes and hazards, whose responses are no single mean."""
     if getattr(est, "_whole", None) is not None:
         raise ValueError(
-            "Intervals of more than two classes are not there. Use predict_proba, or "
-            "fit one class against all others."
+            "More than two classes have no mean response, which this is about. Use "
+            "predict_proba, or fit one class against all others."
         )
     if est.model_.family.is_hazard:
         raise ValueError(

@@ -1,5 +1,6 @@
 """What regression and classification add: targets in, predictions out."""
 
+import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from sknimo.advice import REFUSED
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._classes import SeveralClasses
 from sknimo.estimators._diagnosing import DiagnosableClasses
-from sknimo.exceptions import check_option
+from sknimo.exceptions import DataWarning, check_option
 from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family, get_family
 from sknimo.machine import prediction_device
 from sknimo.ranks import ALONE
@@ -27,6 +28,7 @@ from sknimo.training import (
     TrainingSet,
     check_number,
     read_numeric_target,
+    read_offset,
     read_weight,
 )
 
@@ -90,8 +92,12 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         eta = torch.as_tensor(self._eta(X, offset))
         return self.model_.family.mean(eta).numpy()
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+    ) -> float:
         """Share of deviance explained; for the Gaussian family this is R squared.
+
+        With an `offset` it is that of a constant rate that is explained.
 
         Examples
         --------
@@ -102,17 +108,27 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         True
         """
         check_is_fitted(self)
+        if offset is None and self._has_offset:
+            warnings.warn(
+                "The model was fitted with an offset, and is scored as if it were zero "
+                "in these rows. Give score their offset.",
+                DataWarning,
+                stacklevel=2,
+            )
         target = read_numeric_target(y, classifier=self._classifier)
         if self.model_.family.least_squares:
-            return float(r2_score(target, self.predict(X), sample_weight=sample_weight))
+            predicted = self.predict(X, offset)
+            return float(r2_score(target, predicted, sample_weight=sample_weight))
         weight = read_weight(sample_weight, len(target))
-        family, truth = self.model_.family, torch.as_tensor(target)
-        loss = family.loss(truth, torch.as_tensor(self._eta(X))).numpy()
+        family, eta = self.model_.family, torch.as_tensor(self._eta(X, offset))
+        rows = [torch.as_tensor(each) for each in (target, weight)]
         if np.ptp(target[weight > 0]) == 0:  # nothing to explain, as in r2_score
+            loss = family.loss(rows[0], eta).numpy()
             return float(np.allclose(weight * loss, 0))
-        null = family.link_function(torch.as_tensor(np.average(target, weights=weight)))
-        null_loss = family.loss(truth, null.expand(len(target))).numpy()
-        return float(1 - np.sum(weight * loss) / np.sum(weight * null_loss))
+        known = None
+        if offset is not None:
+            known = torch.as_tensor(read_offset(offset, len(target)))
+        return family.explained(rows[0], eta, rows[1], known)
 
 
 class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):

@@ -107,8 +107,9 @@ default="auto"
         have not seen it, rows as given; NaN for rows of no weight and for those that no
         fold holds out. None for rows in blocks, or where time ran out.
     held_out_score_ : float
-        R2 on rows held out, of probabilities for classes; NaN where it is not known.
-        Held-out rows have also chosen, so that it is a little too good.
+        R2 on rows held out, of probabilities for classes, share of the deviance for
+        other families; NaN where it is not known. Held-out rows have also chosen, so
+        that it is a little too good.
     glm_held_out_score_ : float
         The same for the nested GLM.
     held_out_gain_ : float

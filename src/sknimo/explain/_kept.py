@@ -23,8 +23,8 @@ NOT_HELD_OUT = " No rows were held out to tell whether that predicts better."
 class HeldOutScores:
     """What a search knows of rows that its members have not seen; NaN is not known."""
 
-    # Explained variance of the target, by the model and by its nested GLM; or what
-    # `measure` says.
+    # Explained variance of the target ("R2"), deviance ("D2") or what else `measure`
+    # says, by the model and by its nested GLM.
     r2: float = math.nan
     glm_r2: float = math.nan
     bend: float = math.nan  # share of the bent members beside the additive model
@@ -107,9 +107,10 @@ def _worth(
         if converged is not False:
             parts.append(describe_trial(scores))
     if not math.isnan(scores.r2):
-        text = f"On held-out rows it explains {_percent(scores.r2)} of the variance"
+        what = "deviance" if scores.measure == "D2" else "variance"
+        text = f"On held-out rows it explains {_percent(scores.r2)} of the {what}"
         without = _percent(scores.glm_r2)
-        if scores.measure != "R2":
+        if scores.measure not in ("R2", "D2"):
             text = f"On held-out rows its {scores.measure} is {scores.r2:.3f}"
             without = f"{scores.glm_r2:.3f}"
         if bent and not math.isnan(scores.glm_r2):

@@ -35,6 +35,10 @@ SAME_SCORE = 0.02
 N_GROUPS = 10
 # How far predictions on new rows may lie from the ends of their range.
 EDGE = 1e-12
+EXPLAINED = (
+    "Deviance explained",
+    "share of the deviance of the best constant that is gone",
+)
 STEPS = 20  # Newton's, of which five are enough
 
 
@@ -151,14 +155,12 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
         if follow_up is not None:
             again = concordance(follow_up, found[known])
         else:
-            again = _explained_variance(some, found[known])
+            again = _explained(model.family, some, _link(model.family, found[known]))
         same = abs(again - scores.r2) <= SAME_SCORE * abs(scores.r2)
         if same and follow_up is not None:
             eta["model"] = found + sample.row_offset
         elif same:
-            link = LINKS[model.family.link]
-            mean = link.inside(torch.as_tensor(np.array(found)), EDGE)
-            eta["model"] = link.link_function(mean).numpy()
+            eta["model"] = _link(model.family, found)
             if card.straight is not None and is_bent(model) and has_curves(model):
                 eta["glm"] = card.straight
     rows, measured = "left out", scores is not None and not np.isnan(scores.r2)
@@ -181,17 +183,16 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
 def _with_scores(
     quality: Quality, card: ModelCard, sample: Sample, eta: Mapping[str, np.ndarray]
 ) -> Quality:
-    """The same with what the search itself has measured: R2, first."""
-    scores = card.scores
+    """The same with what the search itself has measured first."""
+    scores, family = card.scores, card.model.family
     assert scores is not None
-    means = mean_of(card.model.family, eta["linear"])
     kept = quality.sample or sample
+    names = "R²", "share of the variance of the target that the predictions explain"
     first = Measure(
-        "R²",
-        "share of the variance of the target that the predictions explain",
+        *(EXPLAINED if family.by_deviance else names),
         None,
         scores.r2,
-        _explained_variance(kept, means),
+        _explained(family, kept, eta["linear"]),
         scores.glm_r2 if is_bent(card.model) and has_curves(card.model) else None,
         larger_is_better=True,
         percent=True,
@@ -201,10 +202,19 @@ def _with_scores(
     return replace(quality, measures=(first, *others))
 
 
-def _explained_variance(sample: Sample, mean: np.ndarray) -> float:
-    weight, y = sample.row_weight, sample.y
-    total = float(weight @ (y - weight @ y) ** 2)
-    return 1 - float(weight @ (y - mean) ** 2) / total if total > 0 else 0.0
+def _explained(family: Family, sample: Sample, eta: np.ndarray) -> float:
+    """Score of linear predictors (n,), as of a search."""
+    y = np.asarray(sample.y, dtype=np.float64)
+    offset = fill_offset(sample.known_offset, len(sample))
+    found = family.explained(*map(torch.as_tensor, (y, eta, sample.row_weight, offset)))
+    return 0.0 if np.isnan(found) else found
+
+
+def _link(family: Family, mean: np.ndarray) -> np.ndarray:
+    """Linear predictors of means (n,)."""
+    link = LINKS[family.link]
+    inside = link.inside(torch.as_tensor(np.array(mean)), EDGE)
+    return link.link_function(inside).numpy()
 
 
 def _quality(
@@ -280,10 +290,11 @@ def _measures(
         if name != "constant"
     }
     yield _measure(
-        "R²" if gaussian else "Deviance explained",
-        "share of the variance that the predictions explain"
-        if gaussian
-        else "share of the deviance of the best constant that is gone",
+        *(
+            ("R²", "share of the variance that the predictions explain")
+            if gaussian
+            else EXPLAINED
+        ),
         gone,
         larger_is_better=True,
         percent=True,

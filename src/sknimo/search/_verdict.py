@@ -319,11 +319,11 @@ def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def explained(problem: Problem, held_out: HeldOut, eta: np.ndarray) -> float:
-    """Share of the variance of held-out targets, NaN where they have none."""
-    y, weight = problem.y.cpu().numpy()[held_out.rows], held_out.weight
-    left = y - problem.family.mean(torch.as_tensor(eta)).numpy()
-    total = float(weight @ (y - np.average(y, weights=weight)) ** 2)
-    return 1 - float(weight @ left**2) / total if total > 0 else math.nan
+    """Share of what held-out targets vary, NaN where they do not."""
+    y, weight = problem.y.cpu().double()[held_out.rows], held_out.weight
+    parts = (torch.as_tensor(x).double() for x in (eta, weight))
+    offset = problem.offset.cpu().double()[held_out.rows]
+    return problem.family.explained(y, *parts, offset)
 
 
 def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
