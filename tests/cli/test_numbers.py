@@ -101,6 +101,17 @@ def test_codes_keep_their_zeros_unless_they_are_numbers(fit, sknimo, tmp_path):
     assert est.model_.features.levels(0) is None and "zip" not in said.split("few")[0]
 
 
+def test_long_numbers_are_copied_to_the_last_digit(fit, sknimo, tmp_path):
+    data = write(tmp_path / "d.csv", [str(k % 7) for k in range(N)], name="x")
+    fit(data)
+    ids = [str(123456789012345670 + k) for k in range(N)]
+    rows = [f"{k % 7},0,{name}" for k, name in enumerate(ids)]
+    new = tmp_path / "new.csv"
+    new.write_text("\n".join(["x,y,id", *rows]))
+    told = sknimo("predict", tmp_path / "m.sknimo", new, "--keep", "id").stdout
+    assert [line.split(",")[0] for line in told.splitlines()[1:]] == ids
+
+
 def test_few_whole_numbers_and_row_counts_are_pointed_out(fit, tmp_path):
     data = tmp_path / "d.csv"
     rows = [

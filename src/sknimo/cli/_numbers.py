@@ -4,6 +4,7 @@
 mark between thousands is read when an option names it: `1,234` may be either.
 """
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from sknimo.features import (
 )
 
 UNITS = "[$€£¥%‰]"
+# Whole numbers that not all floats tell apart.
+LONG = re.compile(r"[+-]?\d{16,}")
 # Names that a column without one has been given.
 NAMELESS = ("Unnamed: 0", "__index_level_0__", "unnamed_1")
 
@@ -85,8 +88,12 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def holds_codes(column: pa.ChunkedArray) -> bool:
-    """Whether some text of a column is a whole number with a zero in front."""
-    return is_code(pa_compute.unique(column).drop_null().to_pylist())
+    """Whether some text of a column is a whole number with a zero in front.
+
+    Or one of more digits than a float holds: then different ones would become equal.
+    """
+    cells = pa_compute.unique(column).drop_null().to_pylist()
+    return is_code(cells) or any(LONG.fullmatch(cell.strip()) for cell in cells)
 
 
 def refuse_disguise(

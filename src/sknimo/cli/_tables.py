@@ -72,7 +72,8 @@ class TableReader:
     name : str
         What messages call it.
     codes : list of str
-        Columns of numbers that were left as text because some begin with a zero.
+        Columns of numbers that were left as text because some begin with a zero, or are
+        too long.
     schema : pyarrow.Schema
         Names and types of its columns.
     """

@@ -1,11 +1,17 @@
 """Tables, panels and explained rows of a page, as text and drawings."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sknimo.explain import Origin, SummaryRow, correction_curve, effect_curve
+from sknimo.explain import (
+    Origin,
+    SummaryRow,
+    correction_curve,
+    effect_curve,
+    is_bent,
+)
 from sknimo.inference import next_intervals
 from sknimo.report._cases import Case
 from sknimo.report._figures import (
@@ -40,6 +46,8 @@ MAX_CURVES = 6
 N_GRID = 41
 # Pairs below this share of the strongest are not worth a figure.
 FAINT_PAIR = 0.05
+# Share of an effect that differs between rows, up to which it hardly does.
+HARDLY = 0.1
 # Lines, and features, of the first table of coefficients; the others are folded.
 FIRST_LINES = 30
 FIRST_FEATURES = 20
@@ -162,7 +170,12 @@ def make_effect_panels(story: Story) -> tuple[Panel, ...]:
         curve = effect_curve(
             story.model, feature, n_grid=N_GRID, table=story.sample.table
         )
-        panels.append(effect_panel(curve, story.dots, feature, modifier))
+        panel = effect_panel(curve, story.dots, feature, modifier)
+        varies = float(np.nan_to_num(story.effects.bend[feature]))
+        if modifier is None and is_bent(story.model):
+            how = "Hardly depends" if varies <= HARDLY else "Depends a little"
+            panel = replace(panel, caption=f"{how} on others.")
+        panels.append(panel)
     return tuple(panels)
 
 
@@ -227,9 +240,11 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
     decimals = common_decimals(step.amount for step in case.steps)
     first = total_cell(base, scale)
     steps = [StepRow("base value", "", show_number(base), first, total=True)]
+    hazard = story.model.family.is_hazard
     if offset:
         start = total_cell(base + offset, scale)
-        steps.append(StepRow("offset", "", show_fixed(offset, decimals), start))
+        name = "hazard while it was watched" if hazard else "offset"
+        steps.append(StepRow(name, "", show_fixed(offset, decimals), start))
     steps += [
         StepRow(
             step.name,
@@ -241,8 +256,10 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
         for step in case.steps
     ]
     eta = float(case.found.eta[0])
-    name, end = story.model.family.eta_name, total_cell(eta, scale)
-    steps.append(StepRow(name, "", show_number(eta), end, total=True))
+    name = "log of expected events" if hazard else story.model.family.eta_name
+    steps.append(
+        StepRow(name, "", show_number(eta), total_cell(eta, scale), total=True)
+    )
     return steps
 
 
@@ -255,7 +272,10 @@ def tell_outcome(story: Story, case: Case) -> str:
     """What was predicted for a row, and what was observed."""
     classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
-        text = f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."
+        told = "Predicted"
+        if story.model.family.is_hazard:
+            told = "Events in its time: expected"
+        text = f"{told} {show_number(mean)}, observed {show_number(case.observed)}."
         return text + _tell_interval(story, case)
     observed = classes[int(case.observed > 0.5)]
     chance = show_percent(mean)

@@ -78,16 +78,21 @@ def choose_rows(
     """Positions of the rows to explain, each with the reason why.
 
     A sequence is taken as it is. Otherwise rows spread over the predictions come
-    first, then those with the largest deviance.
+    first, then those with the largest deviance. Those of a hazard are its risks,
+    however long a row was watched.
     """
     n_rows = len(sample)
     if isinstance(rows, Sequence | np.ndarray):
         return [(_check_row(row, n_rows), "chosen") for row in rows]
     wanted = min(N_CASES if rows is None else max(int(rows), 0), n_rows)
-    ranked = np.argsort(eta, kind="stable")
+    risk, name = eta, "prediction"
+    if family.is_hazard:
+        risk, name = eta - sample.row_offset, "risk"
+    ranked = np.argsort(risk, kind="stable")
     chosen: dict[int, str] = {}
     for rank, why in RANKS[:wanted]:
-        chosen.setdefault(int(ranked[round(rank * (n_rows - 1))]), why)
+        place = int(ranked[round(rank * (n_rows - 1))])
+        chosen.setdefault(place, why.replace("prediction", name))
     worst = np.argsort(-row_deviance(family, sample, eta), kind="stable")
     for row in worst:
         if len(chosen) >= wanted:

@@ -35,7 +35,7 @@ from sknimo.report._blocks import (
 from sknimo.report._figures import fit_figure, survival_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
-from sknimo.report._quality import Measure, Quality
+from sknimo.report._quality import CONCORDANCE, Measure, Quality
 from sknimo.report._story import MAX_POINTS, Story
 from sknimo.report._text import (
     clean_text,
@@ -94,7 +94,7 @@ ROWS_WORDS = {
         "{:,} held-out rows, which it has not seen",
         "On {:,} held-out rows",
         "The model has not seen these rows. The plainer models were solved on the "
-        "other rows of this report.",
+        "other rows of this report; the constant is the best for these rows.",
     ),
     "other": _RowsWords(
         "the rows given",
@@ -222,6 +222,9 @@ def _lead(story: Story) -> str:
     what = f"{'variance' if is_variance else 'deviance'} of {story.sample.target}"
     if first.model is None:
         return kept
+    order = [one for one in judged.measures if one.name == CONCORDANCE]
+    if order and order[0].model is not None:
+        return " ".join([kept, _tell_order(story, rows, order[0]), *_gain_text(story)])
     if first.model < 0:
         text = f"On {rows}, it predicts {story.sample.target} worse than a constant."
     else:
@@ -237,6 +240,22 @@ def _lead(story: Story) -> str:
     if rivals and is_bent(model):
         text += f" On the same rows {' and '.join(rivals)}."
     return " ".join([kept, text, *_gain_text(story)])
+
+
+def _tell_order(story: Story, rows: str, order: Measure) -> str:
+    """How well a hazard tells who has the event first, and how often it expects one."""
+    text = f"On {rows}, it tells which of two has the event first in "
+    text += f"{show_percent(order.model or 0.0)} of the pairs"
+    if order.linear is not None and is_bent(story.model):
+        plain = plain_name(story.model.family)
+        text += f", a plain {plain} in {show_percent(order.linear)}"
+    first = story.judged.explained.model
+    if first is not None and first < 0:
+        text += (
+            ". The number of events that it expects of them is further off than with "
+            "the same hazard for all: it takes risks to differ too much"
+        )
+    return f"{text}."
 
 
 def _gain_text(story: Story) -> Iterator[str]:

@@ -35,6 +35,7 @@ SAME_SCORE = 0.02
 N_GROUPS = 10
 # How far predictions on new rows may lie from the ends of their range.
 EDGE = 1e-12
+CONCORDANCE = "Concordance"
 EXPLAINED = (
     "Deviance explained",
     "share of the deviance of the best constant that is gone",
@@ -357,7 +358,7 @@ def _order_measures(
             if name != "constant"
         }
     yield _measure(
-        "Concordance",
+        CONCORDANCE,
         "chance that of two rows the one with the earlier event has the larger risk",
         {"constant": 0.5, **found},
         larger_is_better=True,
