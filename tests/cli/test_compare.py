@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sknimo import NIMOClassifier
+from sknimo import NIMOClassifier, NIMORegressor
 
 PATIENTS = Path(__file__).parent / "patients.csv"
 
@@ -60,3 +60,23 @@ def test_models_of_different_targets_are_refused(sknimo, classifier_file, model_
 def test_equal_models_show_no_difference(sknimo, model_file):
     args = ["compare", model_file, model_file, PATIENTS, "-t", "fall"]
     assert "No clear difference" in sknimo(*args).stdout
+
+
+def test_three_classes_and_two_families_are_compared(sknimo, patients, tmp_path):
+    X = patients.select(["age", "dose"])
+    files = []
+    for name, penalty in (("weak", 0.5), ("strong", 0.001)):
+        est = NIMOClassifier(max_iter=0, penalty="ridge", alpha=penalty)
+        files.append(tmp_path / f"{name}.sknimo")
+        est.fit(X, patients["ward"].to_pylist()).save(files[-1])
+    page = tmp_path / "c.html"
+    sknimo("compare", *files, PATIENTS, "-t", "ward", "-o", page)
+    assert page.read_text().count("<svg") == 1
+
+    ages = np.asarray(patients["age"].to_pylist(), dtype=float)
+    for family in ("gaussian", "poisson"):
+        est = NIMORegressor(max_iter=0, alpha=0.0, family=family)
+        est.fit(patients.select(["dose"]), ages).save(tmp_path / f"{family}.sknimo")
+    files = [tmp_path / f"{family}.sknimo" for family in ("gaussian", "poisson")]
+    told = sknimo("compare", *files, PATIENTS, "-t", "age").stdout
+    assert "squared error" in told and "deviance" not in told

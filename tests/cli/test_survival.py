@@ -54,6 +54,17 @@ def test_strata_are_no_feature(sknimo, table, tmp_path):
     assert list(est.feature_names_in_) == COLUMNS
 
 
+def test_a_row_without_a_stratum_can_be_left_out(sknimo, table, tmp_path):
+    path, frame = table
+    data, model = tmp_path / "d.csv", tmp_path / "m.sknimo"
+    with_gap = pd.read_csv(path)
+    with_gap.loc[3, "clinic"] = None
+    with_gap.to_csv(data, index=False)
+    told = ["--time", "weeks", "--event", "died", "--strata", "clinic"]
+    sknimo("fit", data, *told, *FAST, "-m", model, "--drop-missing")
+    assert load(model).baseline_.labels == ("x", "y")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [

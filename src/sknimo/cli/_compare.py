@@ -49,6 +49,11 @@ class Candidate:
         """Whether it predicts classes."""
         return hasattr(self.est, "classes_")
 
+    @property
+    def has_several(self) -> bool:
+        """Whether these are more than two: then the mean is the chance of the truth."""
+        return self.is_classifier and len(self.est.classes_) > 2
+
 
 def short_names(one: str, two: str) -> tuple[str, str]:
     """Names of two files without what they share."""
@@ -79,6 +84,11 @@ def assess(
 
 def check_pair(one: Any, two: Any) -> None:
     """Refuse estimators that do not predict the same thing."""
+    if hasattr(one, "baseline_") or hasattr(two, "baseline_"):
+        raise UserError(
+            "Hazards are not compared here. sknimo report with --test shows the "
+            "concordance of each on the same rows."
+        )
     told = [
         " or ".join(map(str, est.classes_)) if hasattr(est, "classes_") else "a number"
         for est in (one, two)
@@ -115,7 +125,10 @@ def give_verdict(one: Candidate, two: Candidate) -> str:
 def list_measures(one: Candidate, two: Candidate) -> list[list[str]]:
     """Lines of a table: measure, both models, baseline."""
     lines = [["", one.name, two.name, "baseline"]]
+    families = {each.est.model_.family.title for each in (one, two)}
     for name, value in one.judged.model.items():
+        if name == "deviance_explained" and len(families) > 1:
+            continue  # of one family each: no common yardstick
         beside = one.judged.baseline.get(name, 0.0)
         numbers = [value, two.judged.model[name], beside]
         shown = NAMES.get(name, name.replace("_", " "))
@@ -149,10 +162,7 @@ def build_page(one: Candidate, two: Candidate, data: str) -> str:
         _table(list_measures(one, two)),
         f'<p class="note">{note}</p>',
         f'<div class="figures">{"".join(_draw(one, two))}</div>',
-        "<h2>Average effects</h2>",
-        '<p class="note">Of one unit more on the linear predictor, averaged over these '
-        "rows; of a category the mean change from its baseline. Sorted by size.</p>",
-        f'<div class="wide">{_table(_list_effects(one, two))}</div>',
+        *_tell_effects(one, two),
         "<h2>Rows on which they differ most</h2>",
         _table(_list_rows(one, two)),
     ]
@@ -163,6 +173,18 @@ def build_page(one: Candidate, two: Candidate, data: str) -> str:
         + "\n".join(parts)
         + "\n</body></html>\n"
     )
+
+
+def _tell_effects(one: Candidate, two: Candidate) -> list[str]:
+    """Average effects under their heading; several classes have too many."""
+    if one.has_several:
+        return []
+    return [
+        "<h2>Average effects</h2>",
+        '<p class="note">Of one unit more on the linear predictor, averaged over these '
+        "rows; of a category the mean change from its baseline. Sorted by size.</p>",
+        f'<div class="wide">{_table(_list_effects(one, two))}</div>',
+    ]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -184,8 +206,11 @@ def _draw(one: Candidate, two: Candidate) -> list[str]:
     if one.is_classifier and "auc" in one.judged.model:
         curves = {name: each.est.roc(**known[name]) for name, each in both.items()}
         axes.append(plots.plot_roc(curves))
-    bins = {name: each.est.calibration(**known[name]) for name, each in both.items()}
-    axes.append(plots.plot_calibration(bins))
+    if not one.has_several:
+        bins = {
+            name: each.est.calibration(**known[name]) for name, each in both.items()
+        }
+        axes.append(plots.plot_calibration(bins))
     axes.append(plots.plot_beside(one.mean, two.mean, (one.name, two.name)))
     return [plots.to_svg(ax) for ax in axes]
 

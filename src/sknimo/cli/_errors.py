@@ -46,10 +46,11 @@ WARNED = {
     "Raise max_iter (now": "Raise it with --set max_iter=NUMBER (now",
     "Increase alpha or network_alpha": "Increase --set alpha or network_alpha",
 }
-# The same where a model is only applied: `predict` cannot leave out rows.
+# The same where a model is only applied: rows cannot be left out there.
 APPLIED = OPTIONS | {
     'use handle_unknown="reference"': "say --unknown reference",
     ", for example with sklearn.impute.SimpleImputer": "",
+    "Drop such rows first.": "Drop such rows first.",
 }
 
 

@@ -297,11 +297,13 @@ def find_complete(rows: FileRows) -> np.ndarray:
     for column in rows.X.columns:
         complete &= ~pa_compute.is_null(column, nan_is_null=True).to_numpy()
     numbers = [rows.y] if rows.y.dtype.kind == "f" else []
-    numbers += [v for v in (rows.weight, rows.offset) if v is not None]
+    others = rows.weight, rows.offset, rows.entry
+    numbers += [v for v in others if v is not None]
     for values in numbers:
         complete &= ~np.isnan(values.reshape(len(values), -1)).any(axis=1)
-    if rows.y.dtype == object:
-        complete &= np.array([label is not None for label in rows.y], dtype=bool)
+    for labels in (rows.y, rows.strata):
+        if labels is not None and labels.dtype == object:
+            complete &= np.array([x is not None and x == x for x in labels], bool)
     return complete
 
 
@@ -466,7 +468,7 @@ def write_report(
     test: dict[str, Any] = {}
     if held_out is not None:
         test = {"X_test": held_out.X, "y_test": held_out.y, **held_out.given("_test")}
-    with count_rows(rows.place):
+    with count_rows(rows.place, APPLIED):
         est.report(
             path,
             rows.X,
@@ -499,8 +501,7 @@ def judge(est: Any, rows: FileRows) -> Judgement:
             )
         guess = est.predict(rows.X, rows.offset)
         found, mean = {}, np.average(rows.y, weights=weight)
-        if rows.offset is None:
-            found["deviance_explained"] = est.score(rows.X, rows.y, weight)
+        found["deviance_explained"] = est.score(rows.X, rows.y, weight, rows.offset)
 
     def root(error: np.ndarray) -> float:
         return float(np.sqrt(np.average(error**2, weights=weight)))
