@@ -306,7 +306,8 @@ def class_response(
     """
     eta = np.stack([model.eta(table) for model in models], axis=1)
     chance = torch.as_tensor(eta).softmax(1).numpy()
-    steps, ends = [], {}
+    steps: list[np.ndarray] = []
+    ends: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
     for c, model in enumerate(models):
         local = local_values(model, table)
         step, found = local.local_effect, local.switches

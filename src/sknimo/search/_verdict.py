@@ -320,10 +320,9 @@ def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
 
 def explained(problem: Problem, held_out: HeldOut, eta: np.ndarray) -> float:
     """Share of what held-out targets vary, NaN where they do not."""
-    y, weight = problem.y.cpu().double()[held_out.rows], held_out.weight
-    parts = (torch.as_tensor(x).double() for x in (eta, weight))
-    offset = problem.offset.cpu().double()[held_out.rows]
-    return problem.family.explained(y, *parts, offset)
+    y, offset = (x.cpu().double()[held_out.rows] for x in (problem.y, problem.offset))
+    at, weight = (torch.as_tensor(x).double() for x in (eta, held_out.weight))
+    return problem.family.explained(y, at, weight, offset)
 
 
 def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
