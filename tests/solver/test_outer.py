@@ -284,7 +284,6 @@ def test_single_precision_follows_double(make_problem, make_members):
 def test_solving_leaves_its_arguments_alone(make_problem, make_members):
     problem = make_problem()
     members = make_members(problem, alpha=0.02, network_alpha=5.0)
-    members.input_support[:, 1] = False
     start = init_params(problem.spec, seeds=(0,))
     before = start.clone()
     solve(problem, members, SHORT, start)
@@ -540,46 +539,7 @@ def test_member_recovers_from_one_divergence(make_problem, make_members, monkeyp
     assert_same(solution, healthy, SAME_ATOL, slice(1, 2), slice(1, 2))
 
 
-# --- Supports and shrinkage -----------------------------------------------------------
-
-
-@EVERY_PENALTY
-def test_features_outside_the_support_have_no_coefficient(
-    penalty, make_problem, make_members
-):
-    problem = make_problem(widths=(1, 2, 1, 1))
-    members = make_members(problem, n_models=2, penalty=penalty, alpha=0.001)
-    members.support[0, 1] = False
-    members.support[1, 2] = False
-    solution = solve(problem, members, SHORT)
-    barred = ~members.support[:, problem.term_feature]
-    assert (solution.coef[barred] == 0).all()
-    assert (solution.coef[~barred] != 0).all()
-    assert not solution.modulated[~members.support].any()
-    # The barred feature may still bend others.
-    first = unpack(problem.spec, solution.params).first
-    assert (first[0][:, torch.tensor(problem.spec.input_feature) == 1] != 0).all()
-
-
-def test_inputs_outside_the_support_are_never_read(make_problem, make_members):
-    problem = make_problem(widths=(1, 2, 1, 1))
-    members = make_members(problem, n_models=2, alpha=0.01)
-    members.input_support[0, 1] = False
-    members.input_support[1, 3] = False
-    solution = solve(problem, members, SHORT)
-    owner = torch.tensor(problem.spec.input_feature)
-    first = unpack(problem.spec, solution.params).first
-    assert (first[0][:, owner == 1] == 0).all()
-    assert (first[1][:, owner == 3] == 0).all()
-    assert (first[0][:, owner != 1] != 0).all()
-    assert solution.modulated.any(-1).all()
-    # Not read means that their values do not matter at all.
-    inputs = problem.inputs.clone()
-    inputs[:, owner == 1] = torch.randn(problem.n_rows, 2).double() * 1e3
-    columns = replace(problem.columns, inputs=inputs)
-    wild = solve(replace(problem, columns=columns), members, SHORT)
-    assert_same(solution, wild, 0.0, slice(0, 1), slice(0, 1))
-    assert not torch.equal(solution.params[1], wild.params[1])
+# --- Shrinkage ------------------------------------------------------------------------
 
 
 def test_group_shrinkage_clears_whole_features_exactly(make_problem, make_members):
@@ -600,10 +560,9 @@ def test_group_shrinkage_clears_whole_features_exactly(make_problem, make_member
 
 
 def test_shrinkage_and_decay_touch_their_own_layers_alone(make_problem, make_members):
-    """Without coefficients there is no gradient: what moves is moved by penalties."""
-    problem = make_problem(hidden=(6, 4))
+    """Where nothing is bent there is no gradient: penalties move what moves."""
+    problem = replace(make_problem(hidden=(6, 4)), unbent=torch.ones(4).bool())
     members = make_members(problem, network_alpha=4.0)
-    members.support[:] = False
     options = Options(max_iter=10, patience=100, learning_rate=0.01)
     start = init_params(problem.spec, seeds=(0,))
     start += 0.1  # no zeros, so that decay shows in every layer
@@ -612,7 +571,7 @@ def test_shrinkage_and_decay_touch_their_own_layers_alone(make_problem, make_mem
 
     def trained(options, members):
         solution = solve(problem, members, options, start)
-        assert (solution.coef == 0).all()
+        assert not solution.modulated.any()
         return unpack(problem.spec, solution.params)
 
     after = trained(options, members)
@@ -635,9 +594,8 @@ def test_shrinkage_and_decay_touch_their_own_layers_alone(make_problem, make_mem
 
 
 def test_shrinkage_alone_ends_in_exact_zeros(make_problem, make_members):
-    problem = make_problem()
+    problem = replace(make_problem(), unbent=torch.ones(4).bool())
     members = make_members(problem, network_alpha=50.0)
-    members.support[:] = False
     options = Options(max_iter=50, patience=1000)
     solution = solve(problem, members, options)
     weights = unpack(problem.spec, solution.params)

@@ -14,10 +14,8 @@ import pytest
 import torch
 
 from sknimo.checkpoint import Checkpoint
-from sknimo.solver import Options, Solution, Status, solve
-from sknimo.solver._forward import Bent, Forward
+from sknimo.solver import Options, Solution, solve
 from sknimo.solver._outer import _Run, _Saver
-from sknimo.solver._profile import Coefficients
 
 WAYS = {
     "all rows": dict(),
@@ -183,51 +181,6 @@ def test_states_are_not_saved_more_often_than_asked_for(task, tmp_path, monkeypa
     assert saves == [True]
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-@pytest.mark.parametrize("n_steps", [0, pytest.param(1, marks=pytest.mark.slow), 17])
-def test_a_run_out_of_time_keeps_its_best_and_can_go_on(
-    way, n_steps, task, tmp_path, monkeypatch
-):
-    problem, members, options = task(way)
-    expected = solve(problem, members, options)
-    checkpoint = Checkpoint.open(tmp_path, "test")
-    monkeypatch.setattr(_Run, "is_late", late_after(n_steps))
-    cut = solve(problem, members, options, checkpoint=checkpoint)
-    late = [status is Status.OUT_OF_TIME for status in cut.status]
-    assert all(late) if n_steps < 17 else any(late)
-    assert not Status.OUT_OF_TIME.ok
-    assert set(cut.n_iter[late].tolist()) == {n_steps}
-    assert bool((cut.objective <= cut.glm_objective).all())
-    # The best of the checks, the last of which is made when time is up.
-    assert cut.history.step[-1] == n_steps
-    best = torch.as_tensor(cut.history.validation[:, late].min(0))
-    if n_steps == 17:  # coefficients are solved for once more
-        bent = Bent.by(cut.params, members, cut.modulated)
-        at = Coefficients(cut.coef, cut.intercept)
-        eta = Forward(problem, options).eta(bent, at)
-        loss = problem.rows(members.weight).loss(eta, members.validation)
-        assert bool((loss[late] <= 1.05 * best).all())
-    monkeypatch.undo()
-    resumed = solve(problem, members, options, checkpoint=checkpoint)
-    assert_identical(resumed, expected)
-
-
-def late_after(n_steps):
-    def is_late(self):
-        self.late = self.next_step >= n_steps
-        return self.late
-
-    return is_late
-
-
-def test_the_deadline_is_one_of_the_monotonic_clock(task):
-    problem, members, options = task("all rows")
-    late = dataclasses.replace(options, deadline=time.monotonic())
-    assert set(solve(problem, members, late).status) == {Status.OUT_OF_TIME}
-    early = dataclasses.replace(options, deadline=time.monotonic() + 1e6)
-    assert_identical(solve(problem, members, early), solve(problem, members, options))
-
-
 def test_what_has_left_the_batch_is_in_the_state(task, tmp_path, monkeypatch):
     problem, members, options = task("all rows")
     run = _Run.begin(problem, members, options)
@@ -264,11 +217,10 @@ problem = Problem.in_memory(
     offset=torch.zeros_like(y), family=get_family("gaussian"),
     spec=make_spec(range(p), p, (6, 6)),
 )
-ones = torch.ones(2, p, dtype=torch.bool)
 members = Members(
     make_penalty("lasso", torch.tensor([0.01, 0.05]).double(), torch.arange(p), p),
     torch.tensor([0.0, 0.3]).double(), (0, 1),
-    torch.full((2, n), 1 / n, dtype=torch.float64), None, ones, ones.clone(),
+    torch.full((2, n), 1 / n, dtype=torch.float64), None,
 )
 options = Options(
     max_iter=int(sys.argv[2]), check_every=5, patience=10**6, noise=0.1,

@@ -45,7 +45,6 @@ from sknimo.training import (
     hold_out,
     learn_shape,
     penalised_glm,
-    state_members,
 )
 
 DtypeName = Literal["float32", "float64"]
@@ -234,9 +233,12 @@ class FixedPenalties(BaseNIMO):
         if held_out is not None:
             validation = share(np.where(held_out, weight, 0.0))
             weight = np.where(held_out, 0.0, weight)
-        network_alpha, penalty = one(self.network_alpha), self._penalise(problem)
-        return state_members(
-            problem, penalty, network_alpha, (seed,), share(weight), validation
+        return Members(
+            penalty=self._penalise(problem),
+            network_alpha=one(self.network_alpha),
+            seeds=(seed,),
+            weight=share(weight),
+            validation=validation,
         )
 
     def _penalise(self, problem: Problem) -> CoefPenalty:

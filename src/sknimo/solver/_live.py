@@ -114,7 +114,7 @@ class LiveMembers(PerMember):
         owner = forward.modulator.input_feature
         first = shrink_groups(weights.first, owner, spec.n_features, amount)
         weights.first.copy_(first)
-        self.params = forward.only_supported_inputs(params, self.members)
+        self.params = params
 
     def roll_back(self, diverged: Tensor, nested: Coefficients) -> None:
         """Return diverged members to their last finite state at half the rate."""

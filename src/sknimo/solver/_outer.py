@@ -22,10 +22,8 @@ Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weig
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -67,13 +65,13 @@ def solve(
     The result of a member does not depend on the others nor, beyond rounding, on the
     number of row blocks or ranks or on the device. With a checkpoint the run saves its
     state under `name` and goes on from there when it is called again; once finished it
-    returns the same solution at once. What the deadline cut short counts as unfinished.
+    returns the same solution at once.
     """
     saver = _Saver(problem, options, checkpoint, name)
     saved = saver.load()
     if saved is not None and saved.facts["finished"]:
         return _unpack(saved, problem.device)
-    with _machine(problem, members, options):
+    with _threads(problem, members):
         if saved is None:
             run = _Run.begin(problem, members, options, start)
         else:
@@ -88,15 +86,12 @@ def solve(
             leave=False,
         )
         for step in steps:
-            if run.finished or run.is_late():
+            if run.finished:
                 break
             if step % options.check_every == 0:
                 saver.maybe_save(run)
             run.step(step)
         steps.close()
-        if run.late:
-            saver.save(run.state())
-            return run.finish()
         saver.maybe_save(run)
         solution = run.finish()
         saver.save(_pack(solution))
@@ -180,19 +175,11 @@ class _Run:
         self.status: list[Status | None] = [None] * members.n_models
         self.n_iter = torch.zeros(members.n_models, dtype=torch.long)
         self.next_step = 0
-        self.late = False
 
     @property
     def finished(self) -> bool:
         """Whether no member is left in training."""
         return len(self.live.index) == 0
-
-    def is_late(self) -> bool:
-        """Whether the deadline has passed, by the clock of the first rank."""
-        deadline = self.options.deadline
-        if deadline < math.inf:
-            self.late = self.problem.ranks.share(time.monotonic() >= deadline)
-        return self.late
 
     @classmethod
     def begin(
@@ -206,9 +193,9 @@ class _Run:
         forward = Forward(problem, options)
         params = init_params(problem.spec, members.seeds) if start is None else start
         params = params.to(device=problem.device, dtype=options.dtype, copy=True)
-        params = forward.only_supported_inputs(params, members)
-        nobody = Bent.by(params, members, torch.zeros_like(members.support))
-        nested = forward.solve_exactly(nobody, None)
+        shape = members.n_models, problem.spec.n_features
+        nobody = torch.zeros(shape, dtype=torch.bool, device=problem.device)
+        nested = forward.solve_exactly(Bent.by(params, members, nobody), None)
         at = nested.coefficients
         mask = forward.choose_active(members, at.coef)
         kept = KeptMembers(params, mask, at)
@@ -377,7 +364,7 @@ class _Run:
 
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
-        n_steps = self.next_step if self.late else self.options.max_iter
+        n_steps = self.options.max_iter
         rested = dict(
             zip(self.live.index.tolist(), self.live.stalled.tolist(), strict=True)
         )
@@ -395,8 +382,6 @@ class _Run:
                 calm |= self.members.validation is not None
                 calm |= self.options.max_iter == 0  # nothing was to be trained
                 self.status[k] = Status.CONVERGED if calm else Status.MAX_ITER
-                if self.late:
-                    self.status[k] = Status.OUT_OF_TIME
             self.n_iter[live.index.cpu()] = n_steps
         final, members = self.final, self.members
         # A member that never was finite ends as its nested GLM.
@@ -417,7 +402,7 @@ class _Run:
         norm = self.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
         for k in worse.nonzero().flatten().tolist():
-            if self.status[k] not in (Status.DIVERGED, Status.OUT_OF_TIME):
+            if self.status[k] is not Status.DIVERGED:
                 self.status[k] = Status.NESTED
         assert all(status is not None for status in self.status)
         return Solution(
@@ -435,17 +420,9 @@ class _Run:
         )
 
 
-@contextmanager
-def _machine(problem: Problem, members: Members, options: Options) -> Iterator[None]:
-    """Settings of torch for one run, restored on exit: TF32 is one of the process."""
+def _threads(problem: Problem, members: Members) -> AbstractContextManager[None]:
+    """As many threads of torch as a run deserves."""
     work = members.n_models * problem.n_rows * problem.spec.n_features
     work *= sum(problem.spec.hidden)
     on_cpu = problem.device.type == "cpu"
-    precision = torch.get_float32_matmul_precision()
-    with torch_threads(work=work if on_cpu else ONE_THREAD_WORK):
-        if options.matmul == "tf32":
-            torch.set_float32_matmul_precision("high")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
+    return torch_threads(work=work if on_cpu else ONE_THREAD_WORK)
