@@ -59,12 +59,13 @@ from sknimo.solver import (
     ClassFit,
     ClassRows,
     Coefficients,
-    HeadsStart,
     HeadsState,
+    JointStart,
     JointTable,
     MemoryColumns,
     Problem,
     fit_classes,
+    join_classes,
     level_terms,
     minimise,
     predict_heads,
@@ -198,7 +199,7 @@ def state_bags(
     return ClassBags(
         problem=problem,
         ridge=ridge.clamp(max=settings.largest_ridge),
-        curves=torch.stack([join(each) for each in fits]),
+        curves=torch.stack([join_classes(each) for each in fits]),
         lines=torch.stack(lines) if lines else None,
         train=train,
         held_out=held_out,
@@ -217,11 +218,6 @@ def bent_tables(problem: Problem, active: Tensor) -> dict[int, JointTable]:
         plain = replace(problem, columns=MemoryColumns(terms, inputs))
         tables[STRAIGHT] = JointTable.of(plain, active)
     return tables
-
-
-def join(fit: ClassFit) -> Tensor:
-    """Coefficients and intercepts side by side, (C, q + 1)."""
-    return torch.cat([fit.coef, fit.intercept.unsqueeze(1)], 1)
 
 
 def fit_all(problem: Problem, weight: Tensor, options: Any) -> ClassFit:
@@ -310,7 +306,7 @@ def train_bags(bags: ClassBags, settings: Settings, store: TaskStore) -> Bent:
 
 def _start(
     bags: ClassBags, kind: int, group: list[int], settings: Settings
-) -> HeadsStart:
+) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
     spec, table = bags.problem.spec, bags.tables[kind]
@@ -321,7 +317,7 @@ def _start(
     heads = params.new_zeros(len(seeds), (bags.n_classes - 1) * spec.hidden[1])
     begin = bags.curves if kind == BENDS or bags.lines is None else bags.lines
     coef = begin[group, :, :-1] * (table.terms != 0).any(0)
-    return HeadsStart(
+    return JointStart(
         coef=settings.start_share * coef,
         intercept=begin[group, :, -1],
         params=torch.cat([params, heads], 1),
