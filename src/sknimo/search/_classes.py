@@ -47,7 +47,10 @@ from sknimo.search._class_dials import (
 from sknimo.search._path import (
     Look,
     Size,
+    Trial,
     fewer_features,
+    list_trials,
+    mean_changes,
     some_rows,
     strongest,
     without_features,
@@ -488,13 +491,7 @@ def importance(
             eta = eta + float(share[kind]) * torch.cat(each).mean(0)
         return eta - eta.mean(1, keepdim=True)
 
-    whole = predict(some)
-    out = torch.zeros(problem.spec.n_features, dtype=torch.float64)
-    for j in range(len(out)):
-        others = torch.arange(len(out)) != j
-        less = predict(without_features(some, others))
-        out[j] = float((whole - less).square().mean())
-    return out
+    return mean_changes(some, predict)
 
 
 def _table(
@@ -504,10 +501,7 @@ def _table(
     path: Sequence[Size],
 ) -> dict[str, list[Any]]:
     """One row per model that was trained, ready for a data frame."""
-    names = ("stage", "fold", "seed", "loss", "n_features", "n_iter")
-    rows: list[tuple[Any, ...]] = [
-        ("path", -1, -1, size.loss, int(size.kept.sum()), 1) for size in path[:-1]
-    ]
+    rows: list[Trial] = []
     coefs = {CURVES: bags.curves[:, :, :-1]}
     if bags.lines is not None:
         coefs[LINES] = bags.lines[:, :, :-1]
@@ -520,7 +514,4 @@ def _table(
             mean = mean_of(loss, held_out.weight, held_out.bag == bag)
             n_iter = int(bent.states[kind][bag].n_passes[0]) if kind >= BENDS else 1
             rows.append((STAGES[kind], bag, bags.seeds[bag], mean, len(used), n_iter))
-    return {
-        name: list(values)
-        for name, values in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    return list_trials(path, rows)
