@@ -156,7 +156,7 @@ def make_fit(case: Case):
     problem, members = to_device(problem, device), to_device(members, device)
 
     def fit(n_steps: int) -> None:
-        # The patience outlasts the steps: no member leaves the batch early.
+        # The patience outlasts the steps: no fit ends early.
         options = Options(
             max_iter=n_steps,
             tol=0.0,
