@@ -54,7 +54,7 @@ from sknimo.machine import to_device
 from sknimo.network import make_spec
 from sknimo.penalties import make_penalty
 from sknimo.solver import Members, Options, Problem
-from sknimo.solver._outer import _machine, _Run
+from sknimo.solver._outer import _Run, _threads
 
 PARTS = ("ceilings", "steps", "profile", "prediction", "variants")
 N_ACTING = 10  # of the sparse case
@@ -102,7 +102,6 @@ class Ceilings:
 
     copy: float  # bytes
     float32: float  # FLOPs
-    tf32: float
     float64: float
 
 
@@ -116,7 +115,6 @@ class Case:
     width: int
     is_sparse: bool = False
     dtype: str = "float32"
-    matmul: str = "exact"
     memory_budget: float = ROOMY
     is_masked: bool = False  # first layer by masked weights, however many inputs
 
@@ -228,15 +226,12 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
         spec=make_spec(range(p), p, (case.width, case.width)),
     )
     strength = torch.full((1,), 0.02 if case.is_sparse else 1e-4, dtype=torch.float64)
-    allowed = torch.ones(1, p, dtype=torch.bool)
     members = Members(
         penalty=make_penalty("lasso", strength, torch.arange(p), p),
         network_alpha=torch.full_like(strength, 0.1),
         seeds=(0,),
         weight=torch.full((1, n), 1 / n, dtype=torch.float64),
         validation=None,
-        support=allowed,
-        input_support=allowed.clone(),
     )
     options = Options(
         max_iter=10**6,
@@ -244,7 +239,6 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
         patience=10**6,
         scale_contributions=True,
         dtype=getattr(torch, case.dtype),
-        matmul=case.matmul,
         memory_budget=int(case.memory_budget),
     )
     return _Run.begin(to_device(problem, device), to_device(members, device), options)
@@ -252,12 +246,12 @@ def make_run(case: Case, device: torch.device, check_every: int = 10**6) -> _Run
 
 @contextmanager
 def settings_of(run: _Run, case: Case) -> Iterator[None]:
-    """The solver's own settings of torch, TF32 among them, and the case's way."""
+    """The solver's own threads of torch, and the case's way."""
     before = network.MASKED_PRODUCT_INPUTS
     if case.is_masked:
         network.MASKED_PRODUCT_INPUTS = 10**9
     try:
-        with _machine(run.problem, run.members, run.options):
+        with _threads(run.problem, run.members):
             yield
     finally:
         network.MASKED_PRODUCT_INPUTS = before
@@ -295,15 +289,10 @@ def measure_ceilings(machine: Machine, width: int) -> Ceilings:
     """Copy, products, and the functions that the network uses."""
     copy = measure_streams(machine, width)
     found = {}
-    for name, dtype, precision in (
-        ("float32", torch.float32, "highest"),
-        ("tf32", torch.float32, "high"),
-        ("float64", torch.float64, "highest"),
-    ):
-        m = machine.matmul_size
+    for name in ("float32", "float64"):
+        m, dtype = machine.matmul_size, getattr(torch, name)
         left = torch.randn(m, m, device=machine.device, dtype=dtype)
-        with matmul_precision(precision):
-            taken = machine.seconds(lambda a=left: a @ a, repeats=3)
+        taken = machine.seconds(lambda a=left: a @ a, repeats=3)
         found[name] = 2 * m**3 / taken
         print(f"matmul {m}, {name:8s}         {found[name] / 1e12:9.2f} TFLOP/s")
     return Ceilings(copy=copy, **found)
@@ -324,26 +313,13 @@ def measure_streams(machine: Machine, width: int) -> float:
     n_rows = len(source) // width
     rows, out = (t[: n_rows * width].view(n_rows, width) for t in (source, target))
     weight = torch.ones(width, width, device=machine.device)
-    for precision, name in (("highest", "float32"), ("high", "TF32")):
-        with matmul_precision(precision):
-            taken = machine.seconds(lambda: torch.mm(rows, weight, out=out))
-        print(
-            f"rows x {width} by {width} x {width}, {name:7s} "
-            f"{8 * rows.numel() / taken / 1e9:6.0f} GB/s "
-            f"{2 * rows.numel() * width / taken / 1e12:9.2f} TFLOP/s"
-        )
+    taken = machine.seconds(lambda: torch.mm(rows, weight, out=out))
+    print(
+        f"rows x {width} by {width} x {width} "
+        f"{8 * rows.numel() / taken / 1e9:6.0f} GB/s "
+        f"{2 * rows.numel() * width / taken / 1e12:9.2f} TFLOP/s"
+    )
     return copy
-
-
-@contextmanager
-def matmul_precision(name: str) -> Iterator[None]:
-    """Rounding of float32 products within a block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(name)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 HEADER = (
@@ -381,10 +357,7 @@ def measure_step(
     n_active = run.live.active.shape[1]
     blocks, _ = run.forward.supply.plan(run.members.n_models, n_active)
     copy = ceilings.copy if ceilings else np.nan
-    rate = np.nan
-    if ceilings and case.matmul != "bf16":
-        name = "tf32" if case.matmul == "tf32" else case.dtype
-        rate = getattr(ceilings, name)
+    rate = getattr(ceilings, case.dtype) if ceilings else np.nan
     return Timing(
         case=case.name,
         n_rows=case.n_rows,
@@ -642,15 +615,10 @@ class Bench:
         print(HEADER)
         for case in (
             self.case("wide, float32"),
-            self.case("wide, TF32", matmul="tf32"),
             self.case("wide, float32, masked", is_masked=True),
-            self.case("wide, TF32, masked", matmul="tf32", is_masked=True),
-            self.case("wide, bf16", matmul="bf16"),
             self.case("wide, float64", dtype="float64"),
             self.case("wide, float32, 1 GB", memory_budget=USUAL),
-            self.case("wide, TF32, 1 GB", matmul="tf32", memory_budget=USUAL),
             self.case("sparse, float32", is_sparse=True),
-            self.case("sparse, TF32", is_sparse=True, matmul="tf32"),
             self.case("sparse, float32, 1 GB", is_sparse=True, memory_budget=USUAL),
             self.case("small, float32", n_rows=300, n_features=10, width=16),
         ):
@@ -668,7 +636,7 @@ class Bench:
     def report_target(self) -> None:
         """The promise about the memory ceiling."""
         for row in self.rows:
-            if row.case.startswith("wide, float32") or row.case == "wide, TF32":
+            if row.case.startswith("wide, float32"):
                 verdict = "kept" if row.moved_share >= TARGET_SHARE else "MISSED"
                 print(
                     f"{row.case}: {row.moved_gigabytes / row.milliseconds * 1e3:.0f} "
@@ -680,7 +648,6 @@ class Bench:
     def part_profile(self) -> None:
         cases = (
             self.case("wide, float32"),
-            self.case("wide, TF32", matmul="tf32"),
             self.case("sparse, float32", is_sparse=True),
         )
         for case in cases:
@@ -693,7 +660,7 @@ class Bench:
     def part_variants(self) -> None:
         small = self.case("small, float32", n_rows=300, n_features=10, width=16)
         wide, sparse = (
-            self.case(f"{name}, TF32", is_sparse=name == "sparse", matmul="tf32")
+            self.case(f"{name}, float32", is_sparse=name == "sparse")
             for name in ("wide", "sparse")
         )
         if self.machine.is_gpu:

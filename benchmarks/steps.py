@@ -146,20 +146,17 @@ def make_fit(case: Case):
         spec=make_spec(range(p), p, (16, 16)),
     )
     strength = torch.full((n_models,), 1e-3, dtype=torch.float64)
-    allowed = torch.ones(n_models, p, dtype=torch.bool)
     members = Members(
         penalty=make_penalty("lasso", strength, torch.arange(p), p),
         network_alpha=torch.full_like(strength, 0.1),
         seeds=tuple(range(n_models)),
         weight=torch.full((n_models, n), 1 / n, dtype=torch.float64),
         validation=None,
-        support=allowed,
-        input_support=allowed.clone(),
     )
     problem, members = to_device(problem, device), to_device(members, device)
 
     def fit(n_steps: int) -> None:
-        # The patience outlasts the steps: no member leaves the batch early.
+        # The patience outlasts the steps: no fit ends early.
         options = Options(
             max_iter=n_steps,
             tol=0.0,

@@ -398,7 +398,6 @@ def make_members():
             rows = rows.expand(n_models, problem.n_rows)
             return rows / rows.sum(-1, keepdim=True)
 
-        allowed = torch.ones(n_models, p, dtype=torch.bool)
         return Members(
             penalty=make_penalty(
                 penalty, per_model(alpha), problem.term_feature, p, delta
@@ -407,8 +406,6 @@ def make_members():
             seeds=tuple(range(n_models)) if seeds is None else tuple(seeds),
             weight=shares(torch.ones(problem.n_rows) if weight is None else weight),
             validation=None if validation is None else shares(validation),
-            support=allowed,
-            input_support=allowed.clone(),
         )
 
     return make

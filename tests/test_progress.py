@@ -76,7 +76,8 @@ def test_a_notebook_is_told_by_its_kernel(monkeypatch):
 
 
 def test_the_share_never_falls_within_a_round_and_a_limit_is_kept():
-    seen = Progress(rounds=2, expected={"wide": 3})
+    seen = Progress()
+    seen.rounds, seen.expected = 2, {"wide": 3}
     shares = []
     for stage in ("path", "linear", "wide", "wide", "wide", "held-out rows", "path"):
         seen.plan(stage)

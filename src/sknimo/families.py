@@ -268,12 +268,8 @@ class Family:
         return 1 - float(left / total) if float(total) > 0 else math.nan
 
     def learned(self, y: Tensor, eta: Tensor, weight: Tensor) -> Family:
-        """The family of this name that is likeliest for rows (n,) with these means.
-
-        Itself if there is nothing to learn.
-        """
-        if self.shape is None or not self.is_free:
-            return self
+        """The family of this name that is likeliest for rows (n,) with these means."""
+        assert self.shape is not None
         counts = weight > 0
         mean = LINKS[self.link].inside(self.mean(eta[counts]), 1e-12)
         value = self.shape.learn(y[counts], mean, weight[counts])

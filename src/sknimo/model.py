@@ -34,6 +34,8 @@ from sknimo.prediction import Predictor, compile_predictor
 BLOCK_BYTES = 64 * 2**20
 # At most so many rows, so that a table read in parts has the same blocks.
 BLOCK_ROWS = 8192
+# Where a dial has a score.
+POSITIONS = np.linspace(0.0, 1.0, 21)
 
 
 class Compiled:
@@ -378,19 +380,18 @@ class Dial:
         Where the model stands, above 0.
     coef, intercept : ndarray of shape (C, q) and (C,)
         The straight model, of every class; C is 1 where there are no classes.
-    bends, scores : ndarray of shape (k,)
-        Positions, and the score on rows held out there.
+    scores : ndarray of shape (k,)
+        Scores on rows held out, at `POSITIONS`.
     """
 
     bend: float
     coef: np.ndarray
     intercept: np.ndarray
-    bends: np.ndarray
     scores: np.ndarray
 
     def score(self, bend: float) -> float:
         """Score on rows held out, between positions by interpolation."""
-        return float(np.interp(bend, self.bends, self.scores))
+        return float(np.interp(bend, POSITIONS, self.scores))
 
     def turn(self, model: FittedModel | ClassModels, bend: float) -> Any:
         """The model with another share of bends."""

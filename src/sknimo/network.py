@@ -186,23 +186,32 @@ def init_params(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
     """Random start, one row per seed, (K, P) in float64 on the CPU.
 
     The output layer starts at zero, so training starts exactly at the penalised GLM.
+    """
+    fan_in = spec.shapes["first"][1] + spec.shapes["code_weight"][1]
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    return draw_params(spec, seeds, bound, bound)
+
+
+def draw_params(
+    spec: NetworkSpec, seeds: Sequence[int], narrow: float, code: float
+) -> Tensor:
+    """Random weights without output, the first layer and its codes within bounds.
+
     Each member draws from its own generator: its start does not depend on the others.
     """
-    params = torch.empty(len(seeds), spec.n_params, dtype=torch.float64)
-    shapes = spec.shapes
+    params = torch.zeros(len(seeds), spec.n_params, dtype=torch.float64)
+    hidden = 1 / math.sqrt(spec.hidden[0])
     for row, seed in zip(params, seeds, strict=True):
         generator = torch.Generator().manual_seed(int(seed))
         weights = unpack(spec, row.unsqueeze(0))
-        fan_in = shapes["first"][1] + shapes["code_weight"][1]
-        for name, bound in (
-            ("first", 1 / math.sqrt(max(fan_in, 1))),
-            ("code_weight", 1 / math.sqrt(max(fan_in, 1))),
-            ("bias", 1 / math.sqrt(max(fan_in, 1))),
-            ("second", 1 / math.sqrt(spec.hidden[0])),
-            ("second_bias", 1 / math.sqrt(spec.hidden[0])),
+        for block, bound in (
+            (weights.first, narrow),
+            (weights.code_weight, code),
+            (weights.bias, narrow),
+            (weights.second, hidden),
+            (weights.second_bias, hidden),
         ):
-            getattr(weights, name).uniform_(-bound, bound, generator=generator)
-        weights.out.zero_()
+            block.uniform_(-bound, bound, generator=generator)
     return params
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -46,8 +46,8 @@ LAST = "summing up"
 class Progress:
     """Counts tasks and says how far a fit is."""
 
-    def __init__(self, rounds: int = 1, expected: Mapping[str, int] | None = None):
-        self.rounds, self.expected = rounds, expected or {}
+    def __init__(self) -> None:
+        self.rounds, self.expected = 1, dict[str, int]()
         self.limit = math.inf  # seconds after which nothing new begins
         self.began = time.monotonic()
         self.stage, self._round = "", 0
@@ -121,7 +121,7 @@ def finish(stage: str) -> None:
         _current.finish(stage)
 
 
-def expect(rounds: int, expected: Mapping[str, int], limit: float | None) -> None:
+def expect(rounds: int, expected: dict[str, int], limit: float | None) -> None:
     """Tell it how many rounds and tasks of a stage there may be, and seconds."""
     if _current is not None:
         _current.rounds, _current.expected = rounds, expected

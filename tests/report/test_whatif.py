@@ -68,7 +68,7 @@ def test_the_dial_predicts_as_the_model_with_another_share_of_bends(
     made = make_report(("linear", "spline", "levels"), family="binomial")
     rng = np.random.default_rng(0)
     coef, scores = rng.normal(size=made.model.coef[:1].shape), np.linspace(0.1, 0.5, 21)
-    dial = Dial(0.6, coef, np.array([0.3]), np.linspace(0, 1, 21), scores)
+    dial = Dial(0.6, coef, np.array([0.3]), scores)
     card = ModelCard(made.model, classes=("no", "yes"), dial=dial)
     view = open_report(render_report(card, made.sample, rows=[3]))
     view.page.locator("#start").select_option("1")

@@ -45,11 +45,6 @@ def test_distances_are_from_the_mean_however_often_it_moves(view):
     assert once.name == twice.name
 
 
-def test_a_view_that_has_no_reference_cannot_move(make_task):
-    with pytest.raises(ValueError, match="does not move"):
-        View(make_task().problem).around(AWAY)
-
-
 def test_only_lines_through_several_values_move():
     generator = np.random.default_rng(0)
     table = generator.normal(size=(50, 5))

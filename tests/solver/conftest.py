@@ -86,10 +86,9 @@ def profile():
     """
 
     def evaluate(problem, members, options, params):
-        forward, bent = (
-            Forward(problem, options),
-            Bent.by(params, members, members.support),
-        )
+        forward = Forward(problem, options)
+        every = torch.ones(len(params), problem.spec.n_features, dtype=torch.bool)
+        bent = Bent.by(params, members, every.to(params.device))
         exact = forward.solve_exactly(bent, None)
         at, rows = exact.coefficients, problem.rows(members.weight)
         here = expand(forward.design(bent), rows, at, square=True)

@@ -10,7 +10,7 @@ from sknimo.solver import JointOptions, JointTable
 from sknimo.solver import _heads as module
 from sknimo.solver import _joint as joint
 from sknimo.solver._heads import (
-    HeadsStart,
+    JointStart,
     heads_gradient,
     join_heads,
     predict_heads,
@@ -100,7 +100,7 @@ def test_state_that_is_kept_has_the_loss_that_is_reported(setup):
     problem, table, flat = setup(n_rows=60)
     heads, n_weights = split_heads(table, N_CLASSES, flat), problem.spec.n_params + 12
     out = torch.stack([torch.arange(60) % 3 == k for k in range(2)]).double()
-    start = HeadsStart(
+    start = JointStart(
         heads.coef, heads.intercept, flat[:, :n_weights], 1 - out, out, (0, 1)
     )
     torch.testing.assert_close(join_heads(start), flat)

@@ -93,10 +93,9 @@ for name, case in plan["cases"].items():
         ranks=current_ranks(),
     )
     alpha = torch.tensor([0.005, 0.03], dtype=torch.float64)
-    ones = torch.ones(2, p, dtype=torch.bool)
     members = Members(
         make_penalty("lasso", alpha, owner, p), torch.full_like(alpha, 0.5), (3, 4),
-        part["weight"], part["validation"], ones, ones.clone(),
+        part["weight"], part["validation"],
     )
     case = dict(case, dtype=getattr(torch, case.get("dtype", "float64")))
     solution = solve(problem, members, Options(**case))
@@ -181,15 +180,12 @@ def fit_alone(terms, data, name):
         spec=make_spec(OWNER.tolist(), p, HIDDEN),
     )
     alpha = torch.tensor([0.005, 0.03], dtype=torch.float64)
-    ones = torch.ones(2, p, dtype=torch.bool)
     members = Members(
         make_penalty("lasso", alpha, owner, p),
         torch.full_like(alpha, 0.5),
         (3, 4),
         part["weight"],
         part["validation"],
-        ones,
-        ones.clone(),
     )
     case = COMMON | CASES[name]
     case["dtype"] = getattr(torch, case.get("dtype", "float64"))

@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
-from sknimo.estimators._saved_errors import POSITIONS
 from sknimo.explain import describe_training
 from sknimo.inference import KnownRows, Uncertainty
 from sknimo.machine import torch_threads
-from sknimo.model import Dial, FittedModel
+from sknimo.model import POSITIONS, Dial, FittedModel
 from sknimo.search import Outcome
 from sknimo.solver import Problem
 from sknimo.training import StreamedSet, TrainingSet, check_number
@@ -166,7 +165,6 @@ class Bendable(BaseNIMO):
             outcome.dial,
             line.coef.cpu().numpy() * data.y_scale,
             line.intercept.cpu().numpy() * data.y_scale + data.y_mean,
-            POSITIONS,
             np.array(scores),
         )
 

@@ -187,7 +187,7 @@ class SeveralClasses(BaseNIMO):
         self._whole = self._class_reach = self._class_errors = None
         if not isinstance(model, ClassModels):
             return super()._keep_model(model, data, problem, room)
-        data = in_memory(data)
+        assert isinstance(data, TrainingSet)  # `LabelReader` has seen to it
         self.classes_ = data.classes  # type: ignore[assignment]
         self._show_model(model)
         found = [restore_reach(model.contrast(c)) for c in range(model.n_classes)]
@@ -433,9 +433,3 @@ def find_class(
             "baseline."
         )
     return known.index(label)
-
-
-def in_memory(data: TrainingSet | StreamedSet) -> TrainingSet:
-    """Rows of several classes, which are a table: `LabelReader` has seen to it."""
-    assert isinstance(data, TrainingSet)
-    return data

@@ -45,7 +45,6 @@ from sknimo.training import (
     hold_out,
     learn_shape,
     penalised_glm,
-    state_members,
 )
 
 DtypeName = Literal["float32", "float64"]
@@ -234,9 +233,12 @@ class FixedPenalties(BaseNIMO):
         if held_out is not None:
             validation = share(np.where(held_out, weight, 0.0))
             weight = np.where(held_out, 0.0, weight)
-        network_alpha, penalty = one(self.network_alpha), self._penalise(problem)
-        return state_members(
-            problem, penalty, network_alpha, (seed,), share(weight), validation
+        return Members(
+            penalty=self._penalise(problem),
+            network_alpha=one(self.network_alpha),
+            seeds=(seed,),
+            weight=share(weight),
+            validation=validation,
         )
 
     def _penalise(self, problem: Problem) -> CoefPenalty:
@@ -350,9 +352,7 @@ default="mean"
         How the shared network is told which feature it modulates.
     warm_start : bool, default=False
         Start from the network of the previous fit.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
-        Predictions and explanations are made on the CPU unless this is "cuda".
+    <device>
     dtype : {"float64", "float32"}, default="float64"
         Precision of the network. Coefficients are always solved in float64.
     batch_size : int or "auto", default="auto"
@@ -367,15 +367,11 @@ default="mean"
         Folder that keeps the state of the fit. A fit that was interrupted resumes there
         when it is run again, with the same result to the last bit; a folder of another
         fit is refused. The folder stays until you remove it.
-    verbose : bool or "auto", default="auto"
-        Show how far a fit of more than two seconds is, and what is left at most: "auto"
-        as a bar in terminals and notebooks, True elsewhere too, as lines with times.
+    <verbose>
     random_state : int, RandomState instance or None, default=None
         Governs the start of the network, the noise and the held-out rows.
     <feature parameters>""",
     "attributes": """<feature attributes>
-    model_ : FittedModel
-        What predictions are made from.
     n_iter_ : int
         Optimiser steps taken.
     converged_ : bool
@@ -385,10 +381,7 @@ default="mean"
         Optimality residual and objective, beside those of the nested GLM.
     history_ : History
         Objective, validation loss and sparsity during training.
-    n_features_in_ : int
-        Number of columns seen in `fit`.
-    feature_names_in_ : ndarray of str
-        Their names, when `X` had any.""",
+    <columns>""",
 }
 
 

@@ -17,7 +17,7 @@ from sknimo.inference import (
     restore_conformal,
 )
 from sknimo.io import Node, write_real
-from sknimo.model import Dial, FittedModel
+from sknimo.model import POSITIONS, Dial, FittedModel
 from sknimo.survival import Baseline
 
 NUMBERS = ("dispersion", "n_effective", "n_rows")
@@ -217,8 +217,6 @@ def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
     return Baseline(labels, times, hazard, any(flag.flag() for flag in entered))
 
 
-# Where the dial has a score.
-POSITIONS = np.linspace(0.0, 1.0, 21)
 DIAL_TENSORS = ("dial.coef", "dial.intercept", "dial.scores")
 
 
@@ -245,4 +243,4 @@ def read_dial(
     scores = nodes[2].array(shapes[2], finite=False)
     if not 0 < bend <= 1:
         raise nodes[0].refuse("a share of bends above 0")
-    return Dial(bend, coef, intercept, POSITIONS, scores)
+    return Dial(bend, coef, intercept, scores)

@@ -4,6 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import field, replace
 from numbers import Integral, Real
 from typing import Any, Self, cast, get_args
@@ -145,8 +146,7 @@ class Bagging(BaseNIMO):
         if len(data.y) < settings.least_rows:
             return ()
         # A copy: the seeds of the search are those of one without bags.
-        twin = np.random.RandomState()
-        twin.set_state(random.get_state())
+        twin = deepcopy(random)
         return count_folds(data, self._n_folds(settings), labels, twin)[1]
 
     def _state_beside(

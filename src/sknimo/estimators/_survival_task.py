@@ -92,16 +92,9 @@ class SurvivalTask(ForeseesTimes):
 
     def _offset(self, data: TrainingSet, eta: np.ndarray) -> np.ndarray:
         """Exposures of the rows that are trained on, at their `eta` (n,)."""
-        rows = self._follow_up
-        used = data.place >= 0
-        given = np.where(used, eta[data.place], 0.0)
-        exposure = np.exp(expose(rows, given, self.ties).offset)
-        # Rows that were merged have one `eta`: their mean exposure stands for them.
-        place, weight = data.place[used], rows.weight[used]
-        total = np.bincount(place, weight * exposure[used], minlength=len(eta))
-        return np.log(total / np.bincount(place, weight, minlength=len(eta)))
+        return self._watched_rows(data).offset(eta)
 
-    def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched | None:
+    def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched:
         assert isinstance(data, TrainingSet)  # `_begin` has seen to it
         used = np.flatnonzero(data.place >= 0)
         return Watched(self._follow_up.take(used), data.place[used], self.ties)

@@ -61,9 +61,7 @@ default="auto"
     n_jobs : int, optional
         Processes (joblib); None is this one, on Linux with another beside it where
         torch has two threads or more. The answer does not depend on it.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
-        Predictions and explanations are made on the CPU unless this is "cuda".
+    <device>
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.
         "auto" is 1e9, or half of what is free on a GPU. Of rows that come in blocks
@@ -74,15 +72,11 @@ default="auto"
         resumes there when it is run again, with the same result to the last bit; a
         folder of another fit is refused. What `max_time` cut short is not kept: its
         clock starts anew with every run. The folder stays until you remove it.
-    verbose : bool or "auto", default="auto"
-        Show how far a fit of more than two seconds is, and what is left at most: "auto"
-        as a bar in terminals and notebooks, True elsewhere too, as lines with times.
+    <verbose>
     random_state : int, RandomState instance or None, default=None
         Governs folds and restarts.
     <feature parameters>""",
     "attributes": """<feature attributes>
-    model_ : FittedModel
-        What predictions are made from.
     n_members_ : int
         Averaged networks; 0 when a model without any was kept.
     log_evidence_ : float
@@ -130,10 +124,7 @@ default="auto"
         False when time ran out or the classes are separated.
     status_ : str
         Why the search did not converge, and what was kept; empty when it did.
-    n_features_in_ : int
-        Number of columns seen in `fit`.
-    feature_names_in_ : ndarray of str
-        Their names, when `X` had any.""",
+    <columns>""",
 }
 
 
@@ -195,7 +186,20 @@ FEATURES = {
     "feature attributes": """coef_names_ : ndarray of str
         Name of each coefficient: the feature, or `feature[level]`.
     reference_ : ndarray of shape (n_features,)
-        The reference, with the code of the baseline for categories.""",
+        The reference, with the code of the baseline for categories.
+    model_ : FittedModel
+        What predictions are made from.""",
+    "columns": """n_features_in_ : int
+        Number of columns seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, when `X` had any.""",
+    "device": """device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit; "auto" takes a GPU, when there is one, for more than 2,000 rows.
+        Predictions and explanations are made on the CPU unless this is "cuda".""",
+    "verbose": """verbose : bool or "auto", default="auto"
+        Show how far a fit of more than two seconds is, and what is left at most: "auto"
+        as a bar in terminals and notebooks, True elsewhere too, as lines with times.\
+""",
 }
 
 

@@ -43,7 +43,7 @@ True
 True
 """
 
-from sknimo.explain._attribution import Attribution, integrated_gradients, shapley
+from sknimo.explain._attribution import integrated_gradients, shapley
 from sknimo.explain._comparisons import (
     FEW_VALUES,
     POSSIBLE,
@@ -78,7 +78,6 @@ from sknimo.explain._kinds import eta_at, feature_kinds, usual_scale
 from sknimo.explain._levels import LevelEffects, restore_levels
 from sknimo.explain._local import (
     MAX_ROWS,
-    Roles,
     check_weight,
     fill_offset,
     find_roles,

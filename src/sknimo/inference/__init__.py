@@ -20,8 +20,6 @@ from sknimo.inference._conformal import (
     Kind,
     PredictionIntervals,
     PredictionSets,
-    Scores,
-    Width,
     calibrate,
     next_intervals,
     pack_conformal,

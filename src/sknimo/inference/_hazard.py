@@ -43,7 +43,10 @@ class Watched:
         return Watched(self.rows.take(kept), place[self.place[kept]], self.ties)
 
     def offset(self, eta: np.ndarray) -> np.ndarray:
-        """Logarithm of what rows of the fit are exposed to at their `eta`, (n,)."""
+        """Logarithm of what rows of the fit are exposed to at their `eta`, (n,).
+
+        Rows that were merged have one `eta`: their mean exposure stands for them.
+        """
         each = np.exp(expose(self.rows, eta[self.place], self.ties).offset)
         weight, n = self.rows.weight, len(eta)
         total = np.bincount(self.place, weight * each, minlength=n)

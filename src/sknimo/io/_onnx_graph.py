@@ -66,11 +66,11 @@ class Graph:
         """Columns picked by position, (n, m) to (n, len(index))."""
         return self.add("Gather", columns, self.indices(index), axis=1)
 
-    def concat(self, parts: Sequence[str], axis: int = 1) -> str:
+    def concat(self, parts: Sequence[str]) -> str:
         """Parts side by side."""
         if len(parts) == 1:
             return parts[0]
-        return self.add("Concat", *parts, axis=axis)
+        return self.add("Concat", *parts, axis=1)
 
     def cast(self, value: str, kind: int) -> str:
         """Another element type."""

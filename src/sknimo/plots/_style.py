@@ -334,12 +334,12 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return below[inverse] / max(below[-1], 1)
 
 
-def swarm(values: np.ndarray, n_bins: int = 70, spread: float = 0.4) -> np.ndarray:
+def swarm(values: np.ndarray, spread: float = 0.4) -> np.ndarray:
     """Vertical offsets that keep points of one bin apart, at most `spread`."""
     span = np.ptp(values)
     if span == 0:
         return np.linspace(-spread / 2, spread / 2, len(values))
-    bins = np.minimum(((values - values.min()) / span * n_bins).astype(int), n_bins - 1)
+    bins = np.minimum(((values - values.min()) / span * 70).astype(int), 69)
     order = np.argsort(bins, kind="stable")
     first = np.searchsorted(bins[order], bins[order])
     position = np.empty(len(values), dtype=int)
@@ -349,11 +349,9 @@ def swarm(values: np.ndarray, n_bins: int = 70, spread: float = 0.4) -> np.ndarr
     return side * min(spread / largest, 0.06)
 
 
-def spread_labels(
-    heights: np.ndarray, limits: tuple[float, float], gap_share: float
-) -> np.ndarray:
+def spread_labels(heights: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     """Heights moved apart so that labels do not overlap."""
-    gap = gap_share * (limits[1] - limits[0])
+    gap = 0.055 * (limits[1] - limits[0])
     order = np.argsort(heights)
     placed = np.array(heights, dtype=float)
     for low, high in zip(order[:-1], order[1:], strict=True):

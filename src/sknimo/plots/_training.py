@@ -76,7 +76,7 @@ def plot_path(
 
 def _label_ends(ax: Axes, x: float, ends: np.ndarray, names: Sequence[str]) -> None:
     """Names beside the right ends of lines, moved apart."""
-    heights = style.spread_labels(ends, ax.get_ylim(), 0.055)
+    heights = style.spread_labels(ends, ax.get_ylim())
     thin = {"arrowstyle": "-", "color": style.GREY, "lw": 0.5}
     for at, (name, height) in enumerate(zip(names, heights, strict=True)):
         ax.annotate(

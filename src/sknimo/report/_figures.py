@@ -70,7 +70,7 @@ def range_cell(line: Line, scale: svg.Scale) -> str:
     body = svg.cell_rule(scale(0.0), "zero")
     if np.isfinite(line.eta_ends).all():
         low, high = (scale(end * line.per_unit) for end in line.eta_ends)
-        body += svg.cell_range(low, high, "reach")
+        body += svg.cell_reach(low, high)
     marks = (
         ("mark-average", line.eta * line.per_unit),
         ("mark-coef", line.row.coef * line.unit),

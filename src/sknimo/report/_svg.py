@@ -175,11 +175,11 @@ def cell_rule(place: float, css: str) -> str:
     return f'<line class="{css}" x1="{x}" y1="0" x2="{x}" y2="{CELL_HEIGHT}"/>'
 
 
-def cell_range(low: float, high: float, css: str) -> str:
+def cell_reach(low: float, high: float) -> str:
     """A horizontal line between two places of a cell."""
     x1, x2 = f"{CELL_WIDTH * low:.2f}", f"{CELL_WIDTH * high:.2f}"
     y = CELL_HEIGHT / 2
-    return f'<line class="{css}" x1="{x1}" y1="{y:g}" x2="{x2}" y2="{y:g}"/>'
+    return f'<line class="reach" x1="{x1}" y1="{y:g}" x2="{x2}" y2="{y:g}"/>'
 
 
 def cell_mark(place: float, css: str) -> str:

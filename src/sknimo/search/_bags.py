@@ -39,7 +39,10 @@ from sknimo.search._bag_training import (
 from sknimo.search._path import (
     Look,
     Size,
+    Trial,
     fewer_features,
+    list_trials,
+    mean_changes,
     some_rows,
     strongest,
     without_features,
@@ -237,7 +240,6 @@ def importance(
     """Mean squared change of `eta` with a feature at its reference, (p,)."""
     problem = bags.problem
     some = problem.take(some_rows(problem, settings.spread_rows))
-    out = torch.zeros(problem.spec.n_features, dtype=torch.float64)
 
     def predict(part: Problem) -> Tensor:
         eta = (1 - dial) * (part.terms @ bags.coef.mean(0))
@@ -248,12 +250,7 @@ def importance(
             eta = eta + dial * bent.mean(0)
         return eta
 
-    whole = predict(some)
-    for j in range(len(out)):
-        others = torch.arange(len(out)) != j
-        left = whole - predict(without_features(some, others))
-        out[j] = float(left.square().mean())
-    return out
+    return mean_changes(some, predict)
 
 
 def state_bags(
@@ -564,26 +561,17 @@ def _table(
     path: Sequence[Size],
 ) -> dict[str, list[Any]]:
     """One row per model that was trained, ready for a data frame."""
-    table: dict[str, list[Any]] = {
-        name: [] for name in ("stage", "fold", "seed", "loss", "n_features", "n_iter")
-    }
-    for size in path[:-1]:
-        row = ("path", -1, -1, size.loss, int(size.kept.sum()), 1)
-        for name, value in zip(table, row, strict=True):
-            table[name].append(value)
 
-    def add(stage: str, bag: int, coef: Tensor, eta: np.ndarray, n_iter: int) -> None:
+    def row(stage: str, bag: int, coef: Tensor, eta: np.ndarray, n_iter: int) -> Trial:
         own = held_out.fold == bag
         loss = eta_losses(bags.problem, held_out.rows[own], eta[own])
         used = bags.problem.term_feature[coef != 0].unique()
         mean = float(np.average(loss, weights=held_out.weight[own]))
-        row = (stage, bag, bags.seeds[bag], mean, len(used), n_iter)
-        for name, value in zip(table, row, strict=True):
-            table[name].append(value)
+        return stage, bag, bags.seeds[bag], mean, len(used), n_iter
 
-    for bag in np.unique(held_out.fold).tolist():
-        add("additive", bag, bags.coef[bag], held_out.glm, 1)
+    plain = np.unique(held_out.fold).tolist()
+    rows = [row("additive", k, bags.coef[k], held_out.glm, 1) for k in plain]
     for bag, state in enumerate(states):
         n_iter = int(state.n_passes[0])
-        add("bent", bag, state.coef[0], held_out.agreed, n_iter)
-    return table
+        rows.append(row("bent", bag, state.coef[0], held_out.agreed, n_iter))
+    return list_trials(path, rows)

@@ -49,8 +49,7 @@ def search_blocks(
     def work() -> Outcome | None:
         if not ranks.first:
             return None
-        alone = replace(store, ranks=ALONE)
-        return search_bags(part, some, settings, share, random, alone)
+        return search_bags(part, some, settings, share, random, store)
 
     found = together(ranks, work)
     spec, outcome = ranks.share(None if found is None else _without_rows(found))

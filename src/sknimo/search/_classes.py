@@ -47,7 +47,10 @@ from sknimo.search._class_dials import (
 from sknimo.search._path import (
     Look,
     Size,
+    Trial,
     fewer_features,
+    list_trials,
+    mean_changes,
     some_rows,
     strongest,
     without_features,
@@ -59,12 +62,13 @@ from sknimo.solver import (
     ClassFit,
     ClassRows,
     Coefficients,
-    HeadsStart,
     HeadsState,
+    JointStart,
     JointTable,
     MemoryColumns,
     Problem,
     fit_classes,
+    join_classes,
     level_terms,
     minimise,
     predict_heads,
@@ -198,7 +202,7 @@ def state_bags(
     return ClassBags(
         problem=problem,
         ridge=ridge.clamp(max=settings.largest_ridge),
-        curves=torch.stack([join(each) for each in fits]),
+        curves=torch.stack([join_classes(each) for each in fits]),
         lines=torch.stack(lines) if lines else None,
         train=train,
         held_out=held_out,
@@ -217,11 +221,6 @@ def bent_tables(problem: Problem, active: Tensor) -> dict[int, JointTable]:
         plain = replace(problem, columns=MemoryColumns(terms, inputs))
         tables[STRAIGHT] = JointTable.of(plain, active)
     return tables
-
-
-def join(fit: ClassFit) -> Tensor:
-    """Coefficients and intercepts side by side, (C, q + 1)."""
-    return torch.cat([fit.coef, fit.intercept.unsqueeze(1)], 1)
 
 
 def fit_all(problem: Problem, weight: Tensor, options: Any) -> ClassFit:
@@ -310,7 +309,7 @@ def train_bags(bags: ClassBags, settings: Settings, store: TaskStore) -> Bent:
 
 def _start(
     bags: ClassBags, kind: int, group: list[int], settings: Settings
-) -> HeadsStart:
+) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
     spec, table = bags.problem.spec, bags.tables[kind]
@@ -321,7 +320,7 @@ def _start(
     heads = params.new_zeros(len(seeds), (bags.n_classes - 1) * spec.hidden[1])
     begin = bags.curves if kind == BENDS or bags.lines is None else bags.lines
     coef = begin[group, :, :-1] * (table.terms != 0).any(0)
-    return HeadsStart(
+    return JointStart(
         coef=settings.start_share * coef,
         intercept=begin[group, :, -1],
         params=torch.cat([params, heads], 1),
@@ -492,13 +491,7 @@ def importance(
             eta = eta + float(share[kind]) * torch.cat(each).mean(0)
         return eta - eta.mean(1, keepdim=True)
 
-    whole = predict(some)
-    out = torch.zeros(problem.spec.n_features, dtype=torch.float64)
-    for j in range(len(out)):
-        others = torch.arange(len(out)) != j
-        less = predict(without_features(some, others))
-        out[j] = float((whole - less).square().mean())
-    return out
+    return mean_changes(some, predict)
 
 
 def _table(
@@ -508,10 +501,7 @@ def _table(
     path: Sequence[Size],
 ) -> dict[str, list[Any]]:
     """One row per model that was trained, ready for a data frame."""
-    names = ("stage", "fold", "seed", "loss", "n_features", "n_iter")
-    rows: list[tuple[Any, ...]] = [
-        ("path", -1, -1, size.loss, int(size.kept.sum()), 1) for size in path[:-1]
-    ]
+    rows: list[Trial] = []
     coefs = {CURVES: bags.curves[:, :, :-1]}
     if bags.lines is not None:
         coefs[LINES] = bags.lines[:, :, :-1]
@@ -524,7 +514,4 @@ def _table(
             mean = mean_of(loss, held_out.weight, held_out.bag == bag)
             n_iter = int(bent.states[kind][bag].n_passes[0]) if kind >= BENDS else 1
             rows.append((STAGES[kind], bag, bags.seeds[bag], mean, len(used), n_iter))
-    return {
-        name: list(values)
-        for name, values in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    return list_trials(path, rows)

@@ -23,6 +23,7 @@ Shapes: n rows, p features.
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -119,8 +120,9 @@ def search(
         return search_blocks(problem, folds, settings, weight, random, store)
     if is_large(problem, settings):
         return search_bags(problem, folds, settings, weight, random, store)
+    # Copies of the source: restarts have the seeds of a search without bags.
     if beside is not None and _is_long(problem, settings):
-        if not _is_smooth(problem, settings, weight, _twin(random), store):
+        if not _is_smooth(problem, settings, weight, deepcopy(random), store):
             rows = beside.problem, beside.folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
@@ -135,7 +137,7 @@ def search(
     def compare(random: np.random.RandomState) -> Outcome:
         return _by_evidence(runner, view, find_path(), own, random)
 
-    if beside is None or not _is_open(runner, view, find_path, _twin(random)):
+    if beside is None or not _is_open(runner, view, find_path, deepcopy(random)):
         return compare(random)
     return _with_bags(runner, compare, beside, random)
 
@@ -147,13 +149,13 @@ def _with_bags(
     random: np.random.RandomState,
 ) -> Outcome:
     """What evidence finds and what bags do, side by side, and a mean of both."""
-    settings, weight, twin = runner.settings, runner.weight, _twin(random)
+    settings, weight, twin = runner.settings, runner.weight, deepcopy(random)
     many = float(weight.sum()) > settings.few_rows  # equal rows may be one by now
     at_once = settings.side_by_side and not many
 
     def bag() -> Outcome:
         rows = beside.problem, beside.folds
-        return search_bags(*rows, settings, weight, _twin(twin), runner.store)
+        return search_bags(*rows, settings, weight, deepcopy(twin), runner.store)
 
     def gains(outcome: Outcome | None) -> bool:
         return outcome is not None and bend_gain(outcome) >= settings.least_gain
@@ -212,13 +214,6 @@ def _is_smooth(
     starts = first_starts(part, at, linear.support, random, settings)
     gain = scout(runner, view, starts, at, linear.log_evidence)
     return is_decisive(runner, gain)
-
-
-def _twin(random: np.random.RandomState) -> np.random.RandomState:
-    """A copy: restarts have the seeds of a search without bags."""
-    twin = np.random.RandomState()
-    twin.set_state(random.get_state())
-    return twin
 
 
 def _first_gain(

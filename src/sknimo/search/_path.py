@@ -36,6 +36,9 @@ from sknimo.training import AnyFold
 
 RELAXED_RIDGE = 1e-8
 PATH_BYTES = 256e6
+# What is told of a model that was trained: six values, by these names.
+Trial = tuple[str, int, int, float, int, int]
+TRIAL = ("stage", "fold", "seed", "loss", "n_features", "n_iter")
 # Blocks of rows that are read stay in the cache of a processor.
 BLOCK_BYTES = 32e6
 # Copies of a Gram matrix that are alive while its quadratic is minimised.
@@ -466,6 +469,24 @@ def strongest(problem: Problem, weight: Tensor, coef: Tensor, count: int) -> Ten
     variance = torch.where(usable & ~problem.unbent, variance, -1.0)
     order = variance.argsort(descending=True, stable=True)[:count]
     return order[variance[order] >= 0].sort().values
+
+
+def mean_changes(rows: Problem, predict: Callable[[Problem], Tensor]) -> Tensor:
+    """Mean squared change of `eta` with each feature at its reference, (p,)."""
+    whole = predict(rows)
+    out = torch.zeros(rows.spec.n_features, dtype=torch.float64)
+    for j in range(len(out)):
+        others = torch.arange(len(out)) != j
+        less = predict(without_features(rows, others))
+        out[j] = float((whole - less).square().mean())
+    return out
+
+
+def list_trials(path: Sequence[Size], rows: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Columns of a data frame, sizes of a path first."""
+    sizes = [("path", -1, -1, size.loss, int(size.kept.sum()), 1) for size in path[:-1]]
+    columns = zip(*sizes, *rows, strict=True)
+    return {name: list(each) for name, each in zip(TRIAL, columns, strict=True)}
 
 
 def some_rows(problem: Problem, count: int) -> Tensor:

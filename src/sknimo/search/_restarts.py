@@ -400,7 +400,7 @@ def keep_stable(
         [v.state.input_support for v in voters],
         [v.start.input_support for v in voters],
     )
-    return refit_within(runner, view, state, support, inputs, runner.options)
+    return refit_within(runner, view, state, support, inputs)
 
 
 def successful(
@@ -412,12 +412,7 @@ def successful(
 
 
 def refit_within(
-    runner: Runner,
-    view: View,
-    state: EvidenceState,
-    support: Tensor,
-    inputs: Tensor,
-    options: EvidenceOptions,
+    runner: Runner, view: View, state: EvidenceState, support: Tensor, inputs: Tensor
 ) -> EvidenceState:
     """Restrict a state to supports, and refit it if that takes anything away."""
     support, inputs = state.support & support, state.input_support & inputs
@@ -425,7 +420,7 @@ def refit_within(
     if same and torch.equal(inputs, state.input_support):
         return state
     fewer = restrict(state, view.problem, inputs, support)
-    return runner.call(view, "within", fit_evidence, fewer, options)
+    return runner.call(view, "within", fit_evidence, fewer, runner.options)
 
 
 def refit_all(
@@ -453,9 +448,7 @@ def refit_all(
         or not torch.equal(new.input_support, old.input_support)
     ]
     done = list(states)
-    found = runner.refit(
-        view, "within", [kept[k] for k in changed], brief_options(runner)
-    )
+    found = runner.refit(view, [kept[k] for k in changed], brief_options(runner))
     for k, state in zip(changed, found, strict=True):
         done[k] = state
     return done
@@ -532,6 +525,6 @@ def linear_model(
     gentle = replace(runner.options, feature_margin=runner.settings.linear_margin)
     if within is not None:
         inputs = linear.input_support
-        linear = refit_within(runner, view, linear, within, inputs, runner.options)
+        linear = refit_within(runner, view, linear, within, inputs)
     state = runner.call(view, "simplified", simplify, linear, gentle)
     return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))

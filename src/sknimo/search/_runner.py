@@ -24,10 +24,9 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from torch import Tensor
-from tqdm import tqdm
 
 from sknimo.features import Clipped, FeatureMap, Linear
-from sknimo.machine import hide_progress, to_device, torch_threads
+from sknimo.machine import to_device, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.search._settings import Settings
 from sknimo.solver import (
@@ -102,11 +101,9 @@ class View:
 
     def around(self, distance: Tensor) -> View:
         """The same table from a point so many scales (p,) away from the mean."""
-        if self.reference is None:
-            raise ValueError("The reference of this view does not move.")
         moved = replace(self, distance=distance)
         features = moved.features
-        assert features is not None
+        assert self.reference is not None and features is not None
         columns = state_columns(features, self.reference.table)
         problem = replace(self.problem, columns=to_device(columns, self.problem.device))
         return replace(moved, problem=problem)
@@ -257,18 +254,14 @@ class Runner:
         return states
 
     def refit(
-        self,
-        view: View,
-        stage: str,
-        states: Sequence[EvidenceState],
-        options: EvidenceOptions,
+        self, view: View, states: Sequence[EvidenceState], options: EvidenceOptions
     ) -> list[EvidenceState]:
         """States that go on from where they are, as crews of this process."""
         size, done = crew_size(view.problem), []
         for begin in range(0, len(states), size):
             crew = Crewed.join(states[begin : begin + size])
             args = view.problem, self.weight, crew, options
-            found = self._store(view).call(Crewed, stage, refit_crew, *args)
+            found = self._store(view).call(Crewed, "within", refit_crew, *args)
             done += found.split()
         return done
 
@@ -296,31 +289,16 @@ class Runner:
         names = [store.name(stage, args) for args in calls]
         done = [store.load(kind, name) for name in names]
         left = [k for k, result in enumerate(done) if result is None]
-        bar = tqdm(
-            _parallel(self.settings.n_jobs)(
-                delayed(store.run)(names[k], function, calls[k]) for k in left
-            ),
-            total=len(calls),
-            initial=len(calls) - len(left),
-            desc=f"sknimo {stage}",
-            disable=hide_progress(self.settings.progress),
-            delay=2,
-            leave=False,
+        found = Parallel(n_jobs=self.settings.n_jobs)(
+            delayed(store.run)(names[k], function, calls[k]) for k in left
         )
-        for k, result in zip(left, bar, strict=True):
+        for k, result in zip(left, found, strict=True):
             done[k] = result
         self.out_of_time = self.out_of_time or self.options.out_of_time
         return done
 
     def _store(self, view: View) -> TaskStore:
         return replace(self.store, view=view.name)
-
-
-def _parallel(n_jobs: int | None) -> Parallel:
-    try:
-        return Parallel(n_jobs=n_jobs, return_as="generator")
-    except ValueError:  # Ray's backend returns everything at the end
-        return Parallel(n_jobs=n_jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sknimo.solver._evidence import (
     reference_step,
     simplify,
 )
-from sknimo.solver._heads import HeadsStart, HeadsState, predict_heads, train_heads
+from sknimo.solver._heads import HeadsState, predict_heads, train_heads
 from sknimo.solver._joint import (
     JointStart,
     JointState,
@@ -65,6 +65,7 @@ from sknimo.solver._softmax import (
     ClassFit,
     ClassRows,
     fit_classes,
+    join_classes,
     minimise,
     solve_class_bag,
 )

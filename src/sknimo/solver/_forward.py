@@ -13,14 +13,13 @@ Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weig
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from sknimo.network import Modulator, unpack
+from sknimo.network import Modulator
 from sknimo.penalties import CoefPenalty
 from sknimo.solver._problem import Members, Options, Problem
 from sknimo.solver._profile import (
@@ -98,13 +97,6 @@ class Forward:
         self.modulator = Modulator.build(problem.spec, problem.device, options.dtype)
         self.supply = RowSupply(problem, options, budget)
 
-    def only_supported_inputs(self, params: Tensor, members: Members) -> Tensor:
-        """Clear the first layer of inputs that a member may not read."""
-        mask = members.input_support[:, self.modulator.input_feature]
-        weights = unpack(self.problem.spec, params)
-        weights.first.mul_(mask.unsqueeze(1))
-        return params
-
     # --- Design ----------------------------------------------------------------------
 
     def block(self, bent: Bent, rows: slice, noise: RowNoise | None = None) -> Tensor:
@@ -117,12 +109,9 @@ class Forward:
     ) -> Tensor:
         """The same for rows that have been read, (K, m, q)."""
         problem = self.problem
-        support = bent.members.support[:, problem.term_feature].unsqueeze(1)
         if bent.n_active == 0:
-            return terms * support
-        with self._rounding():
-            bend = self.modulator(bent.params, inputs, bent.active, noise)
-        bend = bend.double()
+            return terms.expand(bent.members.n_models, -1, -1)
+        bend = self.modulator(bent.params, inputs, bent.active, noise).double()
         p = problem.spec.n_features
         n_models, n_rows, _ = bend.shape
         # Padding entries of `active` point at p, a column that is cut off again.
@@ -130,13 +119,7 @@ class Forward:
         slots = torch.where(bent.mask.gather(1, bent.active), bent.active, p)
         slots = slots.unsqueeze(1).expand(-1, n_rows, -1)
         full = full.scatter(2, slots, bend)
-        terms = terms * support
         return torch.addcmul(terms, terms, full[..., problem.term_feature])
-
-    def _rounding(self) -> contextlib.AbstractContextManager[object]:
-        if self.options.matmul != "bf16":
-            return contextlib.nullcontext()
-        return torch.autocast(self.problem.device.type, dtype=torch.bfloat16)
 
     def design(self, bent: Bent, noise: RowNoise | None = None) -> Design:
         """The design of all rows, without gradient; kept when there is room."""
@@ -302,8 +285,7 @@ class Forward:
         """Features worth modulating, as a mask (K, p)."""
         norm = members.penalty.norm(coef)
         largest = norm.amax(-1, keepdim=True)
-        mask = (norm > ACTIVE_SHARE * largest) & members.support
-        mask &= ~self.problem.unbent
+        mask = (norm > ACTIVE_SHARE * largest) & ~self.problem.unbent
         return agree(self.problem.ranks, mask.long()).bool()
 
 

@@ -27,6 +27,7 @@ from sknimo.network import Weights, unpack
 from sknimo.solver._joint import (
     DTYPE,
     Body,
+    JointStart,
     JointTable,
     RowOrder,
     block_rows,
@@ -38,18 +39,6 @@ from sknimo.solver._joint import (
 )
 from sknimo.solver._muon import JointOptions, Muon
 from sknimo.solver._profile import PerMember
-
-
-@dataclass(frozen=True, slots=True)
-class HeadsStart(PerMember):
-    """Where K members begin, and on which rows."""
-
-    coef: Tensor  # (K, C, q)
-    intercept: Tensor  # (K, C)
-    params: Tensor  # (K, D)
-    train: Tensor  # (K, n), weights of the rows that are trained on
-    held_out: Tensor  # (K, n), weights of the rows that choose the state
-    seeds: tuple[int, ...]  # of the order of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +157,7 @@ def heads_loss(
     return mean_loss(lose, rows, weight)
 
 
-def heads_alone(table: JointTable, start: HeadsStart) -> Tensor:
+def heads_alone(table: JointTable, start: JointStart) -> Tensor:
     """Mean loss of the rows held out with intercepts alone, (K,)."""
     truth = one_hot(table.y.long(), start.coef.shape[1]).double()  # (n, C)
     share = start.train @ truth
@@ -188,7 +177,7 @@ def predict_heads(table: JointTable, state: HeadsState, rows: Tensor) -> Tensor:
     return torch.cat(parts, dim=1).double()
 
 
-def join_heads(record: HeadsStart | HeadsState) -> Tensor:
+def join_heads(record: JointStart | HeadsState) -> Tensor:
     """Networks, coefficients and intercepts side by side, (K, D + C q + C)."""
     parts = [record.params, record.coef.flatten(1), record.intercept]
     return torch.cat(parts, dim=1).to(DTYPE)
@@ -196,7 +185,7 @@ def join_heads(record: HeadsStart | HeadsState) -> Tensor:
 
 def train_heads(
     table: JointTable,
-    start: HeadsStart,
+    start: JointStart,
     ridge: Tensor,
     options: JointOptions,
     report: Callable[[int], object] = lambda n_members: None,

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.machine import record
-from sknimo.network import NetworkSpec, Weights, unpack
+from sknimo.network import NetworkSpec, Weights, draw_params, unpack
 from sknimo.solver._muon import JointOptions, Muon
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import PerMember, Rows, start_coefficients
@@ -52,11 +52,11 @@ Judge = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class JointStart(PerMember):
-    """Where K members begin, and on which rows."""
+    """Where K members begin, and on which rows; for C classes see `_heads.py`."""
 
-    coef: Tensor  # (K, q)
-    intercept: Tensor  # (K,)
-    params: Tensor  # (K, P)
+    coef: Tensor  # (K, q), or (K, C, q)
+    intercept: Tensor  # (K,), or (K, C)
+    params: Tensor  # (K, P), or (K, D)
     train: Tensor  # (K, n), weights of the rows that are trained on
     held_out: Tensor  # (K, n), weights of the rows that choose the state
     seeds: tuple[int, ...]  # of the order of rows
@@ -656,18 +656,4 @@ def start_networks(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
     Sums over inputs are of order one however many columns a feature is read by, and
     codes tell features apart from the beginning.
     """
-    params = torch.zeros(len(seeds), spec.n_params, dtype=torch.float64)
-    narrow = 1 / math.sqrt(2 * max(spec.n_features, 1))
-    hidden = 1 / math.sqrt(spec.hidden[0])
-    for row, seed in zip(params, seeds, strict=True):
-        generator = torch.Generator().manual_seed(int(seed))
-        weights = unpack(spec, row.unsqueeze(0))
-        for block, bound in (
-            (weights.first, narrow),
-            (weights.code_weight, 1.0),
-            (weights.bias, narrow),
-            (weights.second, hidden),
-            (weights.second_bias, hidden),
-        ):
-            block.uniform_(-bound, bound, generator=generator)
-    return params
+    return draw_params(spec, seeds, 1 / math.sqrt(2 * max(spec.n_features, 1)), 1.0)

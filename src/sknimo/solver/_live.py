@@ -1,9 +1,9 @@
-"""The members still in training: where they are, how they move, what is kept of them.
+"""Members in training: where they are, how they move, what is kept of them.
 
 A move is Adam, decoupled decay, then the proximal step of the first layer. A member
 whose objective is no number goes back to its last finite state at half the rate.
 
-Shapes: K members in training, q term columns, p features, a active, P weights.
+Shapes: K members, q term columns, p features, a active, P weights.
 """
 
 from __future__ import annotations
@@ -19,35 +19,28 @@ from sknimo.network import unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
 from sknimo.solver._problem import History, Members, Options
-from sknimo.solver._profile import Coefficients, PerMember, Rows
+from sknimo.solver._profile import Coefficients, Rows
 
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
 # noise, and normalising noise would let the order of summation decide the result.
 ADAM_EPS = 1e-4
+MAX_ROLLBACKS = 3
 
 
 @dataclass
-class KeptMembers(PerMember):
+class KeptMembers:
     """What a member returns, K leading."""
 
     params: Tensor  # (K, P)
     active: Tensor  # (K, p), bool
     coefficients: Coefficients
 
-    def put(self, members: Tensor, other: KeptMembers) -> None:
-        """Overwrite the members with the given indices."""
-        self.params[members] = other.params
-        self.active[members] = other.active
-        self.coefficients.coef[members] = other.coefficients.coef
-        self.coefficients.intercept[members] = other.coefficients.intercept
-
 
 @dataclass
-class LiveMembers(PerMember):
-    """The moving part of the members still in training, K leading."""
+class LiveMembers:
+    """The moving part of the members, K leading."""
 
-    index: Tensor  # (K,), position in the full batch
     members: Members
     rows: Rows
     params: Tensor  # (K, P)
@@ -70,9 +63,7 @@ class LiveMembers(PerMember):
         params, at, device = kept.params, kept.coefficients, kept.params.device
         n_models = members.n_models
         zeros = torch.zeros(n_models, dtype=torch.long, device=device)
-        every = torch.arange(n_models, device=device)
         return cls(
-            index=every,
             members=members,
             rows=rows,
             params=params,
@@ -87,13 +78,18 @@ class LiveMembers(PerMember):
             best_score=torch.full_like(at.intercept, torch.inf),
             stalled=zeros.clone(),
             safe=params.clone(),
-            kept=kept.take(every),
+            kept=kept,
         )
 
     @property
     def bent(self) -> Bent:
         """The networks and the features that they bend."""
         return Bent(self.params, self.members, self.active, self.active_mask)
+
+    @property
+    def lost(self) -> Tensor:
+        """Members that have diverged too often, (K,), bool."""
+        return self.rollbacks >= MAX_ROLLBACKS
 
     def move(self, step: int, gradient: Tensor, forward: Forward) -> None:
         """Adam, decoupled decay, then the proximal step of the first layer."""
@@ -114,7 +110,7 @@ class LiveMembers(PerMember):
         owner = forward.modulator.input_feature
         first = shrink_groups(weights.first, owner, spec.n_features, amount)
         weights.first.copy_(first)
-        self.params = forward.only_supported_inputs(params, self.members)
+        self.params = params
 
     def roll_back(self, diverged: Tensor, nested: Coefficients) -> None:
         """Return diverged members to their last finite state at half the rate."""
@@ -169,14 +165,11 @@ class Log:
         }
     )
 
-    def add(self, step: int, n_models: int, index: Tensor, **values: Tensor) -> None:
-        """Write down a check of the members with the given indices."""
-        where = index.cpu().numpy()
+    def add(self, step: int, **values: Tensor) -> None:
+        """Write down a check."""
         self.step.append(step)
         for name, value in values.items():
-            row = np.full(n_models, np.nan)
-            row[where] = value.detach().cpu().double().numpy()
-            self.columns[name].append(row)
+            self.columns[name].append(value.detach().cpu().double().numpy())
 
     def freeze(self, n_models: int) -> History:
         """The history so far."""

@@ -10,7 +10,7 @@ would not be. They are renewed at every check, and the last word is an exact sol
 
 Only features with a coefficient are modulated; the others stay in the design as they
 are, so that they can return, and cost the network nothing. The set is renewed at every
-check. Members that are finished leave the batch with their values frozen.
+check. Members of one run end together.
 
 With several ranks every rank takes the same steps: gradients and objectives are sums
 over all rows, and at checks the ranks go on from the first one's weights. Between two
@@ -22,10 +22,8 @@ Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weig
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -51,8 +49,6 @@ from sknimo.solver._supply import Batches, Noise, send
 
 Record = TypeVar("Record")
 
-MAX_ROLLBACKS = 3
-
 
 def solve(
     problem: Problem,
@@ -64,16 +60,16 @@ def solve(
 ) -> Solution:
     """Fit K members; `start` (K, P) replaces the random networks.
 
-    The result of a member does not depend on the others nor, beyond rounding, on the
-    number of row blocks or ranks or on the device. With a checkpoint the run saves its
+    The result depends, but for rounding, neither on the number of row blocks or ranks
+    nor on the device. With a checkpoint the run saves its
     state under `name` and goes on from there when it is called again; once finished it
-    returns the same solution at once. What the deadline cut short counts as unfinished.
+    returns the same solution at once.
     """
     saver = _Saver(problem, options, checkpoint, name)
     saved = saver.load()
     if saved is not None and saved.facts["finished"]:
         return _unpack(saved, problem.device)
-    with _machine(problem, members, options):
+    with _threads(problem, members):
         if saved is None:
             run = _Run.begin(problem, members, options, start)
         else:
@@ -88,15 +84,12 @@ def solve(
             leave=False,
         )
         for step in steps:
-            if run.finished or run.is_late():
+            if run.finished:
                 break
             if step % options.check_every == 0:
                 saver.maybe_save(run)
             run.step(step)
         steps.close()
-        if run.late:
-            saver.save(run.state())
-            return run.finish()
         saver.maybe_save(run)
         solution = run.finish()
         saver.save(_pack(solution))
@@ -163,7 +156,6 @@ class _Run:
         members: Members,
         nested: InnerSolution,
         live: LiveMembers,
-        final: KeptMembers,
     ) -> None:
         self.forward = forward
         self.problem = problem = forward.problem
@@ -171,28 +163,14 @@ class _Run:
         self.members = members
         self.nested = nested
         self.live = live
-        self.final = final  # of all members, filled as they finish
         self.log = Log()
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
         )
-        self.status: list[Status | None] = [None] * members.n_models
-        self.n_iter = torch.zeros(members.n_models, dtype=torch.long)
+        self.finished = False  # before the last step
+        self.n_iter = 0
         self.next_step = 0
-        self.late = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether no member is left in training."""
-        return len(self.live.index) == 0
-
-    def is_late(self) -> bool:
-        """Whether the deadline has passed, by the clock of the first rank."""
-        deadline = self.options.deadline
-        if deadline < math.inf:
-            self.late = self.problem.ranks.share(time.monotonic() >= deadline)
-        return self.late
 
     @classmethod
     def begin(
@@ -206,14 +184,14 @@ class _Run:
         forward = Forward(problem, options)
         params = init_params(problem.spec, members.seeds) if start is None else start
         params = params.to(device=problem.device, dtype=options.dtype, copy=True)
-        params = forward.only_supported_inputs(params, members)
-        nobody = Bent.by(params, members, torch.zeros_like(members.support))
-        nested = forward.solve_exactly(nobody, None)
+        shape = members.n_models, problem.spec.n_features
+        nobody = torch.zeros(shape, dtype=torch.bool, device=problem.device)
+        nested = forward.solve_exactly(Bent.by(params, members, nobody), None)
         at = nested.coefficients
         mask = forward.choose_active(members, at.coef)
         kept = KeptMembers(params, mask, at)
         live = LiveMembers.begin(members, problem.rows(members.weight), kept)
-        return cls(forward, members, nested, live, kept.take(live.index))
+        return cls(forward, members, nested, live)
 
     @classmethod
     def resume(
@@ -226,17 +204,13 @@ class _Run:
             part = State(part_of(tensors, prefix), {})
             return unpack_record(record, part, device, **others)
 
-        some = members.take(tensors["live.index"].to(device))
-        live = read(LiveMembers, "live", members=some, rows=problem.rows(some.weight))
+        rows = problem.rows(members.weight)
+        live = read(LiveMembers, "live", members=members, rows=rows)
         forward = Forward(problem, options, facts["budget"])
-        nested, final = read(InnerSolution, "nested"), read(KeptMembers, "final")
-        run = cls(forward, members, nested, live, final)
+        run = cls(forward, members, read(InnerSolution, "nested"), live)
         run.log = Log.thaw(part_of(tensors, "log"))
         run.batches.restore(part_of(tensors, "batches"))
-        run.status = [
-            None if name is None else Status[name] for name in facts["status"]
-        ]
-        run.n_iter = tensors["n_iter"].clone()
+        run.finished, run.n_iter = facts["ended"], facts["n_iter"]
         run.next_step = facts["next_step"]
         return run
 
@@ -244,7 +218,6 @@ class _Run:
         """All that the coming steps depend on."""
         records = {
             "live": self.live,
-            "final": self.final,
             "nested": self.nested,
             "log": self.log.freeze(self.members.n_models),
         }
@@ -255,17 +228,17 @@ class _Run:
             if name.startswith(("live.members.", "live.rows.")):  # are there already
                 del tensors[name]
         tensors |= put_below("batches", self.batches.state())
-        tensors["n_iter"] = self.n_iter
         facts = {
             "finished": False,
+            "ended": self.finished,
+            "n_iter": self.n_iter,
             "next_step": self.next_step,
-            "status": [None if s is None else s.name for s in self.status],
             "budget": self.forward.supply.whole_budget,
         }
         return State(tensors, facts)
 
     def step(self, step: int) -> None:
-        """One optimiser step for all live members, with a check when it is due."""
+        """One optimiser step, with a check when it is due."""
         self.next_step = step + 1
         if self.options.batch_size:
             self._batch_step(step)
@@ -285,9 +258,7 @@ class _Run:
             # The gradient of a member that was rolled back belongs to the lost state.
             lost = (live.rollbacks > rollbacks).unsqueeze(-1)
             gradient = gradient.masked_fill(lost, 0.0)
-            if self.live is not live:  # members left: their gradients leave too
-                gradient = gradient[torch.isin(live.index, self.live.index)]
-        self.live.move(step, gradient, self.forward)
+        live.move(step, gradient, self.forward)
 
     def _evaluate(self) -> Point:
         """Noise-free values at the current weights; coefficients follow."""
@@ -332,7 +303,7 @@ class _Run:
         return draw
 
     def _check(self, step: int, point: Point) -> None:
-        """Judge progress, keep the best, roll back divergence, let members leave."""
+        """Judge progress, keep the best, roll back divergence, end if it is time."""
         live, ranks = self.live, self.problem.ranks
         for name in ("params", "first_moment", "second_moment"):
             setattr(live, name, agree(ranks, getattr(live, name)))
@@ -340,86 +311,49 @@ class _Run:
         if live.members.validation is not None:
             score = validation = live.rows.loss(point.eta, live.members.validation)
         diverged = ~(torch.isfinite(score) & torch.isfinite(point.objective))
-        live.roll_back(diverged, self.nested.coefficients.take(live.index))
+        live.roll_back(diverged, self.nested.coefficients)
         live.remember(score, diverged, self.options.tol)
         first = unpack(self.problem.spec, live.params).first
         self.log.add(
             step,
-            self.members.n_models,
-            live.index,
             objective=point.objective,
             validation=validation,
             n_features=live.active_mask.sum(-1),
             n_inputs=(first.abs().amax(1) > 0).sum(-1),
         )
-        self._let_go(step)
+        self.n_iter = step
+        still = live.stalled >= self.options.patience
+        self.finished = bool((still | live.lost).all())
         if not self.finished:
-            live = self.live
             mask = self.forward.choose_active(live.members, live.coefficients.coef)
             live.active, live.active_mask = pad_active(mask), mask
 
-    def _let_go(self, step: int) -> None:
-        """Freeze members that are done and drop them from the batch."""
-        live = self.live
-        lost = live.rollbacks >= MAX_ROLLBACKS
-        leaving = lost | (live.stalled >= self.options.patience)
-        self.n_iter[live.index.cpu()] = step
-        if not bool(leaving.any()):
-            return
-        trained = self.members.validation is None
-        calm = Status.CONVERGED if trained else Status.EARLY_STOPPED
-        for k in live.index[leaving].tolist():
-            self.status[k] = calm
-        for k in live.index[lost].tolist():
-            self.status[k] = Status.DIVERGED
-        self.final.put(live.index[leaving], live.kept.take(leaving))
-        self.live = live.take((~leaving).nonzero().squeeze(-1))
-
     def finish(self) -> Solution:
         """Exact inner solve of every member; none may end above its nested GLM."""
-        n_steps = self.next_step if self.late else self.options.max_iter
-        rested = dict(
-            zip(self.live.index.tolist(), self.live.stalled.tolist(), strict=True)
-        )
+        # The schedule has annealed: a stall at its end is convergence, and one low
+        # after a stall is chance, where noise moves the objective.
+        calm = self.live.stalled > 0
         if not self.finished:
-            self._check(n_steps, self._evaluate())
-        if not self.finished:
-            live = self.live
-            self.final.put(live.index, live.kept)
-            for k, stalled in zip(
-                live.index.tolist(), live.stalled.tolist(), strict=True
-            ):
-                # The schedule has annealed: a stall at its end is convergence, and one
-                # low after a stall is chance, where noise moves the objective.
-                calm = stalled > 0 or rested[k] > 0
-                calm |= self.members.validation is not None
-                calm |= self.options.max_iter == 0  # nothing was to be trained
-                self.status[k] = Status.CONVERGED if calm else Status.MAX_ITER
-                if self.late:
-                    self.status[k] = Status.OUT_OF_TIME
-            self.n_iter[live.index.cpu()] = n_steps
-        final, members = self.final, self.members
+            self._check(self.options.max_iter, self._evaluate())
+            calm = calm | (self.live.stalled > 0)
+        final = self.live.kept
         # A member that never was finite ends as its nested GLM.
         finite = torch.isfinite(final.params).all(-1, keepdim=True)
         final.params = final.params.masked_fill(~finite, 0.0)
         final.active = final.active & finite
-        bent = Bent.by(final.params, members, final.active)
+        bent = Bent.by(final.params, self.members, final.active)
         exact = self.forward.solve_exactly(bent, final.coefficients)
-        return self._never_worse(exact)
+        return self._never_worse(exact, calm)
 
-    def _never_worse(self, exact: InnerSolution) -> Solution:
+    def _never_worse(self, exact: InnerSolution, calm: Tensor) -> Solution:
         """Keep the nested GLM wherever the network did not lower the objective."""
-        final, nested = self.final, self.nested
+        final, nested = self.live.kept, self.nested
         # A gain at rounding level is no gain: the simpler model wins.
         slack = 1e-12 * nested.objective.abs()
         worse = ~(exact.objective < nested.objective - slack)
         at = exact.coefficients.replaced(worse, nested.coefficients)
         norm = self.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
-        for k in worse.nonzero().flatten().tolist():
-            if self.status[k] not in (Status.DIVERGED, Status.OUT_OF_TIME):
-                self.status[k] = Status.NESTED
-        assert all(status is not None for status in self.status)
         return Solution(
             coef=at.coef,
             intercept=at.intercept,
@@ -429,23 +363,28 @@ class _Run:
             glm_objective=nested.objective,
             kkt=torch.where(worse, nested.kkt, exact.kkt),
             inner_converged=torch.where(worse, nested.converged, exact.converged),
-            n_iter=self.n_iter,
-            status=tuple(status for status in self.status if status is not None),
+            n_iter=torch.full((len(worse),), self.n_iter),
+            status=tuple(map(self._tell, self.live.lost, worse, calm)),
             history=self.log.freeze(self.members.n_models),
         )
 
+    def _tell(self, lost: Tensor, worse: Tensor, calm: Tensor) -> Status:
+        """How a member ended."""
+        if bool(lost):
+            return Status.DIVERGED
+        if bool(worse):
+            return Status.NESTED
+        judged = self.members.validation is not None
+        if self.finished:
+            return Status.EARLY_STOPPED if judged else Status.CONVERGED
+        if judged or bool(calm) or self.options.max_iter == 0:
+            return Status.CONVERGED
+        return Status.MAX_ITER
 
-@contextmanager
-def _machine(problem: Problem, members: Members, options: Options) -> Iterator[None]:
-    """Settings of torch for one run, restored on exit: TF32 is one of the process."""
+
+def _threads(problem: Problem, members: Members) -> AbstractContextManager[None]:
+    """As many threads of torch as a run deserves."""
     work = members.n_models * problem.n_rows * problem.spec.n_features
     work *= sum(problem.spec.hidden)
     on_cpu = problem.device.type == "cpu"
-    precision = torch.get_float32_matmul_precision()
-    with torch_threads(work=work if on_cpu else ONE_THREAD_WORK):
-        if options.matmul == "tf32":
-            torch.set_float32_matmul_precision("high")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
+    return torch_threads(work=work if on_cpu else ONE_THREAD_WORK)

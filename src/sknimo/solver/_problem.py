@@ -6,10 +6,9 @@ Shapes: K models, n rows, q term columns, r network inputs, p features, P weight
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,8 +21,6 @@ from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._profile import PerMember, Rows
 from sknimo.solver._quadratic import Design, cut_rows
 
-MatmulName = Literal["exact", "tf32", "bf16"]
-
 CHECKPOINT_SECONDS = 10.0
 # Kinds of terms, see `FeatureMap.term_group`.
 LINE, CURVE, INDICATOR = range(3)
@@ -35,7 +32,6 @@ class Status(enum.Enum):
     CONVERGED = "The objective stopped falling."
     EARLY_STOPPED = "The validation loss stopped falling; the best state was kept."
     MAX_ITER = "The iteration limit was reached while the objective still fell."
-    OUT_OF_TIME = "Time ran out; the best state so far was kept."
     DIVERGED = "Training diverged three times; the best state before was kept."
     NESTED = "The network did not lower the objective; the penalised GLM was kept."
 
@@ -242,8 +238,6 @@ class Members(PerMember):
     seeds: tuple[int, ...]  # start of each member's network
     weight: Tensor  # (K, n), training weight of each row, summing to one
     validation: Tensor | None  # (K, n), validation weight of each row, summing to one
-    support: Tensor  # (K, p), bool, features that may have a coefficient
-    input_support: Tensor  # (K, p), bool, features that may modulate others
 
     @property
     def n_models(self) -> int:
@@ -276,13 +270,8 @@ class Options:
     # per row and the columns themselves where they are in memory; rows are cut into
     # blocks. On a GPU no more than what is free.
     memory_budget: int = 64 * 10**6
-    # How the products of the network are rounded; the inner solve stays float64. "tf32"
-    # needs a GPU and `dtype=torch.float32`, elsewhere it changes nothing.
-    matmul: MatmulName = "exact"
     # Least time between two saved states.
     checkpoint_seconds: float = CHECKPOINT_SECONDS
-    # On the monotonic clock; training ends there with the best state so far.
-    deadline: float = math.inf
     progress: bool = False  # whether to show a progress bar on a terminal
 
 
@@ -307,10 +296,6 @@ class History:
     n_features: np.ndarray
     n_inputs: np.ndarray
 
-    def take(self, members: list[int]) -> History:
-        """Keep the members with the given indices."""
-        return History(self.step, *(figure[:, members] for figure in self._figures()))
-
     @classmethod
     def join(cls, parts: Sequence[History]) -> History:
         """Members side by side; those that stopped earlier have no figures then."""
@@ -331,7 +316,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Solution(PerMember):
+class Solution:
     """K fitted members."""
 
     coef: Tensor  # (K, q), exact zeros included

@@ -47,6 +47,8 @@ from sknimo.solver._quadratic import (
 WEIGHT_FLOOR = 1e-8
 # On a GPU so few trials cost less than asking whether the first was good.
 BLIND_HALVINGS = 4
+# Proximal Newton steps at most.
+MAX_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,7 +496,6 @@ def solve_coefficients(
     penalty: CoefPenalty,
     start: Coefficients | None = None,
     tol: float = 1e-10,
-    max_iter: int = 60,
     null: Expansion | None = None,
 ) -> InnerSolution:
     """Minimise the penalised loss to optimality, exact zeros included.
@@ -514,7 +515,7 @@ def solve_coefficients(
     kkt = torch.full_like(scale, torch.inf)
     done = torch.zeros_like(scale, dtype=torch.bool)
     damping = torch.zeros_like(scale)
-    for _ in range(max_iter):
+    for _ in range(MAX_STEPS):
         at = here.at
         lift = (damping * here.gram.diagonal(dim1=-2, dim2=-1).mean(-1)).unsqueeze(-1)
         gram = here.gram + torch.diag_embed(lift.expand_as(at.coef))

@@ -125,7 +125,7 @@ def fit_classes(
     size = torch.bincount(term_group, minlength=len(is_curve)).to(state.coef)
     for number in range(options.max_looks):
         before = state.precision
-        grams = rows.curvature(_join(state))
+        grams = rows.curvature(join_classes(state))
         state = _learn(rows, state, grams, term_group, is_curve, size, options)
         moved = (state.precision / before).log().abs()[size > 0]
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
@@ -143,7 +143,8 @@ def _start(rows: ClassRows, term_group: Tensor, is_curve: Tensor) -> ClassFit:
     return ClassFit(nothing, intercept - intercept.mean(), ones)
 
 
-def _join(state: ClassFit) -> Tensor:
+def join_classes(state: ClassFit) -> Tensor:
+    """Coefficients and intercepts side by side, (C, q + 1)."""
     return torch.cat([state.coef, state.intercept.unsqueeze(1)], 1)
 
 
@@ -164,7 +165,7 @@ def _learn(
     n_classes = rows.n_classes
     high = options.precision_range[1]
     low = max(options.precision_range[0], options.least_separable)
-    flat, precision = _join(state), state.precision
+    flat, precision = join_classes(state), state.precision
     slope = rows.slope(flat, torch.zeros_like(flat[0]))
     target = (grams @ flat.unsqueeze(2)).squeeze(2) - slope
     free = (n_classes - 1) / n_classes  # coefficients sum to zero over classes
@@ -265,7 +266,7 @@ def _leave_out(
     options: AdditiveOptions,
 ) -> ClassFit:
     """Without the groups that do nothing in any class, as far as the rows can tell."""
-    grams = rows.curvature(_join(state))
+    grams = rows.curvature(join_classes(state))
     ridge = _with_intercept(state.ridge(group))
     factors = torch.stack([factorise(gram, ridge) for gram in grams])
     spread = torch.cholesky_inverse(factors).diagonal(dim1=1, dim2=2)[:, :-1]
@@ -276,7 +277,9 @@ def _leave_out(
     silent = wald < options.least_wald * gamma
     high = options.precision_range[1]
     precision = torch.where(silent, high, state.precision)
-    flat = _join(replace(state, coef=torch.where(silent[group], 0.0, state.coef)))
+    flat = join_classes(
+        replace(state, coef=torch.where(silent[group], 0.0, state.coef))
+    )
     flat = minimise(rows, flat, precision[group], grams, STEPS_LAST)
     coef = torch.where(silent[group], 0.0, flat[:, :-1])
     return ClassFit(coef, flat[:, -1], precision)
@@ -284,7 +287,7 @@ def _leave_out(
 
 def solve_class_bag(rows: ClassRows, fit: ClassFit, group: Tensor) -> ClassFit:
     """The model of some of the rows, with the precisions of all of them."""
-    flat = _join(fit)
+    flat = join_classes(fit)
     silent = (fit.coef == 0).all(0)
     flat = minimise(rows, flat, fit.ridge(group), rows.curvature(flat), STEPS_LAST)
     return replace(

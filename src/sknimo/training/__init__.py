@@ -40,7 +40,6 @@ from sknimo.training._problem import (
     fit_budget,
     is_separated,
     state_columns,
-    state_members,
     state_network,
     state_problem,
 )

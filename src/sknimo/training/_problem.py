@@ -18,10 +18,9 @@ from sknimo.features import FeatureMap
 from sknimo.machine import to_device
 from sknimo.model import ClassModels, FittedModel
 from sknimo.network import NetworkSpec, make_spec
-from sknimo.penalties import CoefPenalty
 from sknimo.ranks import ALONE
 from sknimo.rows import StoredColumns
-from sknimo.solver import Members, MemoryColumns, Options, Prior, Problem, Solution
+from sknimo.solver import MemoryColumns, Options, Prior, Problem, Solution
 from sknimo.training._data import SEPARATION_ETA, SEPARATION_LOSS, TrainingSet
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
@@ -89,29 +88,6 @@ def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:
     """Terms and inputs of a table in memory."""
     terms, inputs = features.terms(table), features.inputs(table)
     return MemoryColumns(torch.as_tensor(terms), torch.as_tensor(inputs))
-
-
-def state_members(
-    problem: Problem,
-    penalty: CoefPenalty,
-    network_alpha: Tensor,
-    seeds: tuple[int, ...],
-    weight: Tensor,
-    validation: Tensor | None,
-) -> Members:
-    """K members that may use all features; `weight` and `validation` are (K, n)."""
-    n_features = problem.spec.n_features
-    shape = (len(seeds), n_features)
-    allowed = torch.ones(shape, dtype=torch.bool, device=problem.device)
-    return Members(
-        penalty=penalty,
-        network_alpha=network_alpha,
-        seeds=seeds,
-        weight=weight,
-        validation=validation,
-        support=allowed,
-        input_support=allowed.clone(),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A search is a chain of tasks, each a deterministic function of its arguments: a 
 finds some results on disk ends with the same model, bit for bit, as one that computes
 them all. Each result is one state of a checkpoint, written by the process that computed
 it and named by a digest of the arguments, so that no task is taken for another. Of
-several ranks that compute together the first one reads and writes.
+several ranks the first one searches.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from sknimo.checkpoint import Checkpoint, State, fingerprint, pack_record, unpack_record
+from sknimo.checkpoint import Checkpoint, fingerprint, pack_record, unpack_record
 from sknimo.exceptions import CheckpointError
 from sknimo.progress import finish, plan
 from sknimo.ranks import ALONE, Ranks, together
@@ -49,7 +49,7 @@ class TaskStore:
     device: torch.device = torch.device("cpu")  # where tensors are put
     # How the table is looked at: around which point, with or without curves.
     view: tuple[Any, ...] = ()
-    ranks: Ranks = ALONE  # the processes that compute every task together
+    ranks: Ranks = ALONE  # the processes that share what is remembered
 
     def call(
         self,
@@ -72,7 +72,7 @@ class TaskStore:
         late = any(isinstance(arg, TIMED) and arg.out_of_time for arg in args)
         if self.checkpoint is not None and result is not None and not late:
             state = pack_record(result)
-            self._save(name, state)
+            self.checkpoint.save(name, state.tensors, state.facts)
         return result
 
     def name(self, stage: str, args: Sequence[Any]) -> str:
@@ -85,7 +85,7 @@ class TaskStore:
 
     def load(self, kind: type[Result], name: str) -> Result | None:
         """A result as it was computed, None if it is not there."""
-        state = self._load(name)
+        state = None if self.checkpoint is None else self.checkpoint.load(name)
         return None if state is None else unpack_record(kind, state, self.device)
 
     def remember(self, name: str, value: Any) -> Any:
@@ -98,20 +98,6 @@ class TaskStore:
             self.ranks, lambda: checkpoint.agree(name, value) if first else None
         )
         return self.ranks.share(kept)
-
-    def _load(self, name: str) -> State | None:
-        """The state that the first rank finds."""
-        checkpoint, first = self.checkpoint, self.ranks.first
-        if checkpoint is None:
-            return None
-        found = together(self.ranks, lambda: checkpoint.load(name) if first else None)
-        state: State | None = self.ranks.share(found)
-        return state
-
-    def _save(self, name: str, state: State) -> None:
-        checkpoint = self.checkpoint
-        if checkpoint is not None and self.ranks.first:
-            checkpoint.save(name, state.tensors, state.facts)
 
     def random(
         self, source: np.random.RandomState, given: bool
