@@ -216,7 +216,7 @@ class SeveralClasses(BaseNIMO):
         """Effects on the probability of the class that is explained, (n, p)."""
         whole = self._whole
         assert whole is not None
-        models = [whole.contrast(c) for c in range(whole.n_classes)]
+        models = [whole.of_class(c) for c in range(whole.n_classes)]
         return class_response(models, table, self._class, between)
 
     def _mean_at(self, table: np.ndarray, offset: np.ndarray) -> np.ndarray:
