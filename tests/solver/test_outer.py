@@ -274,7 +274,7 @@ def test_no_steps_give_the_penalised_glm(make_problem, make_members):
         assert torch.equal(solution.coef, glm.coefficients.coef)
         assert torch.equal(solution.intercept, glm.coefficients.intercept)
         assert not solution.modulated.any()
-        assert solution.status == (Status.NESTED,)
+        assert solution.status == (Status.PLAIN,)
 
 
 def test_training_starts_at_the_glm(make_problem, make_members):

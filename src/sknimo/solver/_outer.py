@@ -372,12 +372,13 @@ class _Run:
         """How a member ended."""
         if bool(lost):
             return Status.DIVERGED
+        trained = self.options.max_iter > 0
         if bool(worse):
-            return Status.NESTED
+            return Status.NESTED if trained else Status.PLAIN
         judged = self.members.validation is not None
         if self.finished:
             return Status.EARLY_STOPPED if judged else Status.CONVERGED
-        if judged or bool(calm) or self.options.max_iter == 0:
+        if judged or bool(calm) or not trained:
             return Status.CONVERGED
         return Status.MAX_ITER
 

@@ -34,11 +34,12 @@ class Status(enum.Enum):
     MAX_ITER = "The iteration limit was reached while the objective still fell."
     DIVERGED = "Training diverged three times; the best state before was kept."
     NESTED = "The network did not lower the objective; the penalised GLM was kept."
+    PLAIN = "No network was asked for."
 
     @property
     def ok(self) -> bool:
         """Whether the member may be called converged."""
-        return self in (Status.CONVERGED, Status.EARLY_STOPPED, Status.NESTED)
+        return self not in (Status.MAX_ITER, Status.DIVERGED)
 
 
 class ProblemColumns(Protocol):
