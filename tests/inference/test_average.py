@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 
@@ -252,3 +253,44 @@ def test_after_a_fit_with_groups_rows_of_a_group_go_together():
     told = {row.name: row for row in est.summary().rows}["x0"]
     assert told.average_lower <= found.lower[0, 0] + 1e-9
     assert told.average_upper >= found.upper[0, 0] - 1e-9
+
+
+def test_effects_that_no_row_tells_are_not_known():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    y = X["a"] + rng.normal(size=200)
+    est = NIMORegressor(alpha=0.0, max_iter=0)
+    plain = est.fit(X, y).average_effects(X, y)
+    twice = X.assign(c=X["a"])
+    found = est.fit(twice, y).average_effects(twice, y)
+    assert np.isnan(found.effect[0, [0, 2]]).all()
+    np.testing.assert_allclose(found.effect[0, 1], plain.effect[0, 1], rtol=1e-6)
+    np.testing.assert_allclose(found.std_err[0, 1], plain.std_err[0, 1], rtol=0.02)
+
+
+def test_a_level_that_counts_as_another_has_no_effect_of_its_own():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=200), "g": rng.choice(["p", "q"], 200)})
+    X.loc[:2, "g"] = "rare"
+    y = X["a"] + 5.0 * (X["g"] == "rare") + rng.normal(size=200)
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+    frame = est.average_effects(X, y).to_frame().set_index("coefficient")
+    assert frame.loc["g[rare]"].isna().all()
+    assert frame.drop("g[rare]").notna().all(axis=None)
+
+
+def test_rows_of_no_weight_are_rows_that_are_not_there():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    y, weight = X[:, 0] * (1 + X[:, 1]) + rng.normal(size=150), np.ones(150)
+    weight[100:] = 0.0
+    some, rows = (X[:100], y[:100]), {"sample_weight": weight}
+    search = NIMORegressorCV(n_starts=1, random_state=0)
+    found = search.fit(X, y, **rows).average_effects(X, y, **rows)
+    again = search.fit(*some).average_effects(*some)
+    np.testing.assert_allclose(found.std_err, again.std_err, rtol=1e-9)
+    assert found.held_out and again.held_out
+    est = NIMORegressor(alpha=0.0, max_iter=0)
+    distance = est.fit(X, y, **rows).influence(X, y, **rows).distance[:100]
+    expected = est.fit(*some).influence(*some).distance
+    np.testing.assert_allclose(distance, expected, rtol=1e-6)

@@ -84,3 +84,20 @@ def test_any_bend_is_found_where_there_is_one():
         est = quick_search().set_params(max_iter=20).fit(X, eta + noise)
         found.append(est.test_bends(X, eta + noise).p_value < 0.05)
     assert np.mean(found) > 0.5
+
+
+def test_pairs_are_found_too_often_neither_in_groups_nor_by_weights():
+    """Chances of .05 for one of three pairs; without either they were .67 and .41."""
+    found = np.zeros(2)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(40), 8)
+        X = rng.normal(size=(40, 3))[groups]
+        y = X @ [1, 0.5, 0] + rng.normal(size=40)[groups] + rng.normal(size=320)
+        est = NIMORegressor(alpha=0, max_iter=0).fit(X, y)
+        found[0] += bool(est.test_bends(X, y, groups=groups).found)
+        X, weight = rng.normal(size=(200, 3)), np.exp(rng.normal(size=200))
+        y = X @ [1, 0.5, 0] + rng.normal(size=200)
+        est.fit(X, y, sample_weight=weight)
+        found[1] += bool(est.test_bends(X, y, sample_weight=weight).found)
+    assert (found <= 6).all()

@@ -56,9 +56,11 @@ NO_INTERVALS = (
 class HeldOutRows:
     """What members that had not seen them say of the training rows, as given.
 
-    The rows are known again by their digest and targets.
+    The rows are known again by their digest and targets. Those of no weight are not;
+    what would be said of them is NaN.
     """
 
+    used: np.ndarray  # (n,), bool, rows that have some weight
     digest: str
     y: np.ndarray  # (n,)
     offset: np.ndarray  # (n,)
@@ -68,11 +70,12 @@ class HeldOutRows:
 
     def finds(self, table: np.ndarray, y: np.ndarray, offset: np.ndarray) -> bool:
         """Whether these are the rows."""
+        used = self.used
         return (
             len(y) == len(self.y)
-            and np.allclose(y, self.y, rtol=1e-9)
-            and np.allclose(offset, self.offset, rtol=1e-9)
-            and digest_rows(table) == self.digest
+            and np.allclose(y[used], self.y[used], rtol=1e-9)
+            and np.allclose(offset[used], self.offset[used], rtol=1e-9)
+            and digest_rows(table[used]) == self.digest
         )
 
 
@@ -137,10 +140,7 @@ class Averaging(Explainable):
         ('False', 'True', 'True - False')
         """
         read_level(level)
-        rows = self._known_rows(X, y, sample_weight, offset)
-        labels = read_groups(groups, len(rows.y))
-        if labels is not None:
-            rows = replace(rows, cluster=_number(labels))
+        rows = self._known_rows(X, y, sample_weight, offset, groups)
         return inference.average_effects(
             self._explained(),
             replace(rows, population=bool(population)),
@@ -222,6 +222,7 @@ class Averaging(Explainable):
         X: Any,
         y: Any,
         *,
+        groups: Any = None,
         level: float = 0.05,
         sample_weight: Any = None,
         offset: Any = None,
@@ -234,6 +235,8 @@ class Averaging(Explainable):
             The training rows of a search, for a test of any bend from rows held out;
             with other rows there are tests of pairs alone.
         y : array of shape (n_samples,)
+        groups : array of shape (n_samples,), optional
+            Rows that belong together; of training rows a search knows its own.
         level : float, default=0.05
             Chance that any pair is found where none bends another; also that of the
             test of any bend.
@@ -255,7 +258,8 @@ class Averaging(Explainable):
         (('x0', 'x1'),)
         """
         read_level(level)
-        rows, facts = self._known_rows(X, y, sample_weight, offset), self._facts
+        rows = self._known_rows(X, y, sample_weight, offset, groups)
+        facts = self._facts
         p = self.model_.features.n_features
         importance, bent = np.ones(p), np.zeros((p, p), dtype=bool)
         if facts is not None:
@@ -307,7 +311,9 @@ class Averaging(Explainable):
             origin=find_origin(X),
         )
 
-    def _known_rows(self, X: Any, y: Any, weight: Any, offset: Any) -> KnownRows:
+    def _known_rows(
+        self, X: Any, y: Any, weight: Any, offset: Any, groups: Any = None
+    ) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         check_is_fitted(self)
         refuse_others(self)
@@ -317,13 +323,15 @@ class Averaging(Explainable):
         known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
         seen = kept is not None and kept.finds(table, truth, known)
+        labels = read_groups(groups, len(table))
+        cluster = kept.cluster if seen and kept is not None else None
         return KnownRows(
             table=table,
             y=truth,
             weight=count_weights(read_weight(weight, len(table))),
             offset=known,
             held_out=kept.eta if seen and kept is not None else None,
-            cluster=kept.cluster if seen and kept is not None else None,
+            cluster=cluster if labels is None else _number(labels),
         )
 
     def _read_by(self, by: Any, table: np.ndarray) -> Sequence[tuple[str, np.ndarray]]:
@@ -495,23 +503,20 @@ class Foreseeing(Averaging):
         line = eta if straight is None else straight * units + data.y_mean
         known = data.offset * units
         rows = KnownRows(data.table, y, data.weight, known, eta)
-        cluster = None
+        cluster, used = None, place >= 0
         if labels is not None:  # of rows as they were given, not merged
-            cluster, used = _number(labels), place >= 0
+            cluster = _number(labels)
             at, weight = place[used], data.given_weight[used]
             rows = KnownRows(
                 data.table[at], y[at], weight, known[at], eta[at], cluster[used]
             )
         self._learn_intervals(rows, separated)
-        if (place >= 0).all():
-            self._held_out = HeldOutRows(
-                digest_rows(data.table[place]),
-                y[place],
-                known[place],
-                eta[place],
-                line[place],
-                cluster,
-            )
+        self._held_out = HeldOutRows(
+            used,
+            digest_rows(data.table[place[used]]),
+            *(np.where(used, part[place], np.nan) for part in (y, known, eta, line)),
+            cluster,
+        )
 
     def _learn_intervals(self, rows: KnownRows, separated: bool) -> None:
         """Intervals of predictions, and averages corrected for shrinkage.

@@ -74,6 +74,10 @@ STEPS = 20
 LEAST_LEFT = 1e-3
 # Relative ridge that keeps equal columns apart.
 TIE_BREAK = 1e-10
+# Columns whose combination varies less are combinations of each other; and the share of
+# an effect along such a combination beyond which it is not known.
+UNKNOWN = 1e-9
+UNKNOWN_SHARE = 1e-6
 ALL = "all"
 
 
@@ -379,11 +383,13 @@ def _correct(
         leverage = leverage if rows.whole else rows.weight * leverage
         score = score / np.maximum(1 - leverage, LEAST_LEFT)
     varies = np.ptp(made.columns[mask], axis=0) > 0
+    size, unknown = moved.unknown()
     for move in made.moves:
         ends = _own_columns(model, made, move)
         changed = (ends[1] != ends[0])[some].any(axis=0)
         own = 1 + np.flatnonzero(made.owner == model.features.coef_feature[move.coef])
-        known = bool(varies[own[changed]].all())
+        # A level that counts as another moves nothing.
+        known = bool(changed.any() and varies[own[changed]].all())
         for response, each in enumerate(out):
             effect = _effect(model, made, moved, move, ends, bool(response))
             share = weight[made.kept] * (some & np.isfinite(effect.value))
@@ -393,7 +399,12 @@ def _correct(
             share = share / share.sum()
             value = np.where(share > 0, effect.value, 0.0)
             mean = float(share @ value)
-            riesz = made.columns @ np.linalg.solve(moved.gram, effect.slope(share))
+            slope = effect.slope(share)
+            along = unknown.T @ (slope / size)
+            if along @ along > UNKNOWN_SHARE * ((slope / size) @ (slope / size)):
+                each.rows[:, move.coef] = np.nan  # another column could do as well
+                continue
+            riesz = made.columns @ np.linalg.solve(moved.gram, slope)
             pull = np.where(mask, riesz * score, 0.0)
             each.estimate[move.coef] = mean
             if rows.population:
@@ -412,6 +423,15 @@ class ColumnFit:
     score: np.ndarray  # (n,)
     curvature: np.ndarray  # (n,)
     gram: np.ndarray  # (d, d), mean of curvature times products of columns
+
+    def unknown(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes of the columns (d,), and directions in these units that no row tells.
+
+        The directions are (d, u), of length one.
+        """
+        size = np.sqrt(np.maximum(np.diag(self.gram), 1e-300))
+        values, vectors = np.linalg.eigh(self.gram / np.outer(size, size))
+        return size, vectors[:, values < UNKNOWN]
 
     def leverage(self, columns: np.ndarray) -> np.ndarray:
         """How far each row pulls its own fit, times the number of rows, (n,)."""

@@ -107,7 +107,8 @@ def influence(
     `scaled`; precisions are learned without it.
     """
     problem, unit, shift = _state(model, rows)
-    weight = torch.as_tensor(rows.weight * (len(rows.y) / rows.weight.sum()))
+    n_rows = np.count_nonzero(rows.weight)
+    weight = torch.as_tensor(rows.weight * (n_rows / rows.weight.sum()))
     eta = torch.as_tensor(model.eta(rows.table, rows.offset) / unit - shift)
     family = model.family
     information = family.curvature(family.mean(eta), eta).clamp(min=1e-300)

@@ -186,9 +186,24 @@ def _any_bend(
     heavy = rows.weight[known] * model.family.curvature(y, at).numpy()
     added = (rows.held_out - straight)[known]
     added = _residual(added[:, None], columns[known], heavy)[:, 0]
-    total = rows.weight[known] * added * score
-    spread = math.sqrt(float((rows.weight[known] * (added * score) ** 2).sum()))
-    return float(total.sum()) / spread if spread > 0 else 0.0
+    moves = np.zeros((len(known), 1))
+    moves[known, 0] = added * score
+    spread = math.sqrt(float(_squares(rows, moves)[0, 0]))
+    return float(rows.weight @ moves[:, 0]) / spread if spread > 0 else 0.0
+
+
+def _squares(rows: KnownRows, moves: np.ndarray) -> np.ndarray:
+    """Variance of the weighted sum of what rows add, (n, m), as (m, m).
+
+    A row of a whole weight w is w rows; groups add as one.
+    """
+    if rows.cluster is not None:
+        together = np.zeros((int(rows.cluster.max()) + 1, moves.shape[1]))
+        np.add.at(together, rows.cluster, rows.weight[:, None] * moves)
+        n_groups = len(np.unique(rows.cluster))
+        return together.T @ together * (n_groups / max(n_groups - 1, 1))
+    weight = rows.weight if rows.whole else rows.weight**2
+    return (moves * weight[:, None]).T @ moves
 
 
 def _pair_test(
@@ -213,8 +228,7 @@ def _pair_test(
     left = _residual(product, within, share * fit.curvature)
     moves = left * fit.score[:, None]
     total = rows.weight @ moves
-    spread = (moves * rows.weight[:, None]).T @ moves
-    values, vectors = np.linalg.eigh(spread)
+    values, vectors = np.linalg.eigh(_squares(rows, moves))
     kept = values > 1e-8 * max(values[-1], 1e-300)
     if not kept.any():
         return 0.0, 0, 1.0

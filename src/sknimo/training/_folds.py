@@ -180,7 +180,7 @@ def _count_copies(data: TrainingSet) -> np.ndarray:
     if not whole or data.weight.max() < 2 or data.table.size > MERGE_CELLS:
         return copies
     values, value = np.unique(data.y, return_inverse=True)
-    if len(values) > FEW_VALUES * len(data.y):
+    if data.classes is None and len(values) > FEW_VALUES * len(data.y):
         return copies
     order = np.lexsort(data.table.T[::-1])
     cell = np.empty(len(order), dtype=int)
