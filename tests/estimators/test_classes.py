@@ -308,3 +308,12 @@ def test_what_merely_ends_late_is_not_cut(rows, monkeypatch):
     est = NIMOClassifierCV(n_members=2, max_iter=4, max_time=50, random_state=0)
     assert est.fit(*rows).converged_
     assert now[0] > 50
+
+
+def test_another_share_of_bends_stays_with_its_class(found):
+    one = found.for_class("elm", "ash")
+    less = one.set_bend(found.bend_ / 2)
+    expected = found.set_bend(found.bend_ / 2).for_class("elm", "ash")
+    np.testing.assert_allclose(less.coef_, expected.coef_, rtol=1e-12)
+    X, _ = draw(seed=1)
+    np.testing.assert_allclose(less.explain(X).values, expected.explain(X).values)

@@ -53,7 +53,7 @@ GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_RTOL = {torch.float64: 1e-10, torch.float32: 1e-4}
 LEFT_OUT = {"history_", "oob_prediction_", "trials_", "path_", "verdict_", "_held_out"}
 # What two classes have none of.
-LEFT_OUT |= {"_whole", "_class_errors", "_class_reach", "_n_classes"}
+LEFT_OUT |= {"_whole", "_class_errors", "_class_reach", "_n_classes", "_has_offset"}
 QUICK = {"max_iter": 30, "random_state": 0}
 QUICK_SEARCH = {"n_starts": 2, "max_iter": 10, "hidden": (4, 4), "random_state": 0}
 

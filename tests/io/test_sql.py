@@ -59,7 +59,7 @@ def test_every_basis_scores_as_the_model_does(make_model, family):
     found = run(build_sql(model, table="data"), as_frame(model.features, table))
     eta = model.eta(table)
     bound = TOL * np.maximum(np.abs(eta), 1)
-    assert (np.abs(found["eta"] - eta) <= bound).all()
+    assert (np.abs(found["sknimo_eta"] - eta) <= bound).all()
     np.testing.assert_allclose(found["prediction"], model.mean(table), rtol=1e-7)
 
 
@@ -98,10 +98,10 @@ def test_a_classifier_gives_labels_and_probabilities(glm, patients, tmp_path):
 
 def test_what_the_model_refuses_is_null(glm, patients):
     odd = patients[0].head(2).assign(ward=["west", None])
-    assert run(glm.to_sql(), odd)["eta"].isna().all()
+    assert run(glm.to_sql(), odd)["sknimo_eta"].isna().all()
     kind = NIMOClassifier(**glm.get_params()).set_params(handle_unknown="reference")
     kind.fit(*patients)
-    found = run(kind.to_sql(), odd)["eta"]
+    found = run(kind.to_sql(), odd)["sknimo_eta"]
     known = odd.head(1).assign(
         ward=kind.model_.features.levels(2)[int(kind.reference_[2])]
     )
@@ -164,3 +164,12 @@ def test_the_card_is_a_table(glm):
     assert sum(row.feature == "age" for row in card.rows) <= 4  # and missing values
     text = card.to_markdown()
     assert "| sum of points | probability |" in text and "south's" in text
+
+
+def test_a_column_of_the_table_is_not_taken_for_the_linear_predictor():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"eta": rng.normal(size=50), "x": rng.normal(size=50)})
+    est = NIMORegressor(family="poisson", max_iter=0, alpha=0.0)
+    est.fit(X, rng.poisson(np.exp(X["x"] + X["eta"])).astype(float))
+    found = run(est.to_sql(), X)["prediction"]
+    np.testing.assert_allclose(found, est.predict(X), rtol=1e-9)

@@ -18,7 +18,7 @@ from sknimo.estimators._explaining import refuse_half
 from sknimo.explain import describe_training
 from sknimo.inference import KnownRows, Uncertainty
 from sknimo.machine import torch_threads
-from sknimo.model import POSITIONS, Dial, FittedModel
+from sknimo.model import POSITIONS, ClassModels, Dial, FittedModel
 from sknimo.search import Outcome
 from sknimo.solver import Problem
 from sknimo.training import StreamedSet, TrainingSet, check_number
@@ -30,6 +30,8 @@ class Bendable(BaseNIMO):
     bend_: float
     n_members_: int
     held_out_score_: float
+    _class: int
+    _baseline: int | None
     held_out_gain_: float
     held_out_gain_error_: float
     oob_prediction_: np.ndarray | None
@@ -88,6 +90,9 @@ class Bendable(BaseNIMO):
             return view
         model = dial.turn(self.model_ if whole is None else whole, float(bend))
         view._show_model(model)
+        if isinstance(model, ClassModels) and isinstance(self.model_, FittedModel):
+            # Explanations were of one class, and stay so.
+            view._show_model(model.contrast(self._class, self._baseline))
         view.bend_ = float(bend)
         view._dial = None if bend == 0 else replace(dial, bend=view.bend_)
         stacked = model if isinstance(model, FittedModel) else model.of_class(0)

@@ -120,7 +120,12 @@ class Restrained:
 
 
 def _as_line(basis: Any, scale: float | None) -> Any:
-    """The line of a basis, around the same point; of another scale if there is one."""
+    """The line of a basis, around the same point; of another scale if there is one.
+
+    Ends of a curve are not those of its line.
+    """
+    if isinstance(basis, Clipped) and not isinstance(basis.basis, Linear):
+        return _as_line(basis.basis, scale)
     if isinstance(basis, OrMissing | Clipped):
         return replace(basis, basis=_as_line(basis.basis, scale))
     if isinstance(basis, Linear) and scale is None:

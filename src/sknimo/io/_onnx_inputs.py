@@ -120,6 +120,12 @@ def _encode_numbers(
     """Code of every number; NaN stays NaN."""
     # Levels as the input can hold them: 0.1 in float32 is another number.
     values = np.array([levels], dtype=np.float64).astype(graph.dtype)
+    exact = len(set(levels)) == len(np.unique(values))
+    if not exact:
+        raise ValueError(
+            f"Levels such as {levels[0]!r} cannot be told apart as {graph.dtype} "
+            "numbers. Make them text before fitting."
+        )
     hit = graph.add("Equal", column, graph.constant(values))
     hit = graph.cast(hit, graph.onnx.TensorProto.DOUBLE)
     rise = np.arange(len(levels)) - other

@@ -29,11 +29,13 @@ from sknimo.model import FittedModel
 
 # Beyond these the exponential leaves the range of floats.
 MAX_ETA = 700.0
+# What the linear predictor is called: a name that no column of a table has.
+ETA = "sknimo_eta"
 MEANS = {
-    "identity": "eta",
-    "log": "EXP(eta)",
-    "logit": f"1.0 / (1.0 + EXP(-CASE WHEN eta > {MAX_ETA} THEN {MAX_ETA} "
-    f"WHEN eta < -{MAX_ETA} THEN -{MAX_ETA} ELSE eta END))",
+    "identity": ETA,
+    "log": f"EXP({ETA})",
+    "logit": f"1.0 / (1.0 + EXP(-CASE WHEN {ETA} > {MAX_ETA} THEN {MAX_ETA} "
+    f"WHEN {ETA} < -{MAX_ETA} THEN -{MAX_ETA} ELSE {ETA} END))",
 }
 
 
@@ -47,7 +49,7 @@ def build_sql(
 ) -> str:
     """A query that gives every row of a table its prediction.
 
-    The columns of the table come first, then `eta` (the linear predictor) and
+    The columns of the table come first, then `sknimo_eta` (the linear predictor) and
     `prediction`, for classes with `probability_<label>` of the second. `note` is
     written on top.
     """
@@ -68,13 +70,13 @@ def build_sql(
     if classes is not None:
         first, second = (_literal(label) for label in classes.tolist())
         out = [
-            f"CASE WHEN eta > 0 THEN {second} WHEN eta <= 0 THEN {first} END"
+            f"CASE WHEN {ETA} > 0 THEN {second} WHEN {ETA} <= 0 THEN {first} END"
             " AS prediction",
             f"{MEANS[link]} AS {quote(f'probability_{classes[1]}')}",
         ]
     lines = [f"-- {line}" for line in note.splitlines()]
     lines += ["SELECT scored.*,", "  " + ",\n  ".join(out), "FROM ("]
-    lines += ["  SELECT rows_in.*,", "    " + "\n    + ".join(parts) + " AS eta"]
+    lines += ["  SELECT rows_in.*,", "    " + "\n    + ".join(parts) + f" AS {ETA}"]
     lines += [f"  FROM {quote(table)} AS rows_in", ") AS scored;", ""]
     return "\n".join(lines)
 

@@ -356,6 +356,11 @@ class _Parquet(Source):
             raise ValueError("Target, weight and offset must be different columns.")
         if columns is None:
             columns = [name for name in known if name not in used]
+        elif both := [name for name in columns if name in used]:
+            raise ValueError(
+                f"columns names {both[0]!r}, which is the target, weight or offset. "
+                "Leave it out."
+            )
         for name in (*used, *columns):
             if name not in known:
                 shown = ", ".join(map(repr, known[:12]))
