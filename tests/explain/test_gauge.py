@@ -4,9 +4,10 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from sknimo import NIMORegressor
+from sknimo import NIMORegressor, NIMORegressorCV
 from sknimo.explain import (
     correction_curve,
     effects,
@@ -228,3 +229,19 @@ def test_products_that_no_row_has_do_not_grow_where_nobody_looks():
     native = local_term_coef(model, at)
     moved = native - model.features.terms(at) @ swap.T
     assert np.abs(moved[:, 1]).max() < 3 * np.abs(native[:, 1]).max()
+
+
+def test_the_gauge_invents_no_interaction_of_a_feature_that_hardly_bends():
+    """Curves have hundreds of products, which could explain rows by chance."""
+    rng = np.random.default_rng(2)
+    columns = {"a": rng.normal(size=400), "b": rng.normal(size=400)}
+    columns |= {"u": rng.uniform(-2, 2, 400), "noise": rng.normal(size=400)}
+    X = pd.DataFrame(columns)
+    y = 2 * X["a"] * (1 + 0.8 * np.tanh(X["b"])) + 1.5 * X["u"] ** 2
+    y += rng.normal(size=400)
+    est = NIMORegressorCV(n_starts=1, random_state=0).fit(X, y)
+    found = {m: est.explain(X, method=m).values for m in ("min_energy", "shapley")}
+    sizes = {name: values.std(axis=0) for name, values in found.items()}
+    assert 0 < sizes["min_energy"][3] < 2 * sizes["shapley"][3]  # five times before
+    directed = est.interactions(X).directed
+    assert directed[0, 1] > 3 * directed[0, 3]

@@ -14,11 +14,12 @@ from the channel of term t to that of term u. It is found in two steps.
    feature j's own terms, and make the projections of both directions equal. What comes
    out is the same from whatever split the model started.
 2. *Least squares.* Minimise the energy over the pairs that bend each other in that
-   common split. Pairs that do not bend each other keep nothing of each other, so the
-   gauge never invents an interaction. A ridge pulls the answer towards the anchored
-   split in proportion to the number of pairs per row. Without it, curves and levels
-   (hundreds of products of terms on hundreds of rows) let the least squares fit the
-   rows: contributions shrink a little there and grow a thousandfold elsewhere.
+   common split. Pairs that do not bend each other keep nothing of each other, and those
+   that hardly do hardly anything, so the gauge never invents an interaction. A ridge
+   pulls the answer towards the anchored split in proportion to the number of pairs per
+   row, and the more, the less a pair bends. Without it, curves and levels (hundreds of
+   products of terms on hundreds of rows) let the least squares fit the rows:
+   contributions shrink a little there and grow a thousandfold elsewhere.
 
 Shapes: n rows, p features, q terms, m grid values.
 """
@@ -67,8 +68,10 @@ def fit_gauge(
     local = local_term_coef(model, table)
     anchor = pairs * _anchored_split(model, table, roles.relevant)
     few = spread_rows(len(table), PROBE_ROWS)
-    bent = _bent_pairs(model, table[few], local[few], anchor, roles.relevant)
-    return anchor + _least_squares(model, table, weight, local, anchor, pairs & bent)
+    bent = _bent_pairs(
+        model, table[few], weight[few], local[few], anchor, roles.relevant
+    )
+    return anchor + _least_squares(model, table, weight, local, anchor, pairs * bent)
 
 
 def _leading_terms(features: FeatureMap) -> np.ndarray:
@@ -118,24 +121,29 @@ def _anchors(features: FeatureMap, j: int, column: np.ndarray) -> np.ndarray:
 def _bent_pairs(
     model: FittedModel,
     table: np.ndarray,
+    weight: np.ndarray,
     local: np.ndarray,
     anchor: np.ndarray,
     relevant: np.ndarray,
 ) -> np.ndarray:
-    """Pairs of terms of which one bends the other in the anchored split, (q, q)."""
+    """How much one of two terms bends the other in the anchored split, (q, q).
+
+    As a share of the most that any does; zero where neither does.
+    """
     features = model.features
     owner, p = features.term_feature, features.n_features
     phi = features.terms(table)
     eps = float(np.finfo(str(model.params.dtype).removeprefix("torch.")).eps)
     floor = 1e3 * eps * np.abs(local).max(initial=0.0)
-    depends = np.zeros((p, p), dtype=bool)
+    size = np.zeros((p, p))
     for k in np.flatnonzero(relevant).tolist():
         without = switch(table, k, float(features.reference[k]))
         change = local - local_term_coef(model, without)
         change -= (phi * (owner == k)) @ anchor.T
-        moved = (np.abs(change) > floor).any(axis=0) * 1.0
-        depends[:, k] = sum_by_owner(moved, owner, p) > 0
-    either = depends | depends.T
+        change *= (np.abs(change) > floor).any(axis=0)
+        moved = sum_by_owner(phi * change, owner, p)
+        size[:, k] = np.sqrt(weight @ moved**2)
+    either = np.maximum(size, size.T) / (size.max() or 1.0)
     return either[owner][:, owner]
 
 
@@ -145,14 +153,16 @@ def _least_squares(
     weight: np.ndarray,
     local: np.ndarray,
     anchor: np.ndarray,
-    allowed: np.ndarray,
+    bent: np.ndarray,
 ) -> np.ndarray:
     """Swap that minimises energy and ridge of nonlinear contributions, by CG, (q, q).
 
     The normal equations are never formed: with `R` (n, p) the nonlinear contributions,
     the gradient of the energy is `M - M.T` with `M = (phi * R)' phi`. Products are
-    measured in units of their own size: rare levels and wiggly curves have small terms.
+    measured in units of their own size, since rare levels and wiggly curves have small
+    terms, times how much the pair is `bent`.
     """
+    allowed = bent > 0
     features = model.features
     owner, p = features.term_feature, features.n_features
     phi = features.terms(table)
@@ -163,7 +173,7 @@ def _least_squares(
     if not len(taking):
         return np.zeros_like(anchor)
     phi, owner = phi[:, taking], owner[taking]
-    allowed = allowed[np.ix_(taking, taking)]
+    allowed, bent = (part[np.ix_(taking, taking)] for part in (allowed, bent))
 
     # At least as large as if terms were independent: a product that hardly any row has
     # would otherwise be free to grow a thousandfold where nobody looks.
@@ -171,7 +181,7 @@ def _least_squares(
     mean_square = weight @ phi**2
     square_size = np.maximum(square_size, np.outer(mean_square, mean_square))
     size = np.sqrt(square_size, out=np.zeros_like(square_size), where=allowed)
-    per_size = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    per_size = np.divide(bent, size, out=np.zeros_like(size), where=size > 0)
 
     ridge = RIDGE * np.triu(allowed).sum() / _effective_rows(table, weight)
 
