@@ -479,3 +479,19 @@ def run_python(code, check=True):
     )
     assert done.returncode == 0 or not check, done.stderr
     return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_mapped_table_is_held_where_its_classes_ask_for_that(
+    tmp_path, monkeypatch, n_classes
+):
+    """As processes of joblib are given it; nobody asked for blocks."""
+    monkeypatch.setattr("sknimo.training._data.MERGE_CELLS", 10)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.digitize(X[:, 0] + rng.normal(size=300), [-0.5, 0.5][: n_classes - 1])
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    est = NIMOClassifier(max_iter=0, class_weight="balanced")
+    held = est.fit(X, y).coef_
+    np.testing.assert_allclose(est.fit(mapped, y).coef_, held, rtol=1e-9)

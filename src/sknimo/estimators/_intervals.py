@@ -511,11 +511,12 @@ class Foreseeing(Averaging):
                 data.table[at], y[at], weight, known[at], eta[at], cluster[used]
             )
         self._learn_intervals(rows, separated)
+        given = {"y": y, "offset": known, "eta": eta, "straight": line}
         self._held_out = HeldOutRows(
-            used,
-            digest_rows(data.table[place[used]]),
-            *(np.where(used, part[place], np.nan) for part in (y, known, eta, line)),
-            cluster,
+            used=used,
+            digest=digest_rows(data.table[place[used]]),
+            cluster=cluster,
+            **{name: np.where(used, x[place], np.nan) for name, x in given.items()},
         )
 
     def _learn_intervals(self, rows: KnownRows, separated: bool) -> None:

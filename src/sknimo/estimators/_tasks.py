@@ -151,6 +151,10 @@ class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
         return target
 
     def _read_rows(self, rows: RowBlocks | None, *given: Any) -> Any:
+        if rows is not None and not isinstance(given[0], RowBlocks):
+            # A mapped table, as processes are given: it can be held where it must be.
+            several = len(np.unique(given[1])) > 2
+            rows = None if several or self.class_weight is not None else rows
         if rows is not None and self.class_weight is not None:
             raise ValueError(
                 "class_weight needs the classes of all rows, but rows come in blocks. "
