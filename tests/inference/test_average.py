@@ -250,6 +250,10 @@ def test_after_a_fit_with_groups_rows_of_a_group_go_together():
     np.testing.assert_array_equal(found.std_err, asked.std_err)
     alone = est.average_effects(X, y, groups=np.arange(150))
     assert found.std_err[0, 0] > 1.3 * alone.std_err[0, 0]
+    # A line at one unit from the reference has the error of its coefficient.
+    at = est.reference_[0] + np.array([0.0, 1.0])
+    band = est.curve_band("x0", values=at)
+    assert band.std_err[1] == pytest.approx(est.conf_int().std_err[0], rel=1e-6)
     told = {row.name: row for row in est.summary().rows}["x0"]
     assert told.average_lower <= found.lower[0, 0] + 1e-9
     assert told.average_upper >= found.upper[0, 0] - 1e-9

@@ -209,6 +209,7 @@ def curve_band(
     """Band of one feature's curve at some values (g,), others at their reference."""
     check_level(level)
     choose_covariance(known, "nonrobust")
+    known = known.grouped(features.coef_feature)
     columns = features.bases[feature].terms(values)
     own = features.term_feature == feature
     effect, covariance = columns @ term_coef[own], known.terms[feature]

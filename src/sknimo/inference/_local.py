@@ -36,6 +36,8 @@ def with_errors(
     if known.nonrobust is None or found.method not in METHODS:
         return found
     features, table = model.features, found.data
+    known = known.grouped(features.coef_feature)
+    assert known.nonrobust is not None
     factor = bend_factor(model, table)
     terms = features.terms(table) * factor[:, features.term_feature]
     value, slope = np.zeros((2, *factor.shape))

@@ -49,6 +49,7 @@ def predictor_variance(
     model: FittedModel, known: Uncertainty, table: np.ndarray
 ) -> np.ndarray:
     """Variance of the linear predictor of each row, (n,)."""
+    known = known.grouped(model.features.coef_feature)
     assert known.nonrobust is not None  # the caller has refused the others
     features, cov = model.features, np.nan_to_num(known.nonrobust)
     factor = bend_factor(model, table)

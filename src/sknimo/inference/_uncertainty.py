@@ -85,6 +85,24 @@ class Uncertainty:
     estimated: bool = True
     method: str = ""
 
+    def grouped(self, owner: np.ndarray) -> Uncertainty:
+        """With errors of groups in place of those of rows, where a fit had groups.
+
+        Terms of a feature, of which groups are not known, have those of its
+        coefficients, (c,) with their `owner`, about.
+        """
+        if self.cluster is None or self.nonrobust is None:
+            return self
+        before, after = (
+            np.diag(np.nan_to_num(x))[1:] for x in (self.nonrobust, self.cluster)
+        )
+        terms = []
+        for j, block in enumerate(self.terms):
+            own = (owner == j) & (before > 0) & (after > 0)
+            times = float(np.mean(after[own] / before[own])) if own.any() else 1.0
+            terms.append(times * block)
+        return replace(self, nonrobust=self.cluster, terms=tuple(terms))
+
     def of_class(
         self, n_classes: int, number: int, baseline: int | None, bent: np.ndarray
     ) -> Uncertainty:

@@ -121,6 +121,7 @@ def _errors(model: FittedModel, known: Uncertainty | None) -> dict[str, Any] | N
     """How the page finds the error of a contribution, as `inference/_local.py` does."""
     if known is None or known.nonrobust is None:
         return None
+    known = known.grouped(model.features.coef_feature)
     if sum(block.size for block in known.terms) > MAX_COVARIANCES:
         return None
     some = weigh_members(model, known)
