@@ -212,6 +212,12 @@ def test_a_file_predicts_as_the_model_does(found, tmp_path):
     told = again.for_class("oak").explain(X[:5])
     expected = again.decision_function(X[:5])[:, 2]
     np.testing.assert_allclose(told.base_value + told.values.sum(1), expected)
+    far = found.extrapolation_score(3 * X)
+    np.testing.assert_array_equal(again.extrapolation_score(3 * X), far)
+    straight = found.set_bend(0.0)
+    straight.save(tmp_path / "model.sknimo")
+    again = load(tmp_path / "model.sknimo")
+    np.testing.assert_array_equal(again.predict_proba(X), straight.predict_proba(X))
 
 
 @pytest.mark.parametrize("labels", [[3.0, 1.0, 2.0], [10, -2, 4]])

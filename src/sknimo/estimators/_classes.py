@@ -33,6 +33,7 @@ from sknimo.explain import (
     mean_response,
     measure_shape,
     restore_reach,
+    widest_class,
 )
 from sknimo.families import BINOMIAL, SOFTMAX
 from sknimo.inference import Uncertainty
@@ -190,9 +191,7 @@ class SeveralClasses(BaseNIMO):
         assert isinstance(data, TrainingSet)  # `LabelReader` has seen to it
         self.classes_ = data.classes  # type: ignore[assignment]
         self._show_model(model)
-        found = [restore_reach(model.contrast(c)) for c in range(model.n_classes)]
-        number = int(np.argmax([len(reach.columns) for reach in found]))
-        one = model.contrast(number)
+        one = widest_class(model)
         shape = measure_shape(one, data.table, data.weight)
         reach = restore_reach(one, shape)
         self._class_reach = reach.within(float(reach.times(data.table).max()))

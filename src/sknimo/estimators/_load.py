@@ -20,6 +20,7 @@ from sknimo.estimators._saved_errors import (
 )
 from sknimo.estimators._saving import (
     CERTIFICATE,
+    CLASS_REACH,
     FIXED_ATTRIBUTES,
     LATER_ATTRIBUTES,
     SEARCH_ATTRIBUTES,
@@ -34,6 +35,7 @@ from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
 from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
+from sknimo.explain import restore_reach, widest_class
 from sknimo.families import SOFTMAX
 from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
 from sknimo.model import ClassModels
@@ -123,12 +125,17 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         if n_members % n_classes or found["facts"].value is not None:
             raise classes.refuse(f"labels among which {n_members} members are shared")
         est._show_model(ClassModels(model, n_classes))
+        if CLASS_REACH in archive.tensors:
+            one = widest_class(ClassModels(model, n_classes))
+            size = len(restore_reach(one).columns)
+            shape = Node(archive.tensors[CLASS_REACH], CLASS_REACH)
+            est._class_reach = restore_reach(one, shape.array((size + 1, size)))
     else:
         est._show_model(model)
     est._facts = read_facts(found["facts"], archive.tensors, model)
     est._conformal = read_intervals(archive.tensors, model)
     known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
-    known |= {*write_intervals(est._conformal)}
+    known |= {*write_intervals(est._conformal), *([CLASS_REACH] if several else [])}
     count = len(est.classes_) if several else 1
     est._uncertainty = read_errors(
         found["errors"], archive.tensors, model.features, model.n_members, count

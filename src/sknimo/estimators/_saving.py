@@ -41,6 +41,7 @@ from sknimo.explain import (
     restore_comparisons,
     restore_levels,
     restore_reach,
+    widest_class,
 )
 from sknimo.families import Family
 from sknimo.inference import Conformal
@@ -96,13 +97,14 @@ RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.
 COMPARED = ("comparisons", "importance")
 CORRECTED = "corrected"
+CLASS_REACH = "class_reach"
 FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
     *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
 )
 OWN_TENSORS = (
     *(*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS),
-    *(*BASELINE, *DIAL_TENSORS),
+    *(*BASELINE, *DIAL_TENSORS, CLASS_REACH),
 )
 TENSORS = (*OWN_TENSORS, *(f"facts.{name}" for name in FACT_TENSORS))
 DEVIANCES = ("deviance", "null_deviance", "glm_deviance")
@@ -332,6 +334,11 @@ def describe_estimator(est: Any) -> Archive:
     }
     tensors |= more | steps | write_intervals(est._conformal)
     tensors |= write_dial(getattr(est, "_dial", None))
+    reach = getattr(est, "_class_reach", None)
+    if several is not None and reach is not None and reach.shape is not None:
+        columns = restore_reach(widest_class(several)).columns
+        if np.array_equal(columns, reach.columns):  # not where bends were set
+            tensors[CLASS_REACH] = reach.shape
     return Archive(content | baseline, model.tensors | tensors)
 
 

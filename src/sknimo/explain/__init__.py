@@ -107,6 +107,7 @@ from sknimo.explain._reach import (
     measure_reach,
     measure_shape,
     restore_reach,
+    widest_class,
 )
 from sknimo.explain._sensitivity import (
     FirstLayer,

@@ -18,7 +18,7 @@ import numpy as np
 from sknimo.explain._kinds import is_category
 from sknimo.explain._local import MAX_ROWS, find_roles, spread_rows
 from sknimo.features import Clipped, OrMissing
-from sknimo.model import FittedModel
+from sknimo.model import ClassModels, FittedModel
 
 # One deviation beyond the range, or its far end alone, happens to new rows too often.
 BEYOND = 3.0
@@ -140,6 +140,12 @@ def restore_reach(model: FittedModel, shape: np.ndarray | None = None) -> Reach:
         low = np.minimum(end[0] - BEYOND * scale, twice[0])
         high = np.maximum(end[1] + BEYOND * scale, twice[1])
     return Reach(columns, low, high, end, reference, scale, shape)
+
+
+def widest_class(model: ClassModels) -> FittedModel:
+    """The class, against the mean of all, that asks rows about most columns."""
+    each = [model.contrast(c) for c in range(model.n_classes)]
+    return max(each, key=lambda one: len(restore_reach(one).columns))
 
 
 def measure_reach(model: FittedModel, table: np.ndarray, weight: np.ndarray) -> Reach:
