@@ -139,7 +139,8 @@ def test_bars_recover_when_an_absurd_value_is_corrected(make_report, open_report
     before = widths()
     assert max(before) > 10
     view.set(0, 1e6)
-    assert min(widths()) < 0.1 * min(before)
+    squeezed = [now < 0.1 * then for now, then in zip(widths(), before, strict=True)]
+    assert any(squeezed)
     view.set(0, row[0])
     assert widths() == pytest.approx(before)
 
