@@ -87,7 +87,7 @@ def test_any_bend_is_found_where_there_is_one():
 
 
 def test_pairs_are_found_too_often_neither_in_groups_nor_by_weights():
-    """Chances of .05 for one of three pairs; without either they were .67 and .41."""
+    """Chances of .05 that one of three pairs is found."""
     found = np.zeros(2)
     for seed in range(40):
         rng = np.random.default_rng(seed)
