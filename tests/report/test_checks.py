@@ -5,6 +5,7 @@ it then speaks.
 """
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sknimo.features import fit_features
 from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec
 from sknimo.report import ModelCard, Sample
-from sknimo.report._checks import Facts, run_checks
+from sknimo.report._checks import run_checks
 from sknimo.report._lines import make_lines
 from sknimo.report._quality import judge, judge_held_out
 from sknimo.report._story import tell
@@ -97,8 +98,15 @@ class Case:
         if self.wrong:
             found = replace(found, eta=-found.eta, eta_ends=-found.eta_ends[::-1])
         lines = tuple(make_lines(told, effects(told, self.table), found))
-        facts = Facts(card, sample, quality, fresh, other, lines)
-        return {check.title: check for check in run_checks(facts)}
+        story = SimpleNamespace(
+            card=card,
+            sample=sample,
+            quality=quality,
+            held_out=fresh,
+            fresh=other,
+            lines=lines,
+        )
+        return {check.title: check for check in run_checks(story)}
 
 
 def draw_table(n_rows=400, seed=0):

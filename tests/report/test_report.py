@@ -23,6 +23,7 @@ from sklearn.metrics import (
 from sknimo import NIMOClassifier, NIMORegressor, load
 from sknimo.report import ModelCard, Report, render_report
 from sknimo.report._cases import choose_rows, explain_cases
+from sknimo.report._checks import run_checks
 from sknimo.report._quality import judge
 from sknimo.report._story import tell
 from sknimo.report._svg import round_ticks
@@ -191,7 +192,7 @@ def test_rows_are_spread_over_the_predictions(make_model, draw_sample):
 
 
 def checks_of(fit, sample, held_out=None):
-    found = tell(fit, sample, held_out, 0).checks
+    found = run_checks(tell(fit, sample, held_out, 0))
     return {check.title: check for check in found}
 
 

@@ -27,8 +27,8 @@ from sknimo.families import FAMILIES, Family
 from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
-from sknimo.report._lines import Line
 from sknimo.report._quality import Quality, calibration_slope, rank_auc
+from sknimo.report._story import Story
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
 Status = Literal["ok", "note", "warn"]
@@ -41,28 +41,6 @@ class Check:
     status: Status
     title: str
     text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """What is looked at: a model, its rows, how well it predicts, its coefficients.
-
-    `fresh` is the quality on rows that the model has not seen.
-    """
-
-    card: ModelCard
-    sample: Sample
-    quality: Quality
-    held_out: Sample | None = None
-    fresh: Quality | None = None
-    lines: tuple[Line, ...] = ()
-
-    @property
-    def judged(self) -> Quality:
-        """Quality on new rows where it is known, with single predictions."""
-        fresh = self.fresh
-        has_rows = fresh is not None and len(fresh.predicted) > 0
-        return fresh if fresh is not None and has_rows else self.quality
 
 
 # Fewer rows than this per coefficient make any fit shaky.
@@ -98,31 +76,37 @@ def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Chec
     return Check(status, title, trouble) if trouble else Check("ok", title, fine)
 
 
-def run_checks(facts: Facts) -> tuple[Check, ...]:
+def run_checks(story: Story) -> tuple[Check, ...]:
     """All checks, warnings first, then notes, then what is in order."""
-    card, sample = facts.card, facts.sample
+    card, sample = story.card, story.sample
     found = [
         *_convergence(card),
-        *_gain(facts),
-        *_reference(facts),
+        *_gain(story),
+        *_reference(story),
         *_leakage(card, sample),
-        *_separation(facts),
-        *_dispersion(facts),
+        *_separation(story),
+        *_dispersion(story),
         *_rows(card, sample),
-        *_rare(facts),
+        *_rare(story),
         *_weights(sample),
         *_constant(card, sample),
         *_missing(card, sample),
         *_codes(card, sample),
-        *_range(card, sample, facts.quality, facts.held_out),
+        *_range(card, sample, story.quality, story.held_out),
         *_far_values(card, sample),
         *_correlation(card, sample),
-        *_possible(facts),
-        *_repeated(card, sample, facts.held_out),
-        *_balance(facts.judged),
+        *_possible(story),
+        *_repeated(card, sample, story.held_out),
+        *_balance(_judged(story)),
     ]
     order = {"warn": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda check: order[check.status]))
+
+
+def _judged(story: Story) -> Quality:
+    """Quality on new rows where it is known, with single predictions."""
+    fresh = story.fresh
+    return story.quality if fresh is None or len(fresh.predicted) == 0 else fresh
 
 
 def _convergence(card: ModelCard) -> Iterator[Check]:
@@ -135,9 +119,9 @@ def _convergence(card: ModelCard) -> Iterator[Check]:
         yield _check("Convergence", fine, "".join(stopped), "warn")
 
 
-def _gain(facts: Facts) -> Iterator[Check]:
+def _gain(story: Story) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
-    fresh, quality = facts.fresh, facts.quality
+    fresh, quality = story.fresh, story.quality
     if fresh is None or fresh.explained.model is None:
         yield Check(
             "note",
@@ -148,7 +132,7 @@ def _gain(facts: Facts) -> Iterator[Check]:
         return
     first = fresh.explained
     others = [value for value in (first.linear, first.glm) if value is not None]
-    if others and is_bent(facts.card.model):
+    if others and is_bent(story.card.model):
         text = (
             f"On rows it has not seen the model explains {show_percent(first.model)}, "
             f"plainer models of the same features at most {show_percent(max(others))}"
@@ -170,9 +154,9 @@ def _gain(facts: Facts) -> Iterator[Check]:
             yield _check("Training against new rows", f"{text}.", trouble, status)
 
 
-def _reference(facts: Facts) -> Iterator[Check]:
+def _reference(story: Story) -> Iterator[Check]:
     """Coefficients that would mislead about the average."""
-    quoted = [line for line in facts.lines if not line.row.is_rare]
+    quoted = [line for line in story.lines if not line.row.is_rare]
     wrong = [line for line in quoted if line.misleads]
     names = join_words(dict.fromkeys(line.row.full_name for line in wrong), most=4)
     trouble = (
@@ -237,10 +221,10 @@ def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if min(spread) > 0 else 0.0
 
 
-def _separation(facts: Facts) -> Iterator[Check]:
-    if not facts.card.model.family.is_binary or len(facts.sample) < 2:
+def _separation(story: Story) -> Iterator[Check]:
+    if not story.card.model.family.is_binary or len(story.sample) < 2:
         return
-    sample, quality = facts.sample, facts.quality
+    sample, quality = story.sample, story.quality
     if np.ptp(sample.y) == 0:
         return
     area = rank_auc(sample.y, quality.eta, sample.row_weight)
@@ -252,9 +236,9 @@ def _separation(facts: Facts) -> Iterator[Check]:
     yield _check("Separation", "The classes overlap.", trouble, "warn")
 
 
-def _dispersion(facts: Facts) -> Iterator[Check]:
+def _dispersion(story: Story) -> Iterator[Check]:
     """Counts vary more than their family allows."""
-    model, judged = facts.card.model, facts.judged
+    model, judged = story.card.model, _judged(story)
     family, sample = model.family, judged.sample
     fixed = not family.estimates_dispersion or family.least_dispersion > 0
     if not fixed or family.is_binary or sample is None:
@@ -477,16 +461,16 @@ def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
     yield _check("Correlated features", fine, trouble)
 
 
-def _possible(facts: Facts) -> Iterator[Check]:
+def _possible(story: Story) -> Iterator[Check]:
     """Comparisons, all else equal, that hardly any row could make."""
     odd = [
         line.feature
-        for line in facts.lines
+        for line in story.lines
         if line.support < POSSIBLE
         and not line.row.is_rare
         and line.row.kind != "missing"
     ]
-    names = [facts.card.model.features.names[j] for j in dict.fromkeys(odd)]
+    names = [story.card.model.features.names[j] for j in dict.fromkeys(odd)]
     trouble = (
         f"{join_words(names)} cannot change alone in most rows, because other features "
         "almost fix the value. An effect, all else equal, compares rows that do not "
@@ -496,10 +480,10 @@ def _possible(facts: Facts) -> Iterator[Check]:
     yield _check("Possible comparisons", fine, trouble, "warn")
 
 
-def _rare(facts: Facts) -> Iterator[Check]:
+def _rare(story: Story) -> Iterator[Check]:
     """Levels and missing values of very few rows."""
-    rare = [line.row for line in facts.lines if line.row.is_rare]
-    if not any(not line.row.is_feature for line in facts.lines):
+    rare = [line.row for line in story.lines if line.row.is_rare]
+    if not any(not line.row.is_feature for line in story.lines):
         return
     shown = join_words(
         f"{row.full_name} ({show_count(round(row.n_rows or 0), 'row')})" for row in rare

@@ -32,6 +32,7 @@ from sknimo.report._blocks import (
     make_waterfall,
     tell_outcome,
 )
+from sknimo.report._checks import run_checks
 from sknimo.report._figures import fit_figure, survival_figure
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line
@@ -147,6 +148,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         (case, tell_outcome(story, case), make_waterfall(story, case))
         for case in story.cases
     ]
+    checks = run_checks(story)
     silent = join_words(story.names_with_role("modifier"), 12)
     kind = "mean" if card.classes is None else "probability"
     base = model.base_value + card.base_offset
@@ -158,7 +160,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         version=VERSION,
         sections=_sections(bool(effects), bool(cases)),
         figures=_figures(story),
-        alerts=tuple(check for check in story.checks if check.status == "warn"),
+        alerts=tuple(check for check in checks if check.status == "warn"),
         sentences=_sentences(story),
         qualities=tuple(
             # Held-out rows first, where there are any.
@@ -185,7 +187,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         curves=make_curve_panels(story),
         cases=cases,
         has_reach=any(step.reach for *_, steps in cases for step in steps),
-        checks=story.checks,
+        checks=checks,
         code=_code(story),
         versions=_versions(),
         facts=_facts(story),

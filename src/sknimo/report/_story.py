@@ -27,7 +27,6 @@ from sknimo.explain import (
 )
 from sknimo.model import FittedModel
 from sknimo.report._cases import Case, explain_cases
-from sknimo.report._checks import Check, Facts, run_checks
 from sknimo.report._inputs import ModelCard, Sample
 from sknimo.report._lines import Line, make_lines
 from sknimo.report._quality import Quality, judge, judge_held_out, judge_left_out
@@ -66,7 +65,6 @@ class Story:
     lines: tuple[Line, ...]
     dots: Explanation
     cases: tuple[Case, ...]
-    checks: tuple[Check, ...]
 
     @property
     def model(self) -> FittedModel:
@@ -181,7 +179,6 @@ def tell(
         lines=lines,
         dots=explain(model, dots, swap=swap),
         cases=explain_cases(card, sample, quality.eta, swap, rows),
-        checks=run_checks(Facts(card, sample, quality, held_out, fresh, lines)),
     )
 
 
