@@ -1,6 +1,5 @@
 """Figures of explained rows: contributions of many rows or of one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,13 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgba
 
-from sknimo.explain import Explanation
+from sknimo.explain import Explanation, mean_of
 from sknimo.plots import _style as style
 
-INVERSE_LINKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "log": np.exp,
-    "logit": lambda eta: 1 / (1 + np.exp(-eta)),
-}
 # Standard errors to either side of a 95 % interval.
 Z_95 = 1.959964
 
@@ -129,9 +124,8 @@ def plot_waterfall(
     mean, binary = float(record.mean[row]), record.family.is_binary
     told = f"probability {mean:.1%}" if binary else f"prediction {mean:.4g}"
     ax.set_title(f"row {row}: {told}", loc="left", fontsize=10)
-    inverse = INVERSE_LINKS.get(record.family.link)
-    if inverse is not None:
-        _show_response(ax, inverse, "{:.0%}" if binary else "{:.3g}")
+    if record.family.link != "identity":
+        _show_response(ax, record.family, "{:.0%}" if binary else "{:.3g}")
     return ax
 
 
@@ -152,15 +146,13 @@ def _name_steps(
     return steps, labels
 
 
-def _show_response(
-    ax: Axes, inverse: Callable[[np.ndarray], np.ndarray], text: str
-) -> None:
+def _show_response(ax: Axes, family: Any, text: str) -> None:
     """A second axis on top: the response that belongs to each linear predictor."""
     top = ax.secondary_xaxis("top")
     ticks = ax.get_xticks()
     low, high = ax.get_xlim()
     ticks = ticks[(ticks >= low) & (ticks <= high)]
-    top.set_xticks(ticks, [text.format(mean) for mean in inverse(ticks)])
+    top.set_xticks(ticks, [text.format(mean) for mean in mean_of(family, ticks)])
     top.tick_params(labelsize=8, colors=style.GREY)
     top.spines["top"].set_visible(False)
 
