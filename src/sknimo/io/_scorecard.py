@@ -41,13 +41,6 @@ def refuse_bends(model: FittedModel, what: str, remedy: str) -> None:
         )
 
 
-def contribution(model: FittedModel, feature: int, values: np.ndarray) -> np.ndarray:
-    """What values of one feature add to the linear predictor, unbent, (n,)."""
-    features = model.features
-    own = model.term_coef[features.term_feature == feature]
-    return np.asarray(features.bases[feature].terms(values) @ own)
-
-
 # Values of a number at which its points are looked at.
 GRID = 2001
 # Steps in which points are counted when one by one would make too many ranges.
@@ -196,7 +189,8 @@ def _shape(model: FittedModel, j: int) -> tuple[np.ndarray, np.ndarray]:
         grid = np.linspace(features.low[j], features.high[j], GRID)
     if isinstance(features.bases[j], OrMissing):
         grid = np.append(grid, np.nan)
-    return grid, contribution(model, j, grid)
+    own = model.term_coef[features.term_feature == j]
+    return grid, np.asarray(features.bases[j].terms(grid) @ own)
 
 
 def _list(

@@ -110,11 +110,16 @@ def _feature(model: FittedModel, j: int, x: str, unknown_is_baseline: bool) -> s
     own = model.term_coef[model.features.term_feature == j]
     if not own.any():
         return ""
-    if isinstance(basis, OrMissing):
-        known = _shape(basis.basis, x, own[: basis.basis.n_terms], unknown_is_baseline)
-        missing = _number(float(_values(basis, own, [np.nan])[0]))
-        return f"CASE WHEN {x} IS NULL THEN {missing} ELSE {known} END"
-    return _shape(basis, x, own, unknown_is_baseline)
+    inner = basis.basis if isinstance(basis, OrMissing) else basis
+    coef = own[: inner.n_terms]
+    if isinstance(inner, Levels):
+        known = _levels(inner, x, coef, unknown_is_baseline)
+    else:
+        known = _shape(inner, x, coef)
+    if inner is basis:
+        return known
+    missing = _number(float(_values(basis, own, [np.nan])[0]))
+    return f"CASE WHEN {x} IS NULL THEN {missing} ELSE {known} END"
 
 
 def _values(basis: Basis, coef: np.ndarray, x: Sequence[float] | np.ndarray) -> Any:
@@ -122,15 +127,15 @@ def _values(basis: Basis, coef: np.ndarray, x: Sequence[float] | np.ndarray) -> 
 
 
 @singledispatch
-def _shape(basis: Basis, x: str, coef: np.ndarray, unknown_is_baseline: bool) -> str:
-    """A basis with its coefficients (m,) as an expression in a column."""
+def _shape(basis: Basis, x: str, coef: np.ndarray) -> str:
+    """A basis of numbers with its coefficients (m,) as an expression in a column."""
     raise NotImplementedError(
         f"A {type(basis).__name__} basis has no SQL form. Export to ONNX."
     )
 
 
 @_shape.register
-def _linear(basis: Linear, x: str, coef: np.ndarray, unknown_is_baseline: bool) -> str:
+def _linear(basis: Linear, x: str, coef: np.ndarray) -> str:
     slope = float(coef[0]) / basis.scale
     above = f"{x} - {_number(basis.reference)}"
     if basis.residue:
@@ -139,24 +144,21 @@ def _linear(basis: Linear, x: str, coef: np.ndarray, unknown_is_baseline: bool) 
 
 
 @_shape.register
-def _parabola(
-    basis: Polynomial, x: str, coef: np.ndarray, unknown_is_baseline: bool
-) -> str:
+def _parabola(basis: Polynomial, x: str, coef: np.ndarray) -> str:
     z = f"(({x} - {_number(basis.reference)}) / {_number(basis.scale)})"
     return f"({_number(coef[0])} + {_number(coef[1] / basis.spread)} * {z}) * {z}"
 
 
 @_shape.register
-def _spline(basis: Spline, x: str, coef: np.ndarray, unknown_is_baseline: bool) -> str:
+def _spline(basis: Spline, x: str, coef: np.ndarray) -> str:
     return _pieces(basis.reference + basis.scale * basis.knots, basis, x, coef)
 
 
 @_shape.register
-def _ramps(basis: Ramps, x: str, coef: np.ndarray, unknown_is_baseline: bool) -> str:
+def _ramps(basis: Ramps, x: str, coef: np.ndarray) -> str:
     return _pieces(basis.edges, basis, x, coef)
 
 
-@_shape.register
 def _levels(basis: Levels, x: str, coef: np.ndarray, unknown_is_baseline: bool) -> str:
     each = _values(basis, coef, np.arange(len(basis.values)))
     cases = [
@@ -170,10 +172,8 @@ def _levels(basis: Levels, x: str, coef: np.ndarray, unknown_is_baseline: bool) 
 
 
 @_shape.register
-def _clipped(
-    basis: Clipped, x: str, coef: np.ndarray, unknown_is_baseline: bool
-) -> str:
-    inner = _shape(basis.basis, x, coef, unknown_is_baseline)
+def _clipped(basis: Clipped, x: str, coef: np.ndarray) -> str:
+    inner = _shape(basis.basis, x, coef)
     at_low, at_high = _values(basis.basis, coef, [basis.low, basis.high])
     return (
         f"CASE WHEN {x} <= {_number(basis.low)} THEN {_number(at_low)} "
