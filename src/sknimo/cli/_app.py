@@ -139,7 +139,8 @@ def fit(
     from sknimo.cli import _apply, _fit
     from sknimo.ranks import join_ranks
 
-    _refuse_search(fixed and (max_time, jobs) != (None, None))
+    if fixed and (max_time, jobs) != (None, None):
+        raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
     _check_outputs(model, report)
     share, test_file = _fit.read_test(test)
     own: dict[str, Any] = {"weight": weight, "offset": offset, "entry": entry}
@@ -401,11 +402,6 @@ def demo(
 
     _check_outputs(output)
     run_demo(output, seed)
-
-
-def _refuse_search(refused: bool) -> None:
-    if refused:
-        raise typer.BadParameter("--max-time and --jobs have no meaning with --fixed.")
 
 
 def _load(path: str) -> Any:

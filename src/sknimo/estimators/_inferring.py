@@ -147,7 +147,7 @@ class Inferring(Explainable):
         if isinstance(feature, Mapping):
             named = named_weights(features, dict(feature))
         else:
-            place = features.names.index(self._feature_name(feature))
+            place = self._find_feature(feature)
             named = level_weights(features, place, level_a, level_b)
         return contrasts(self._uncertainty, self.coef_, [named], level, cov_type)
 
@@ -179,12 +179,11 @@ class Inferring(Explainable):
         """
         check_is_fitted(self)
         features = self._explained().features
-        name = self._feature_name(feature)
-        place = features.names.index(name)
+        place = self._find_feature(feature)
         if features.levels(place) is not None:
             raise ValueError(
-                f"Column {name!r} has levels, not a curve; conf_int() and contrast() "
-                "are for levels."
+                f"Column {features.names[place]!r} has levels, not a curve; conf_int() "
+                "and contrast() are for levels."
             )
         if values is None:
             values = self._grid(place)
@@ -214,13 +213,13 @@ class Inferring(Explainable):
             low, high = max(low, features.low[place]), min(high, features.high[place])
         return np.linspace(low, high, GRID_SIZE)
 
-    def _feature_name(self, feature: Any) -> str:
-        """Name of a feature that was given by name or position."""
+    def _find_feature(self, feature: Any) -> int:
+        """Position of a feature that was given by name or position."""
         names = self.model_.features.names
         if isinstance(feature, int | np.integer) and 0 <= feature < len(names):
-            return names[int(feature)]
+            return int(feature)
         if feature in names:
-            return str(feature)
+            return names.index(feature)
         raise ValueError(
             f"There is no feature {feature!r}; the model has {list(names)[:10]}."
         )

@@ -155,13 +155,13 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     ) -> tuple[Problem, Solution]:
         """Coefficients and hazard until they agree, then the network and both."""
         assert isinstance(data, TrainingSet)
-        still = replace(options, max_iter=0)
+        still, watched = replace(options, max_iter=0), self._watched_rows(data)
 
         def at(offset: np.ndarray) -> Problem:
             return replace(problem, offset=torch.as_tensor(offset).to(problem.offset))
 
         def renew(solution: Solution) -> np.ndarray:
-            return self._offset(data, assemble(data, problem, solution).eta(data.table))
+            return watched.offset(assemble(data, problem, solution).eta(data.table))
 
         offset = settle(
             lambda given: renew(solve(at(given), members, still)), data.offset

@@ -90,10 +90,6 @@ class SurvivalTask(ForeseesTimes):
         check_events(rows)
         return rows
 
-    def _offset(self, data: TrainingSet, eta: np.ndarray) -> np.ndarray:
-        """Exposures of the rows that are trained on, at their `eta` (n,)."""
-        return self._watched_rows(data).offset(eta)
-
     def _watched_rows(self, data: TrainingSet | StreamedSet) -> Watched:
         assert isinstance(data, TrainingSet)  # `_begin` has seen to it
         used = np.flatnonzero(data.place >= 0)
@@ -124,9 +120,11 @@ class SurvivalTask(ForeseesTimes):
         assert facts is not None
         truth = rows.event.astype(np.float64)
         constant = np.log(rows.weight @ truth / (rows.weight @ np.exp(offset)))
-        found, null = (
-            2 * float(rows.weight @ _loss(truth, at + offset)) for at in (eta, constant)
+        losses = (
+            COX.loss(torch.as_tensor(truth), torch.as_tensor(at + offset))
+            for at in (eta, constant)
         )
+        found, null = (2 * float(rows.weight @ loss.numpy()) for loss in losses)
         without = found + facts.glm_deviance - facts.deviance
         self._facts = replace(
             facts, deviance=found, null_deviance=null, glm_deviance=without
@@ -323,8 +321,3 @@ class SurvivalTask(ForeseesTimes):
         both = np.stack([np.asarray(part, dtype=float) for part in y.values()], axis=1)
         more = {"entry": entry, "strata": strata}
         return est.fit(rest, both, sample_weight, **more)
-
-
-def _loss(event: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """Half the squared deviance residual of each row, (n,)."""
-    return COX.loss(torch.as_tensor(event), torch.as_tensor(eta)).numpy()
