@@ -71,11 +71,6 @@ def plain_name(family: Family) -> str:
     return names.get(family.link, f"{own} regression")
 
 
-def without_bends_name(model: FittedModel) -> str:
-    """What the nested GLM is called."""
-    return "additive curves" if has_curves(model) else plain_name(model.family)
-
-
 def describe_kept(
     model: FittedModel, scores: HeldOutScores | None, converged: bool | None = None
 ) -> str:
@@ -114,7 +109,9 @@ def _worth(
             text = f"On held-out rows its {scores.measure} is {scores.r2:.3f}"
             without = f"{scores.glm_r2:.3f}"
         if bent and not math.isnan(scores.glm_r2):
-            text += f", {without} without such dependence ({without_bends_name(model)})"
+            plain = plain_name(model.family)
+            plain = "additive curves" if has_curves(model) else plain
+            text += f", {without} without such dependence ({plain})"
         parts.append(f"{text}.")
     if bent and not math.isnan(scores.gain):
         parts.append(describe_gain(scores))

@@ -71,17 +71,10 @@ class Intervals:
         """One row per entry of `coef_`, as a pandas data frame."""
         import pandas as pd
 
-        columns = {
-            "name": list(self.names),
-            "coef": self.coef,
-            "centre": self.centre,
-            "std_err": self.std_err,
-            "lower": self.lower,
-            "upper": self.upper,
-            "z": self.z,
-            "note": list(self.notes),
-        }
-        return pd.DataFrame(columns)
+        names = ("coef", "centre", "std_err", "lower", "upper", "z")
+        columns = {"name": list(self.names)}
+        columns |= {name: getattr(self, name) for name in names}
+        return pd.DataFrame(columns | {"note": list(self.notes)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,10 +117,9 @@ class Band:
         """One row per value, as a pandas data frame."""
         import pandas as pd
 
-        names = ("value", "effect", "std_err", "lower", "upper")
-        columns = {name: getattr(self, name) for name in names}
-        columns |= {"all_lower": self.all_lower, "all_upper": self.all_upper}
-        return pd.DataFrame(columns)
+        names = ["value", "effect", "std_err", "lower", "upper"]
+        names += ["all_lower", "all_upper"]
+        return pd.DataFrame({name: getattr(self, name) for name in names})
 
 
 def choose_kind(known: Uncertainty, cov_type: str | None) -> str:

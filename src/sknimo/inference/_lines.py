@@ -242,9 +242,8 @@ class Opened:
 
     def rows(self, rows: slice) -> Tensor:
         """Derivatives of some rows, (n, 1 + m + b)."""
-        parts = self.columns, self.turned
-        products = self.lines.products(rows)
-        return torch.cat([parts[0].rows(rows), products, parts[1].rows(rows)], dim=1)
+        own, turned = self.columns.rows(rows), self.turned.rows(rows)
+        return torch.cat([own, self.lines.products(rows), turned], dim=1)
 
 
 def open_bends(
