@@ -137,7 +137,7 @@ def test_the_summary_shows_what_was_kept(case):
 def test_the_corrected_average_is_that_of_the_step_shown(rows, least_squares):
     """Whatever step the few rows that are moved would choose for themselves."""
     table, y = rows
-    known = KnownRows(table, y, np.ones(len(y)), None, None)
+    known = KnownRows(table, y, np.ones(len(y)), np.zeros(len(y)), None)
     shown = compare(least_squares.model_, table)
     far = replace(shown, step=10 * shown.step)
     found = [

@@ -322,15 +322,16 @@ class Averaging(Explainable):
         known = self._offset_for(y, offset, len(table))
         known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
-        seen = kept is not None and kept.finds(table, truth, known)
+        if kept is not None and not kept.finds(table, truth, known):
+            kept = None
         labels = read_groups(groups, len(table))
-        cluster = kept.cluster if seen and kept is not None else None
+        cluster = None if kept is None else kept.cluster
         return KnownRows(
             table=table,
             y=truth,
             weight=count_weights(read_weight(weight, len(table))),
             offset=known,
-            held_out=kept.eta if seen and kept is not None else None,
+            held_out=None if kept is None else kept.eta,
             cluster=cluster if labels is None else _number(labels),
         )
 
@@ -368,14 +369,14 @@ class Foreseeing(Averaging):
     """An estimator that knows how wrong its predictions may be."""
 
     classes_: np.ndarray
+    _uncertainty: Any  # an estimator has errors of its own
     _scores: Conformal | None = None
 
     @property
     def _conformal(self) -> Conformal | None:
         """Scores; those of folds as long as errors say that the fit deserves."""
         if self._scores is not None and self._scores.by_folds:
-            known: Uncertainty = getattr(self, "_uncertainty", Uncertainty("not kept"))
-            self._scores = self._scores.of_all_rows(known.left_out)
+            self._scores = self._scores.of_all_rows(self._uncertainty.left_out)
         return self._scores
 
     @_conformal.setter
@@ -440,7 +441,7 @@ class Foreseeing(Averaging):
 
     def _mean_errors(self) -> Uncertainty:
         """How well the coefficients are known; refuses where nothing is."""
-        known: Uncertainty = getattr(self, "_uncertainty", Uncertainty("not kept"))
+        known: Uncertainty = self._uncertainty
         if known.nonrobust is None:
             raise ValueError(
                 f"There is no interval of the mean. {REASONS[known.reason]} "

@@ -308,8 +308,8 @@ class Reportable(Foreseeing, Traceable):
             errors=self._known_errors(),
             left_out=getattr(self, "oob_prediction_", None),
             straight=None if self._held_out is None else self._held_out.straight,
-            conformal=getattr(self, "_conformal", None),
-            uncertainty=getattr(self, "_uncertainty", None),
+            conformal=self._conformal,
+            uncertainty=self._uncertainty,
             dial=getattr(self, "_dial", None),
         )
 

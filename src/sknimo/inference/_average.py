@@ -43,7 +43,6 @@ from sknimo.explain import (
     Origin,
     Shown,
     eta_at,
-    fill_offset,
     make_frame,
     mean_of,
     mean_slope,
@@ -216,7 +215,7 @@ class KnownRows:
     table: np.ndarray  # (n, p)
     y: np.ndarray  # (n,)
     weight: np.ndarray  # (n,)
-    offset: np.ndarray | None  # (n,)
+    offset: np.ndarray  # (n,), zero without one
     held_out: np.ndarray | None  # (n,)
     cluster: np.ndarray | None = None  # (n,), whole numbers
     population: bool = True  # whether the rows are a sample of those that matter
@@ -254,7 +253,7 @@ def average_effects(
     *,
     by: Sequence[tuple[str, np.ndarray]] = (),
     level: float = 0.95,
-    origin: Origin | None = None,
+    origin: Origin,
 ) -> AverageEffects:
     """Average effects over all rows, or over each of some groups (name, mask (n,)).
 
@@ -288,7 +287,7 @@ def average_effects(
         level=level,
         held_out=rows.held_out is not None,
         is_identity=model.family.link == "identity",
-        origin=Origin() if origin is None else origin,
+        origin=origin,
     )
 
 
@@ -333,8 +332,7 @@ def _prepare(
     ]
     owner = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
     columns = np.column_stack([np.ones(len(rows.y)), *parts])
-    offset = fill_offset(rows.offset, len(rows.y))
-    eta = model.eta(rows.table) + offset
+    eta = model.eta(rows.table) + rows.offset
     left = eta
     if rows.held_out is not None:
         left = np.where(np.isfinite(rows.held_out), rows.held_out, eta)
@@ -345,7 +343,7 @@ def _prepare(
         owner=owner,
         turns=turns,
         left=left,
-        offset=offset,
+        offset=rows.offset,
     )
 
 

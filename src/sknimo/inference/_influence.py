@@ -144,8 +144,7 @@ def influence(
 
 def _state(model: FittedModel, rows: KnownRows) -> tuple[Problem, float, float]:
     """The rows as a problem, in units of the target's spread for least squares."""
-    features, y = model.features, rows.y
-    offset = np.zeros(len(y)) if rows.offset is None else rows.offset
+    features, y, offset = model.features, rows.y, rows.offset
     unit, shift = 1.0, 0.0
     if model.family.least_squares:
         left = y - offset

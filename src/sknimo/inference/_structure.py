@@ -221,10 +221,9 @@ def _pair_test(
         if each.shape[1] <= room:
             base.append(each)
             room -= each.shape[1]
-    known = np.zeros(n) if rows.offset is None else rows.offset
     within = np.column_stack(base)
     share = rows.weight / rows.weight.sum()
-    fit = fit_columns(model.family, rows.y, known, within, share)
+    fit = fit_columns(model.family, rows.y, rows.offset, within, share)
     left = _residual(product, within, share * fit.curvature)
     moves = left * fit.score[:, None]
     total = rows.weight @ moves
