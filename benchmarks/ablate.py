@@ -258,7 +258,7 @@ LEFT_OUT = {
     *("least_gain", "cautious", "few_rows", "least_batch", "least_steps"),
     *("work_hidden", "smooth_times", "dial_errors", "least_weight"),
     "few_joint",
-    *("cycle_share", "most_steps", "largest_batch", "usual_features"),
+    *("cycle_share", "most_steps", "largest_batch", "usual_features", "pair_level"),
     # These act on survival alone.
     *("bags_first", "drawn"),
     # These act on several classes alone.

@@ -274,11 +274,22 @@ class TestScouts:
     def test_the_others_are_trained_only_where_scouts_gain(
         self, bent, make_task, monkeypatch
     ):
-        stages = watch_training(monkeypatch)
-        make_task(n_rows=1600, bent=bent).search(**WIDE | {"n_members": 8}, max_iter=12)
+        stages, asked = watch_training(monkeypatch), WIDE | {"pair_level": math.inf}
+        make_task(n_rows=1600, bent=bent).search(
+            **asked | {"n_members": 8}, max_iter=12
+        )
         scouts, *others = [groups for groups, _ in stages]
         assert scouts == [[0], [1]]
         assert others == ([[[2, 4, 6], [3, 5, 7]]] if bent else [])
+
+    @pytest.mark.parametrize("bent", [True, False])
+    def test_none_is_trained_where_no_features_act_together(
+        self, bent, make_task, monkeypatch
+    ):
+        stages = watch_training(monkeypatch)
+        outcome = make_task(n_rows=1600, bent=bent).search(**WIDE, max_iter=4)
+        assert bool(stages) == bent
+        assert bent or outcome.dial == 0
 
     def test_without_time_something_is_returned(self, make_task):
         outcome = make_task(n_rows=300).search(**SHORT, deadline=-math.inf)
@@ -391,7 +402,7 @@ class TestWalks:
 
         monkeypatch.setattr(bagged, "train_jointly", train)
         monkeypatch.setattr(bagged, "turn_dial", lambda *args: 1.0)
-        settings = settings_of()
+        settings = settings_of(pair_level=math.inf)
         bags = make_bags(curved_task(np.square), settings)
         assert (
             bags.problem.learned - torch.eye(bags.problem.n_terms)

@@ -10,8 +10,9 @@ that each of them has not seen decide:
    (`weigh_walks`). Bent members are trained with smooth curves: rough ones they learn
    too fast.
 2. *Bends.* For every bag a member with a network is trained from a start near nothing,
-   until the rows of its fold are predicted no better (`solver/_joint.py`). The first
-   few scout: where they add nothing to the curves the others are not trained.
+   until the rows of its fold are predicted no better (`solver/_joint.py`), unless no
+   features are seen to act together (`_pairs.py`). The first few scout: where they add
+   nothing to the curves the others are not trained.
 3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
    out choose w. A row held out is predicted by one bent member, in the end by the mean
    of all, so the spread between members is taken off the loss of the bent share.
@@ -36,6 +37,7 @@ from sknimo.search._bag_training import (
     joint_options,
     train_groups,
 )
+from sknimo.search._pairs import find_bends
 from sknimo.search._path import (
     Look,
     Size,
@@ -346,6 +348,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows
+    if not (few or find_bends(problem, _hold_out(bags, []), settings.pair_level)):
+        return []
     options = joint_options(n_rows, problem.spec.n_features, few, settings)
     train_members = train_jointly if few else _take_turns(bags)
     how = BagTraining(JointState, train_members, bags.table, bags.ridge)
