@@ -68,3 +68,13 @@ def test_values_beyond_the_rows_stand_at_their_ends(make_model, draw_table):
     at_end = table[:1].copy()
     at_end[0, 0] = table[:, 0].max()
     assert found.eta(far) == pytest.approx(found.eta(at_end))
+
+
+def test_rows_are_not_left_out_by_their_target(make_model, draw_table):
+    """Few features and counts: a fold without the zeros of a cell would expect more."""
+    model = make_model(family="poisson")
+    rng = np.random.default_rng(0)
+    table = np.round(draw_table(model.features, 600))
+    y = rng.poisson(1.0, 600).astype(float)
+    eta = plain_by_folds(model, table, y)
+    assert abs(np.corrcoef(eta, y)[0, 1]) < 0.1

@@ -85,15 +85,23 @@ def plain_by_folds(
 ) -> np.ndarray:
     """Its linear predictor of each row, solved without a fifth of the rows, (n,).
 
-    Of very many rows the others are NaN. Rows with the same features and target share a
-    fold: a copy would be no new row.
+    Of very many rows the others are NaN. Copies of a row share a fold: they would be no
+    new rows. But rows with the same features and other targets are told apart, or rows
+    would be left out by their target, and predicted away from it.
     """
     out = np.full(len(y), np.nan)
     kept = spread_rows(len(y), MAX_FOLD_ROWS)
     kept = kept if weight is None else kept[weight[kept] > 0]
-    keys = np.column_stack([np.nan_to_num(table[kept], nan=np.inf), y[kept]])
-    _, which = np.unique(keys, axis=0, return_inverse=True)
-    fold = np.random.default_rng(0).permutation(which.max() + 1)[which.ravel()]
+    keys = np.nan_to_num(table[kept], nan=np.inf)
+    _, cell = np.unique(keys, axis=0, return_inverse=True)
+    cell = cell.ravel()
+    ends = np.full((2, cell.max() + 1), np.inf)
+    for end, target in zip(ends, (y[kept], -y[kept]), strict=True):
+        np.minimum.at(end, cell, target)
+    alone = (ends.sum(0) < 0)[cell]  # the greatest target there is not the least
+    which = np.where(alone, len(cell) + np.arange(len(cell)), cell)
+    _, which = np.unique(which, return_inverse=True)
+    fold = np.random.default_rng(0).permutation(which.max() + 1)[which]
     fold %= N_FOLDS
     some = [None if each is None else each[kept] for each in (weight, offset)]
     for k in range(N_FOLDS):
