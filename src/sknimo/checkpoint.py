@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors
@@ -209,6 +209,11 @@ def pack_record(record: Any) -> State:
             inner = pack_record(value)
             tensors |= put_below(field.name, inner.tensors)
             facts[field.name] = inner.facts
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            inners = [pack_record(part) for part in value]
+            for place, inner in enumerate(inners):
+                tensors |= put_below(f"{field.name}.{place}", inner.tensors)
+            facts[field.name] = [inner.facts for inner in inners]
         elif isinstance(value, Tensor):
             tensors[field.name] = value
         elif isinstance(value, np.ndarray):
@@ -233,6 +238,13 @@ def unpack_record(
             inner = part_of(state.tensors, name)
             facts = state.facts.get(name, {})
             values[name] = unpack_record(hint, State(inner, facts), device)
+        elif get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
+            parts = [
+                State(part_of(state.tensors, f"{name}.{place}"), facts)
+                for place, facts in enumerate(state.facts[name])
+            ]
+            record = get_args(hint)[0]
+            values[name] = tuple(unpack_record(record, x, device) for x in parts)
         elif name in state.facts:
             values[name] = state.facts[name]
         elif hint is np.ndarray:
