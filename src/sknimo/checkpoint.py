@@ -32,7 +32,7 @@ Record = TypeVar("Record")
 
 SUFFIX = ".safetensors"
 # Of the files' own layout; a state in another is refused.
-LAYOUT = 2
+LAYOUT = 3
 KEYS = {"version", "fingerprint", "facts", "digest"}
 
 
@@ -92,31 +92,32 @@ class Checkpoint:
             raise _damaged(path)
         return State(tensors, facts["facts"])
 
-    def save(
-        self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-    ) -> None:
-        """Replace the state of that name.
-
-        A fit is worth more than its states: where one cannot be written, it goes on.
-        """
-        self._write(name, State(tensors, facts))
-
     def agree(self, name: str, value: Any) -> Any:
         """The value that the first to ask has kept under this name; ours if none."""
-        self._write(name, State({}, {"value": value}), once=True)
+        self.save(name, {}, {"value": value}, once=True)
         state = self.load(name)
         return value if state is None else state.facts["value"]
 
-    def _write(self, name: str, state: State, once: bool = False) -> None:
+    def save(
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        once: bool = False,
+    ) -> None:
+        """Replace the state of that name, unless it is kept `once`.
+
+        A fit is worth more than its states: where one cannot be written, it goes on.
+        """
         arrays = {
             key: value.detach().cpu().contiguous().clone()
-            for key, value in state.tensors.items()
+            for key, value in tensors.items()
         }
         about = {
             "version": LAYOUT,
             "fingerprint": self.fingerprint,
-            "facts": dict(state.facts),
-            "digest": _digest(arrays, state.facts),
+            "facts": dict(facts),
+            "digest": _digest(arrays, facts),
         }
         payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
         try:
@@ -134,7 +135,7 @@ class Checkpoint:
             warnings.warn(
                 f"A state of the fit could not be kept; the fit goes on. {error}",
                 CheckpointWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
 
     def clear(self) -> None:

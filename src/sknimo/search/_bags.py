@@ -29,9 +29,11 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureOptions
-from sknimo.network import one_hot, unpack
+from sknimo.network import one_hot
 from sknimo.search._bag_training import (
     BagTraining,
+    begin_networks,
+    fold_weights,
     in_groups,
     joint_options,
     train_groups,
@@ -72,7 +74,6 @@ from sknimo.solver import (
     predict_additive,
     predict_rows,
     solve_bags,
-    start_networks,
     train_jointly,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
@@ -262,10 +263,7 @@ def state_bags(
     seeds: Sequence[int],
 ) -> Bags:
     """Solve the additive model of every bag; choose what the network modulates."""
-    train, held_out = (
-        torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
-        for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
-    )
+    train, held_out = fold_weights(folds, problem)
     few = problem.n_rows <= settings.few_rows
 
     def solve(rows: Problem, fit: AdditiveFit) -> Coefficients:
@@ -445,15 +443,10 @@ def settle(
 def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
-    spec = bags.problem.spec
-    params = start_networks(spec, seeds).to(bags.coef)
-    # Weights of inputs that are zero everywhere would not move: they begin at zero.
-    idle = (bags.problem.inputs == 0).all(0)
-    unpack(spec, params).first[:, :, idle] = 0.0
     return JointStart(
         coef=settings.start_share * bags.curves.coef[group],
         intercept=bags.intercept[group],
-        params=params,
+        params=begin_networks(bags.problem.spec, seeds, bags.problem.inputs),
         train=bags.train[group],
         held_out=bags.held_out[group],
         seeds=seeds,
@@ -529,7 +522,7 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     of the others what nothing modulates and what modulations are at the reference.
     """
     p, n_bent = bags.problem.spec.n_features, len(states) if dial > 0 else 0
-    silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
+    silent = bags.coef.new_zeros(1, bags.problem.spec.n_params)
     coef, intercept, params, scale = [], [], [], []
     count = n_bent + 1
     for state in states[:n_bent]:

@@ -29,8 +29,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.network import one_hot, unpack
-from sknimo.search._bag_training import BagTraining, joint_options, train_groups
+from sknimo.network import one_hot
+from sknimo.search._bag_training import (
+    BagTraining,
+    begin_networks,
+    fold_weights,
+    joint_options,
+    train_groups,
+)
 from sknimo.search._class_dials import (
     BENDS,
     CURVES,
@@ -73,7 +79,6 @@ from sknimo.solver import (
     minimise,
     predict_heads,
     solve_class_bag,
-    start_networks,
     train_heads,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
@@ -173,10 +178,7 @@ def state_bags(
     store: TaskStore,
 ) -> ClassBags:
     """Solve the models without a network; choose what the network modulates."""
-    train, held_out = (
-        torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
-        for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
-    )
+    train, held_out = fold_weights(folds, problem)
     few = problem.n_rows <= settings.few_rows
     fit = store.call(ClassFit, "curves", fit_all, problem, weight, settings.additive)
     n_classes = len(fit.coef)
@@ -313,10 +315,7 @@ def _start(
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
     spec, table = bags.problem.spec, bags.tables[kind]
-    params = start_networks(spec, seeds).to(bags.curves)
-    # Weights of inputs that are zero everywhere would not move: they begin at zero.
-    idle = (table.inputs == 0).all(0)
-    unpack(spec, params).first[:, :, idle] = 0.0
+    params = begin_networks(spec, seeds, table.inputs)
     heads = params.new_zeros(len(seeds), (bags.n_classes - 1) * spec.hidden[1])
     begin = bags.curves if kind == BENDS or bags.lines is None else bags.lines
     coef = begin[group, :, :-1] * (table.terms != 0).any(0)

@@ -379,8 +379,7 @@ def unshrunken(
 ) -> Coefficients:
     """The linear evidence fit without features that bring nothing."""
     linear = fit_linear_evidence(problem, weight, at, gentle)
-    state = simplify(problem, weight, linear, gentle)
-    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
+    return simplify(problem, weight, linear, gentle).coefficients
 
 
 def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
@@ -539,18 +538,10 @@ def make_choices(
 
 def average(first: Choice, second: Choice, n_members: int) -> Choice:
     """Both, with the same weight whatever their numbers of members."""
-    sizes = [len(each.members.coef) for each in (first, second)]
-    count = min(n_members // 2, max(sizes))
-    tensors = [
-        torch.cat(
-            [
-                getattr(each.members, name)[torch.arange(count) % size]
-                for each, size in zip((first, second), sizes, strict=True)
-            ]
-        )
-        for name in Ensemble.__slots__
-    ]
-    return Choice(Ensemble(*tensors), (first.eta + second.eta) / 2)
+    both = first.members, second.members
+    count = torch.arange(min(n_members // 2, max(len(each.coef) for each in both)))
+    members = Ensemble.join([each.take(count % len(each.coef)) for each in both])
+    return Choice(members, (first.eta + second.eta) / 2)
 
 
 def _with_curves(members: Ensemble, kept: Tensor) -> Ensemble:
