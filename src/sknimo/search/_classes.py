@@ -227,13 +227,9 @@ def bent_tables(problem: Problem, active: Tensor) -> dict[int, JointTable]:
 
 def fit_all(problem: Problem, weight: Tensor, options: Any) -> ClassFit:
     """The additive model of all rows."""
-    rows = ClassRows.of(problem, weight, count_classes(problem))
+    n_classes = int(problem.y.max()) + 1  # all of them have rows
+    rows = ClassRows.of(problem, weight, n_classes)
     return fit_classes(rows, problem.term_group, problem.group_is_curve, options)
-
-
-def count_classes(problem: Problem) -> int:
-    """Number of classes, all of which have rows."""
-    return int(problem.y.max()) + 1
 
 
 def fit_lines(

@@ -181,7 +181,8 @@ def hold_out(
         outside = np.flatnonzero(fold.held_out)
         rows = torch.as_tensor(outside, device=view.problem.device)
         held_out = view.problem.take(rows)
-        glm = _glm_eta(held_out, known[k].glm)
+        at = known[k].glm
+        glm = held_out.offset + at.intercept[0] + held_out.terms @ at.coef[0]
 
         def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
             each = [linear_predictor(problem, state, options) for state in states]
@@ -367,23 +368,12 @@ def fit_linear_fold(
         alpha = path.alphas[path.index : path.index + 1]
         glm = fit_path(trained, share, alpha).blend(path.relaxation)
     if gentle is not None:
-        glm = unshrunken(trained, train, glm, gentle)
+        linear = fit_linear_evidence(trained, train, glm, gentle)
+        glm = simplify(trained, train, linear, gentle).coefficients
     if not compared:
         return LinearFold(glm, math.nan)
     linear = fit_linear_evidence(trained, train, glm, options)
     return LinearFold(glm, linear.log_evidence)
-
-
-def unshrunken(
-    problem: Problem, weight: Tensor, at: Coefficients, gentle: EvidenceOptions
-) -> Coefficients:
-    """The linear evidence fit without features that bring nothing."""
-    linear = fit_linear_evidence(problem, weight, at, gentle)
-    return simplify(problem, weight, linear, gentle).coefficients
-
-
-def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
-    return problem.offset + at.intercept[0] + problem.terms @ at.coef[0]
 
 
 def eta_losses(

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from sknimo.network import input_norms
-from sknimo.solver._crew import Crew, reference_move, wald
+from sknimo.solver._crew import Crew, wald
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
@@ -197,26 +197,6 @@ def feature_strength(
     crew = Crew(problem, weight.unsqueeze(0), [state], options)
     crew.update_precisions()
     return wald(crew)[0]
-
-
-def reference_step(
-    problem: Problem,
-    weight: Tensor,
-    state: EvidenceState,
-    movable: Tensor,
-    moved: Tensor,
-    options: EvidenceOptions,
-) -> Tensor:
-    """Gauss-Newton step of the reference, in scales of the features, (p,).
-
-    Where `x_j - ref_j` is zero matters to a modulated feature: around another reference
-    the model fits other functions. The mean of the population is known up to its
-    standard error, which is the prior of `moved` (p,), the move away from the sample's
-    mean so far; all other parameters are free to follow the step. Only `movable` (p,)
-    features that are one line move.
-    """
-    crew = Crew(problem, weight.unsqueeze(0), [state], options)
-    return reference_move(crew, movable, moved)
 
 
 def linear_predictor(
