@@ -157,8 +157,8 @@ def search_bags(
         n_members=len(states) if dial > 0 else 0,
         out_of_time=late,
         dial=dial,
-        held_out_eta=mean_by_row(held_out, mixed, problem.n_rows),
-        straight_eta=mean_by_row(held_out, held_out.glm, problem.n_rows),
+        held_out_eta=mean_by_row(held_out.rows, mixed, problem.n_rows),
+        straight_eta=mean_by_row(held_out.rows, held_out.glm, problem.n_rows),
         by_bags=True,
         straight=Coefficients(bags.coef.mean(0)[None], bags.intercept.mean(0)[None]),
     )

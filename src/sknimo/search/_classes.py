@@ -47,7 +47,6 @@ from sknimo.search._class_dials import (
     best_share,
     class_losses,
     judge,
-    mean_by_row,
     mean_of,
 )
 from sknimo.search._path import (
@@ -63,7 +62,7 @@ from sknimo.search._path import (
 )
 from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Outcome, spread_of_loss
+from sknimo.search._verdict import Outcome, mean_by_row, spread_of_loss
 from sknimo.solver import (
     ClassFit,
     ClassRows,
@@ -151,7 +150,7 @@ def search_classes(
     share, still = turn_dials(bags, bent, held_out, settings)
     verdict = judge(held_out, share, still)
     members, plain = mix_members(bags, bent, share), bags.still(still)
-    table = _table(bags, bent, held_out, path)
+    table, rows = _table(bags, bent, held_out, path), held_out.rows.numpy()
     return Outcome(
         members=members[0],
         problem=bags.problem,
@@ -161,8 +160,8 @@ def search_classes(
         n_members=sum(map(len, bent.used(share).values())),
         out_of_time=late,
         dial=float(share[BENDS] + share[STRAIGHT]),
-        held_out_eta=mean_by_row(held_out, held_out.mix(share), problem.n_rows),
-        straight_eta=mean_by_row(held_out, held_out.mix(still), problem.n_rows),
+        held_out_eta=mean_by_row(rows, held_out.mix(share).numpy(), problem.n_rows),
+        straight_eta=mean_by_row(rows, held_out.mix(still).numpy(), problem.n_rows),
         by_bags=True,
         by_class=tuple(members),
         straight=Coefficients(plain[:, :-1], plain[:, -1]),

@@ -307,8 +307,8 @@ def _by_evidence(
     held_out = straight_eta = None
     if eta is not None and curved.held_out is not None:
         where, n_rows = curved.held_out, view.problem.n_rows
-        held_out = mean_by_row(where, eta, n_rows)
-        straight_eta = mean_by_row(where, where.glm, n_rows)
+        held_out = mean_by_row(where.rows, eta, n_rows)
+        straight_eta = mean_by_row(where.rows, where.glm, n_rows)
     features, glm = curved.view.features, curved.view.shift(curved.glm)
     if members is None:
         features, glm = view.features, curved.glm

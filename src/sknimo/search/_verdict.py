@@ -312,10 +312,11 @@ def damp_weight(weight: float, gain: float, least: float, settings: Settings) ->
     return damped if damped >= settings.least_weight else 0.0
 
 
-def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
-    """Mean over the folds that hold a row out, (n,), NaN where none does."""
-    count = np.bincount(held_out.rows, minlength=n_rows)
-    total = np.bincount(held_out.rows, eta, n_rows)
+def mean_by_row(rows: np.ndarray, eta: np.ndarray, n_rows: int) -> np.ndarray:
+    """Mean over the folds that hold a row out, (n,) or (n, C), NaN where none does."""
+    total = np.zeros((n_rows, *eta.shape[1:]))
+    np.add.at(total, rows, eta)
+    count = np.bincount(rows, minlength=n_rows).reshape(-1, *[1] * (eta.ndim - 1))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
