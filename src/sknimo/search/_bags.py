@@ -69,7 +69,6 @@ from sknimo.solver import (
     Problem,
     bag_moments,
     fit_additive,
-    fit_bags,
     level_terms,
     predict_additive,
     predict_rows,
@@ -268,7 +267,10 @@ def state_bags(
 
     def solve(rows: Problem, fit: AdditiveFit) -> Coefficients:
         if few:
-            return Coefficients(*fit_bags(rows, train, settings.additive, fit))
+            # Precisions of all rows know what is held out: every bag learns its own.
+            fits = [fit_additive(rows, part, settings.additive, fit) for part in train]
+            intercept = torch.stack([each.intercept for each in fits])
+            return Coefficients(torch.stack([each.coef for each in fits]), intercept)
         out, steps = weight - train, settings.bag_steps
         return Coefficients(*solve_bags(rows, weight, out, fit, steps))
 

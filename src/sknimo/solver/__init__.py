@@ -5,7 +5,6 @@ from sknimo.solver._additive import (
     AdditiveOptions,
     bag_moments,
     fit_additive,
-    fit_bags,
     predict_additive,
     solve_bags,
 )

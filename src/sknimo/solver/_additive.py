@@ -324,19 +324,6 @@ def _objective(
     return float((weight * loss).sum() + (ridge * at.own.square()).sum() / 2)
 
 
-def fit_bags(
-    problem: Problem, train: Tensor, options: AdditiveOptions, fit: AdditiveFit
-) -> tuple[Tensor, Tensor]:
-    """Coefficients (K, q) and intercepts (K,) of rows of weight `train` (K, n).
-
-    Every bag learns precisions of its own, from those of all rows: where rows are few
-    these know what is held out.
-    """
-    fits = [fit_additive(problem, part, options, fit) for part in train]
-    coef = torch.stack([each.coef for each in fits])
-    return coef, torch.stack([each.intercept for each in fits])
-
-
 def solve_bags(
     problem: Problem, weight: Tensor, left_out: Tensor, fit: AdditiveFit, n_steps: int
 ) -> tuple[Tensor, Tensor]:
