@@ -287,7 +287,7 @@ class TestSwitchingOff:
         first = unpack(spec, params).first[0]
         expected = [first[:, :2].norm(), *first[:, 2:].norm(dim=0)]
         torch.testing.assert_close(
-            input_norms(spec, params[0]), torch.stack(expected), rtol=1e-14, atol=0
+            input_norms(spec, params)[0], torch.stack(expected), rtol=1e-14, atol=0
         )
 
 
@@ -604,7 +604,7 @@ class TestSimplify:
         assert state.input_support[2:].any()  # something to remove
         simple = simplify(problem, ones(problem), state, EvidenceOptions())
         assert simple.input_support.tolist() == [False, True, False, False]
-        norms = input_norms(problem.spec, simple.params)
+        (norms,) = input_norms(problem.spec, simple.params[None])
         assert not norms[[0, 2, 3]].any()
 
     def test_idle_features_go_and_the_needed_one_stays(self, fitted):
