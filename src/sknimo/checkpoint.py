@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors
@@ -32,7 +32,7 @@ Record = TypeVar("Record")
 
 SUFFIX = ".safetensors"
 # Of the files' own layout; a state in another is refused.
-LAYOUT = 2
+LAYOUT = 3
 KEYS = {"version", "fingerprint", "facts", "digest"}
 
 
@@ -92,31 +92,32 @@ class Checkpoint:
             raise _damaged(path)
         return State(tensors, facts["facts"])
 
-    def save(
-        self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-    ) -> None:
-        """Replace the state of that name.
-
-        A fit is worth more than its states: where one cannot be written, it goes on.
-        """
-        self._write(name, State(tensors, facts))
-
     def agree(self, name: str, value: Any) -> Any:
         """The value that the first to ask has kept under this name; ours if none."""
-        self._write(name, State({}, {"value": value}), once=True)
+        self.save(name, {}, {"value": value}, once=True)
         state = self.load(name)
         return value if state is None else state.facts["value"]
 
-    def _write(self, name: str, state: State, once: bool = False) -> None:
+    def save(
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        once: bool = False,
+    ) -> None:
+        """Replace the state of that name, unless it is kept `once`.
+
+        A fit is worth more than its states: where one cannot be written, it goes on.
+        """
         arrays = {
             key: value.detach().cpu().contiguous().clone()
-            for key, value in state.tensors.items()
+            for key, value in tensors.items()
         }
         about = {
             "version": LAYOUT,
             "fingerprint": self.fingerprint,
-            "facts": dict(state.facts),
-            "digest": _digest(arrays, state.facts),
+            "facts": dict(facts),
+            "digest": _digest(arrays, facts),
         }
         payload = safetensors.torch.save(arrays, {"sknimo": json.dumps(about)})
         try:
@@ -134,7 +135,7 @@ class Checkpoint:
             warnings.warn(
                 f"A state of the fit could not be kept; the fit goes on. {error}",
                 CheckpointWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
 
     def clear(self) -> None:
@@ -209,6 +210,11 @@ def pack_record(record: Any) -> State:
             inner = pack_record(value)
             tensors |= put_below(field.name, inner.tensors)
             facts[field.name] = inner.facts
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            inners = [pack_record(part) for part in value]
+            for place, inner in enumerate(inners):
+                tensors |= put_below(f"{field.name}.{place}", inner.tensors)
+            facts[field.name] = [inner.facts for inner in inners]
         elif isinstance(value, Tensor):
             tensors[field.name] = value
         elif isinstance(value, np.ndarray):
@@ -233,6 +239,13 @@ def unpack_record(
             inner = part_of(state.tensors, name)
             facts = state.facts.get(name, {})
             values[name] = unpack_record(hint, State(inner, facts), device)
+        elif get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
+            parts = [
+                State(part_of(state.tensors, f"{name}.{place}"), facts)
+                for place, facts in enumerate(state.facts[name])
+            ]
+            record = get_args(hint)[0]
+            values[name] = tuple(unpack_record(record, x, device) for x in parts)
         elif name in state.facts:
             values[name] = state.facts[name]
         elif hint is np.ndarray:

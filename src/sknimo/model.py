@@ -25,6 +25,7 @@ from sknimo.network import (
     Modulator,
     NetworkSpec,
     head_above_reference,
+    input_norms,
     keep_inputs,
     unpack,
 )
@@ -173,11 +174,7 @@ class FittedModel(Compiled):
     @property
     def input_norms(self) -> np.ndarray:
         """Size of each feature's first-layer weights, averaged over members, (p,)."""
-        first = unpack(self.spec, self.params).first.double()
-        square = torch.zeros(self.n_members, self.spec.n_features, dtype=torch.float64)
-        owner = torch.tensor(self.spec.input_feature, dtype=torch.long)
-        square.index_add_(1, owner, first.square().sum(1).cpu())
-        return square.sqrt().mean(0).numpy()
+        return input_norms(self.spec, self.params.double()).mean(0).cpu().numpy()
 
     def local_term_coef(self, terms: Tensor, inputs: Tensor) -> Tensor:
         """Local coefficient of each term, mean of `beta (1 + g)`, (n, q).

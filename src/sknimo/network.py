@@ -128,6 +128,14 @@ def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
     )
 
 
+def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
+    """Size of each feature's first-layer weights, (K, p)."""
+    square = unpack(spec, params).first.square().sum(1)
+    owner = torch.tensor(spec.input_feature, dtype=torch.long, device=params.device)
+    total = square.new_zeros(len(params), spec.n_features)
+    return total.index_add_(1, owner, square).sqrt()
+
+
 def keep_inputs(
     spec: NetworkSpec, params: Tensor, columns: Tensor
 ) -> tuple[NetworkSpec, Tensor]:

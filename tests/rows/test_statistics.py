@@ -15,7 +15,6 @@ from sknimo.features import (
 from sknimo.ranks import ALONE
 from sknimo.rows import (
     RowFile,
-    StoredTable,
     WeightedRows,
     block_moments,
     count_columns,
@@ -33,8 +32,7 @@ def count(table, weight, schema):
     with tempfile.TemporaryFile() as file:
         file.write(np.ascontiguousarray(table).tobytes())
         file.flush()
-        stored = StoredTable(RowFile(file, *table.shape), {})
-        return count_columns(stored, weight, schema)
+        return count_columns(RowFile(file, *table.shape), weight, schema)
 
 
 def make_table(seed=0, n_rows=500):

@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from sknimo.rows import Digest, RowFile, Spool, StoredTable, show_bytes
+from sknimo.rows import Digest, RowFile, Spool, show_bytes
 from sknimo.rows._store import open_mapped
 
 
@@ -53,7 +53,8 @@ def test_without_positional_reads_rows_are_the_same(table, spool, monkeypatch):
 
 def test_codes_are_put_in_order_when_they_are_read(spool):
     codes = np.array([[0.0, 5.0], [1.0, 6.0], [np.nan, 7.0], [2.0, 8.0]])
-    stored = StoredTable(spool(codes), {0: np.array([2.0, 0.0, 1.0])})
+    stored = spool(codes)
+    stored.recode = {0: np.array([2.0, 0.0, 1.0])}
     assert stored.read(slice(0, 4))[:, 0].tolist()[:2] == [2.0, 0.0]
     assert np.isnan(stored.read(slice(2, 3))[0, 0])
     assert stored.take(np.array([3, 0]))[:, 0].tolist() == [1.0, 2.0]

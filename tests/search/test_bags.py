@@ -231,9 +231,8 @@ class TestHeldOut:
     def test_several_folds_that_hold_a_row_out_are_averaged(self, trained):
         bags, states, _ = trained
         where = bagged._hold_out(bags, states)
-        twice = replace(
-            where, rows=np.where(where.rows == 0, 1, where.rows)
-        )  # row 1 by two folds, row 0 by none
+        # Row 1 by two folds, row 0 by none.
+        twice = np.where(where.rows == 0, 1, where.rows)
         mean = bagged.mean_by_row(twice, where.agreed, bags.problem.n_rows)
         assert math.isnan(mean[0])
         both = where.agreed[np.isin(where.rows, [0, 1])]

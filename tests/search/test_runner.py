@@ -25,7 +25,7 @@ def test_restarts_that_are_missing_in_the_middle_leave_the_others_in_place(
         seeds = [each.start.seed for each in tries]
         if 1 not in seeds:
             found = [replace(state, log_evidence=10.0 * seed) for seed in seeds]
-            return Crewed.join(found)
+            return Crewed(tuple(found))
 
     monkeypatch.setattr(runner_module, "run_crew", some)
     monkeypatch.setattr(runner_module, "crew_size", lambda problem: 1)
@@ -41,11 +41,11 @@ def test_a_restart_that_is_no_number_is_left_out(make_task, monkeypatch):
     real, seeds = runner_module.run_crew, []
 
     def some(problem, tries, options):
-        states = real(problem, tries, options).split()
+        states = list(real(problem, tries, options).states)
         if not seeds:
             states[0] = replace(states[0], log_evidence=-np.inf)
         seeds.extend(each.start.seed for each in tries)
-        return Crewed.join(states)
+        return Crewed(tuple(states))
 
     monkeypatch.setattr(runner_module, "run_crew", some)
     outcome = make_task().search(n_starts=3)
@@ -66,9 +66,9 @@ def test_a_crew_ends_where_its_members_end_alone(make_problem, make_runner):
         for k, (weight, inputs) in enumerate(zip(weights, shown, strict=True))
     ]
     options = EvidenceOptions(max_iter=14)
-    together = run_crew(problem, tries, options).split()
+    together = run_crew(problem, tries, options).states
     for own, each in zip(together, tries, strict=True):
-        (alone,) = run_crew(problem, [each], options).split()
+        (alone,) = run_crew(problem, [each], options).states
         assert torch.equal(own.support, alone.support)
         assert torch.equal(own.input_support, alone.input_support)
         assert own.n_iter == alone.n_iter

@@ -14,7 +14,14 @@ import torch
 import sknimo.solver._evidence as evidence_module
 from sknimo.datasets import make_nimo_regression
 from sknimo.families import FAMILIES, get_family
-from sknimo.network import Modulator, keep_inputs, make_spec, restore_inputs, unpack
+from sknimo.network import (
+    Modulator,
+    input_norms,
+    keep_inputs,
+    make_spec,
+    restore_inputs,
+    unpack,
+)
 from sknimo.solver import (
     Coefficients,
     EvidenceOptions,
@@ -27,7 +34,6 @@ from sknimo.solver import (
     start_state,
 )
 from sknimo.solver._crew import Crew
-from sknimo.solver._evidence import input_norms
 from sknimo.solver._member import estimate_dispersion
 
 CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
@@ -252,7 +258,7 @@ class TestSwitchingOff:
         assert torch.equal(start.params, before)
         assert start.support.all()
         assert start.input_support.all()
-        assert input_norms(problem.spec, fewer.params).tolist() == [0] * 4
+        assert input_norms(problem.spec, fewer.params[None]).tolist() == [[0] * 4]
 
     def test_restrict_without_a_support_keeps_the_features(self, make_problem, begin):
         problem = make_problem()
@@ -269,7 +275,7 @@ class TestSwitchingOff:
         assert not (state.support & ~start.support).any()
         assert not (state.input_support & ~start.input_support).any()
         assert not state.coef[~state.support[problem.term_feature]].any()
-        norms = input_norms(problem.spec, state.params)
+        (norms,) = input_norms(problem.spec, state.params[None])
         assert not norms[~state.input_support].any()
         assert norms[state.input_support].all()
 
@@ -281,7 +287,7 @@ class TestSwitchingOff:
         first = unpack(spec, params).first[0]
         expected = [first[:, :2].norm(), *first[:, 2:].norm(dim=0)]
         torch.testing.assert_close(
-            input_norms(spec, params[0]), torch.stack(expected), rtol=1e-14, atol=0
+            input_norms(spec, params)[0], torch.stack(expected), rtol=1e-14, atol=0
         )
 
 
@@ -598,7 +604,7 @@ class TestSimplify:
         assert state.input_support[2:].any()  # something to remove
         simple = simplify(problem, ones(problem), state, EvidenceOptions())
         assert simple.input_support.tolist() == [False, True, False, False]
-        norms = input_norms(problem.spec, simple.params)
+        (norms,) = input_norms(problem.spec, simple.params[None])
         assert not norms[[0, 2, 3]].any()
 
     def test_idle_features_go_and_the_needed_one_stays(self, fitted):

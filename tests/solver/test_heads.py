@@ -12,7 +12,6 @@ from sknimo.solver import _joint as joint
 from sknimo.solver._heads import (
     JointStart,
     heads_gradient,
-    join_heads,
     predict_heads,
     run_heads,
     split_heads,
@@ -103,7 +102,7 @@ def test_state_that_is_kept_has_the_loss_that_is_reported(setup):
     start = JointStart(
         heads.coef, heads.intercept, flat[:, :n_weights], 1 - out, out, (0, 1)
     )
-    torch.testing.assert_close(join_heads(start), flat)
+    torch.testing.assert_close(joint.join_parameters(start), flat)
     ridge = torch.full((problem.n_terms,), 1e-3)
     state = train_heads(table, start, ridge, JointOptions(8, 6))
     eta = predict_heads(table, state, torch.arange(60))

@@ -40,57 +40,17 @@ from sknimo.features._read import (
 Kind = Literal["number", "category", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
 class ColumnReading:
     """What one process has found in a column."""
 
-    name: str
-    kind: Kind
-    labels: tuple[Label, ...] = ()  # levels by the codes that they were given
-    used: tuple[bool, ...] = ()  # whether a row that counts has them
-    has_missing: bool = False
-    # Orders that the types of the blocks gave the levels; None for no order.
-    own_orders: tuple[tuple[Label, ...] | None, ...] = ()
-    is_declared: bool = False  # whether its values are levels by name or by type
-
-    def recode(self, levels: tuple[Label, ...]) -> np.ndarray:
-        """Final code of each code, NaN for a level that is unused."""
-        final = {label: float(code) for code, label in enumerate(levels)}
-        return np.array([final.get(label, np.nan) for label in self.labels])
-
-
-@dataclass(frozen=True, slots=True)
-class TableReading:
-    """What one process has found in its blocks; no columns without a block."""
-
-    columns: tuple[ColumnReading, ...] = ()
-    is_named: bool = False  # whether the columns came with names
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(column.name for column in self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class TableSchema:
-    """Columns as all processes agree on them."""
-
-    names: tuple[str, ...]
-    is_named: bool
-    # Levels of each categorical column in their final order.
-    levels: tuple[tuple[Label, ...] | None, ...]
-
-
-class _Growing:
-    """A column under way."""
-
     def __init__(self, name: str, is_declared: bool) -> None:
+        # Whether its values are levels by name or by type.
         self.name, self.is_declared = name, is_declared
         self.kind: Kind = "category" if is_declared else "unknown"
-        self.codes: dict[Label, int] = {}
-        self.used = np.zeros(0, dtype=bool)
+        self.codes: dict[Label, int] = {}  # levels in the order of their appearance
+        self.used = np.zeros(0, dtype=bool)  # whether a row that counts has them
         self.has_missing = False
+        # Orders that the types of the blocks gave the levels; None for no order.
         self.own_orders: list[tuple[Label, ...] | None] = []
         self._seen: dict[Any, int] = {}  # codes of values as they come
 
@@ -142,17 +102,33 @@ class _Growing:
         grown[codes[~np.isnan(codes)].astype(int)] = True
         self.used = grown
 
-    def freeze(self) -> ColumnReading:
-        self.mark_used(np.empty(0))
-        return ColumnReading(
-            self.name,
-            self.kind,
-            tuple(self.codes),
-            tuple(self.used.tolist()),
-            self.has_missing,
-            tuple(self.own_orders),
-            self.is_declared,
-        )
+    def recode(self, levels: tuple[Label, ...]) -> np.ndarray:
+        """Final code of each code, NaN for a level that is unused."""
+        final = {label: float(code) for code, label in enumerate(levels)}
+        return np.array([final.get(label, np.nan) for label in self.codes])
+
+
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """What one process has found in its blocks; no columns without a block."""
+
+    columns: tuple[ColumnReading, ...] = ()
+    is_named: bool = False  # whether the columns came with names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """Columns as all processes agree on them."""
+
+    names: tuple[str, ...]
+    is_named: bool
+    # Levels of each categorical column in their final order.
+    levels: tuple[tuple[Label, ...] | None, ...]
 
 
 class BlockReader:
@@ -172,7 +148,7 @@ class BlockReader:
             categorical = [categorical]
         self._categorical = list(categorical or ())
         self._admit_missing = admit_missing
-        self._columns: list[_Growing] | None = None
+        self._columns: list[ColumnReading] | None = None
         self._is_named = False
 
     def read(self, X: Any, first_row: int) -> np.ndarray:
@@ -202,7 +178,7 @@ class BlockReader:
 
     def _match(
         self, frame: nw.DataFrame[Any] | None, n_columns: int, first_row: int
-    ) -> list[_Growing]:
+    ) -> list[ColumnReading]:
         """The columns of this block, which must be those of the first."""
         names = _column_names(frame, n_columns)
         is_named = frame is not None and names == list(frame.columns)
@@ -213,7 +189,7 @@ class BlockReader:
                 find_column(key, names, "categorical") for key in self._categorical
             }
             self._columns = [
-                _Growing(name, j in declared) for j, name in enumerate(names)
+                ColumnReading(name, j in declared) for j, name in enumerate(names)
             ]
             self._is_named = is_named
         known = [column.name for column in self._columns]
@@ -226,7 +202,7 @@ class BlockReader:
         return self._columns
 
     def _read_array(
-        self, X: Any, columns: list[_Growing], first_row: int
+        self, X: Any, columns: list[ColumnReading], first_row: int
     ) -> np.ndarray:
         """An array of numbers; strings, dates and complex numbers are refused."""
         array = X if isinstance(X, np.ndarray) else np.array(X)
@@ -246,7 +222,10 @@ class BlockReader:
 
     def freeze(self) -> TableReading:
         """What has been found in all blocks."""
-        columns = tuple(column.freeze() for column in self._columns or ())
+        columns = tuple(self._columns or ())
+        for column in columns:
+            column.mark_used(np.empty(0))
+            column._seen.clear()  # others need not know
         return TableReading(columns, self._is_named)
 
 
@@ -285,7 +264,7 @@ def _merge_column(
     if "number" in rank_of:
         return None
     columns = [part for _, part in parts]
-    found = {label for column in columns for label in column.labels}
+    found = {label for column in columns for label in column.codes}
     has_missing = any(column.has_missing for column in columns)
     orders = {order for column in columns for order in column.own_orders}
     stated = sorted(_shown(order) for order in orders if order is not None)
@@ -300,7 +279,7 @@ def _merge_column(
     used = {
         label
         for column in columns
-        for label, is_used in zip(column.labels, column.used, strict=True)
+        for label, is_used in zip(column.codes, column.used, strict=True)
         if is_used
     }
     levels = tuple(level for level in ordered if level in used)

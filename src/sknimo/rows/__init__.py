@@ -20,6 +20,5 @@ from sknimo.rows._store import (
     RowFile,
     Spool,
     StoredColumns,
-    StoredTable,
     show_bytes,
 )

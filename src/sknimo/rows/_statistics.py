@@ -27,7 +27,7 @@ from sknimo.features import (
 )
 from sknimo.ranks import Ranks
 from sknimo.rows._blocks import BLOCK_CELLS
-from sknimo.rows._store import StoredTable
+from sknimo.rows._store import RowFile
 
 # Rows that quantiles are taken from.
 SAMPLE_ROWS = 100_000
@@ -165,7 +165,7 @@ class ColumnCounts:
 
 
 def count_columns(
-    table: StoredTable, weight: np.ndarray, schema: TableSchema
+    table: RowFile, weight: np.ndarray, schema: TableSchema
 ) -> ColumnCounts | None:
     """Figures of this rank's rows, None without a row."""
     p = len(schema.names)
@@ -289,7 +289,7 @@ def sample_rows(first_row: int, n_rows: int, size: int, ranks: Ranks) -> np.ndar
 
 
 def gather_sample(
-    table: StoredTable,
+    table: RowFile,
     y: np.ndarray,
     weight: np.ndarray,
     offset: np.ndarray,

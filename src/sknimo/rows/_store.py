@@ -30,11 +30,13 @@ PIECE_BYTES = 2**22
 
 
 class RowFile:
-    """Rows of floats in a file.
+    """Rows of floats in a file: levels as codes, missing values NaN.
 
     Attributes
     ----------
     n_rows, n_columns : int
+    recode : dict
+        Final code of each code, by column, where levels were read in another order.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class RowFile:
         self.n_rows, self.n_columns = n_rows, n_columns
         self._file, self._dtype, self._start = file, np.dtype(dtype), start
         self._lock = threading.Lock()
+        self.recode: dict[int, np.ndarray] = {}
 
     def read(self, rows: slice) -> np.ndarray:
         """Consecutive rows, (m, p) in float64."""
@@ -55,7 +58,7 @@ class RowFile:
         assert step == 1
         out = np.empty((max(end - begin, 0), self.n_columns), dtype=self._dtype)
         self._fill(out, begin)
-        return out.astype(np.float64, copy=False)
+        return self._in_order(out)
 
     def take(self, index: np.ndarray) -> np.ndarray:
         """Rows with the given indices in their order, (m, p) in float64."""
@@ -74,7 +77,21 @@ class RowFile:
             piece = np.empty((last - first + 1, self.n_columns), dtype=self._dtype)
             self._fill(piece, first)
             out[order[low:high]] = piece[rows[low:high] - first]
-        return out.astype(np.float64, copy=False)
+        return self._in_order(out)
+
+    def blocks(self, rows_each: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """All rows, a given number at a time."""
+        for begin in range(0, self.n_rows, rows_each):
+            rows = slice(begin, min(begin + rows_each, self.n_rows))
+            yield rows, self.read(rows)
+
+    def _in_order(self, read: np.ndarray) -> np.ndarray:
+        table = read.astype(np.float64, copy=False)
+        for column, final in self.recode.items():
+            codes = table[:, column]
+            known = ~np.isnan(codes)
+            table[known, column] = final[codes[known].astype(int)]
+        return table
 
     def _fill(self, out: np.ndarray, first: int) -> None:
         """Read rows from `first` on until the array is full."""
@@ -180,40 +197,6 @@ class Spool:
         self._file.close()
 
 
-class StoredTable:
-    """The encoded table: levels as codes in their final order, missing values NaN.
-
-    Attributes
-    ----------
-    n_rows, n_columns : int
-    """
-
-    def __init__(self, file: RowFile, recode: dict[int, np.ndarray]) -> None:
-        self._file, self._recode = file, recode
-        self.n_rows, self.n_columns = file.n_rows, file.n_columns
-
-    def read(self, rows: slice) -> np.ndarray:
-        """Consecutive rows, (m, p)."""
-        return self._in_order(self._file.read(rows))
-
-    def take(self, index: np.ndarray) -> np.ndarray:
-        """Rows with the given indices in their order, (m, p)."""
-        return self._in_order(self._file.take(index))
-
-    def _in_order(self, table: np.ndarray) -> np.ndarray:
-        for column, final in self._recode.items():
-            codes = table[:, column]
-            known = ~np.isnan(codes)
-            table[known, column] = final[codes[known].astype(int)]
-        return table
-
-    def blocks(self, rows_each: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """All rows, a given number at a time."""
-        for begin in range(0, self.n_rows, rows_each):
-            rows = slice(begin, min(begin + rows_each, self.n_rows))
-            yield rows, self.read(rows)
-
-
 class Digest:
     """Fingerprint of rows that does not depend on how they are cut into blocks."""
 
@@ -242,7 +225,7 @@ class StoredColumns:
     """Terms (m, q) and network inputs (m, r) of rows that are asked for, made anew."""
 
     def __init__(
-        self, table: StoredTable, features: FeatureMap, device: torch.device
+        self, table: RowFile, features: FeatureMap, device: torch.device
     ) -> None:
         self._table = table
         self.n_rows = table.n_rows

@@ -12,14 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from sknimo.machine import all_threads, hide_progress, run_alone
+from sknimo.network import NetworkSpec, unpack
 from sknimo.search._settings import Settings
-from sknimo.solver import JointOptions, JointTable, PerMember
-from sknimo.training import TaskStore
+from sknimo.solver import (
+    JointOptions,
+    JointTable,
+    PerMember,
+    Problem,
+    start_networks,
+)
+from sknimo.training import AnyFold, TaskStore
 
 State = TypeVar("State", bound=PerMember)
 
@@ -36,6 +44,24 @@ class BagTraining(Generic[State]):
     train: Callable[..., State]
     table: JointTable
     ridge: Tensor  # (q,)
+
+
+def fold_weights(folds: Sequence[AnyFold], problem: Problem) -> tuple[Tensor, Tensor]:
+    """Weights of rows that bags train on and hold out, (K, n) each."""
+    sides = zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
+    train, held_out = (
+        torch.as_tensor(np.array(side), dtype=torch.float64, device=problem.device)
+        for side in sides
+    )
+    return train, held_out
+
+
+def begin_networks(spec: NetworkSpec, seeds: Sequence[int], inputs: Tensor) -> Tensor:
+    """Random networks without output, (K, P), for rows with these inputs (n, r)."""
+    params = start_networks(spec, seeds).to(inputs.device)
+    # Weights of inputs that are zero everywhere would not move: they begin at zero.
+    unpack(spec, params).first[:, :, (inputs == 0).all(0)] = 0.0
+    return params
 
 
 def joint_options(

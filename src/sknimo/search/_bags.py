@@ -30,9 +30,11 @@ import torch
 from torch import Tensor
 
 from sknimo.features import FeatureOptions
-from sknimo.network import one_hot, unpack
+from sknimo.network import one_hot
 from sknimo.search._bag_training import (
     BagTraining,
+    begin_networks,
+    fold_weights,
     in_groups,
     joint_options,
     train_groups,
@@ -69,12 +71,10 @@ from sknimo.solver import (
     Problem,
     bag_moments,
     fit_additive,
-    fit_bags,
     level_terms,
     predict_additive,
     predict_rows,
     solve_bags,
-    start_networks,
     train_jointly,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
@@ -158,8 +158,8 @@ def search_bags(
         n_members=len(states) if dial > 0 else 0,
         out_of_time=late,
         dial=dial,
-        held_out_eta=mean_by_row(held_out, mixed, problem.n_rows),
-        straight_eta=mean_by_row(held_out, held_out.glm, problem.n_rows),
+        held_out_eta=mean_by_row(held_out.rows, mixed, problem.n_rows),
+        straight_eta=mean_by_row(held_out.rows, held_out.glm, problem.n_rows),
         by_bags=True,
         straight=Coefficients(bags.coef.mean(0)[None], bags.intercept.mean(0)[None]),
     )
@@ -264,15 +264,15 @@ def state_bags(
     seeds: Sequence[int],
 ) -> Bags:
     """Solve the additive model of every bag; choose what the network modulates."""
-    train, held_out = (
-        torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
-        for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
-    )
+    train, held_out = fold_weights(folds, problem)
     few = problem.n_rows <= settings.few_rows
 
     def solve(rows: Problem, fit: AdditiveFit) -> Coefficients:
         if few:
-            return Coefficients(*fit_bags(rows, train, settings.additive, fit))
+            # Precisions of all rows know what is held out: every bag learns its own.
+            fits = [fit_additive(rows, part, settings.additive, fit) for part in train]
+            intercept = torch.stack([each.intercept for each in fits])
+            return Coefficients(torch.stack([each.coef for each in fits]), intercept)
         out, steps = weight - train, settings.bag_steps
         return Coefficients(*solve_bags(rows, weight, out, fit, steps))
 
@@ -449,15 +449,10 @@ def settle(
 def _start(bags: Bags, group: list[int], settings: Settings) -> JointStart:
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
-    spec = bags.problem.spec
-    params = start_networks(spec, seeds).to(bags.coef)
-    # Weights of inputs that are zero everywhere would not move: they begin at zero.
-    idle = (bags.problem.inputs == 0).all(0)
-    unpack(spec, params).first[:, :, idle] = 0.0
     return JointStart(
         coef=settings.start_share * bags.curves.coef[group],
         intercept=bags.intercept[group],
-        params=params,
+        params=begin_networks(bags.problem.spec, seeds, bags.problem.inputs),
         train=bags.train[group],
         held_out=bags.held_out[group],
         seeds=seeds,
@@ -533,7 +528,7 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     of the others what nothing modulates and what modulations are at the reference.
     """
     p, n_bent = bags.problem.spec.n_features, len(states) if dial > 0 else 0
-    silent = torch.zeros_like(start_networks(bags.problem.spec, [0])).to(bags.coef)
+    silent = bags.coef.new_zeros(1, bags.problem.spec.n_params)
     coef, intercept, params, scale = [], [], [], []
     count = n_bent + 1
     for state in states[:n_bent]:

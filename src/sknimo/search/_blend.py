@@ -201,20 +201,17 @@ def _weigh(first: Ensemble, second: Ensemble, w: float) -> Ensemble:
     """All members as equals, with coefficients that give either side its weight."""
     counts = len(first.coef), len(second.coef)
     shares = (1 - w) / counts[0], w / counts[1]
-    parts = [
-        replace(
-            each,
-            coef=sum(counts) * share * each.coef,
-            intercept=sum(counts) * share * each.intercept,
-            scale=sum(counts) * share * each.scale,
-        )
-        for each, share in zip((first, second), shares, strict=True)
-    ]
-    columns = (
-        torch.cat([getattr(part, name) for part in parts])
-        for name in Ensemble.__slots__
+    return Ensemble.join(
+        [
+            replace(
+                each,
+                coef=sum(counts) * share * each.coef,
+                intercept=sum(counts) * share * each.intercept,
+                scale=sum(counts) * share * each.scale,
+            )
+            for each, share in zip((first, second), shares, strict=True)
+        ]
     )
-    return Ensemble(*columns)
 
 
 def _joint_spec(found: Outcome, other: Outcome) -> NetworkSpec:

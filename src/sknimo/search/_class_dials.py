@@ -107,10 +107,3 @@ def judge(held_out: ClassHeldOut, share: Tensor, other: Tensor) -> Verdict:
 
 def mean_of(values: Tensor, weight: Tensor, own: Tensor) -> float:
     return float(weight[own] @ values[own] / weight[own].sum())
-
-
-def mean_by_row(held_out: ClassHeldOut, eta: Tensor, n_rows: int) -> np.ndarray:
-    """Mean over the bags that hold a row out, (n, C), NaN where none does."""
-    count = torch.bincount(held_out.rows, minlength=n_rows).unsqueeze(1)
-    total = eta.new_zeros(n_rows, eta.shape[1]).index_add_(0, held_out.rows, eta)
-    return torch.where(count > 0, total / count.clamp(min=1), math.nan).numpy()

@@ -29,8 +29,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.network import one_hot, unpack
-from sknimo.search._bag_training import BagTraining, joint_options, train_groups
+from sknimo.network import one_hot
+from sknimo.search._bag_training import (
+    BagTraining,
+    begin_networks,
+    fold_weights,
+    joint_options,
+    train_groups,
+)
 from sknimo.search._class_dials import (
     BENDS,
     CURVES,
@@ -41,7 +47,6 @@ from sknimo.search._class_dials import (
     best_share,
     class_losses,
     judge,
-    mean_by_row,
     mean_of,
 )
 from sknimo.search._path import (
@@ -57,7 +62,7 @@ from sknimo.search._path import (
 )
 from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
-from sknimo.search._verdict import Outcome, spread_of_loss
+from sknimo.search._verdict import Outcome, mean_by_row, spread_of_loss
 from sknimo.solver import (
     ClassFit,
     ClassRows,
@@ -73,7 +78,6 @@ from sknimo.solver import (
     minimise,
     predict_heads,
     solve_class_bag,
-    start_networks,
     train_heads,
 )
 from sknimo.training import AnyFold, Ensemble, TaskStore
@@ -146,7 +150,7 @@ def search_classes(
     share, still = turn_dials(bags, bent, held_out, settings)
     verdict = judge(held_out, share, still)
     members, plain = mix_members(bags, bent, share), bags.still(still)
-    table = _table(bags, bent, held_out, path)
+    table, rows = _table(bags, bent, held_out, path), held_out.rows.numpy()
     return Outcome(
         members=members[0],
         problem=bags.problem,
@@ -156,8 +160,8 @@ def search_classes(
         n_members=sum(map(len, bent.used(share).values())),
         out_of_time=late,
         dial=float(share[BENDS] + share[STRAIGHT]),
-        held_out_eta=mean_by_row(held_out, held_out.mix(share), problem.n_rows),
-        straight_eta=mean_by_row(held_out, held_out.mix(still), problem.n_rows),
+        held_out_eta=mean_by_row(rows, held_out.mix(share).numpy(), problem.n_rows),
+        straight_eta=mean_by_row(rows, held_out.mix(still).numpy(), problem.n_rows),
         by_bags=True,
         by_class=tuple(members),
         straight=Coefficients(plain[:, :-1], plain[:, -1]),
@@ -173,10 +177,7 @@ def state_bags(
     store: TaskStore,
 ) -> ClassBags:
     """Solve the models without a network; choose what the network modulates."""
-    train, held_out = (
-        torch.as_tensor(np.array(part), dtype=torch.float64, device=problem.device)
-        for part in zip(*((fold.train, fold.held_out) for fold in folds), strict=True)
-    )
+    train, held_out = fold_weights(folds, problem)
     few = problem.n_rows <= settings.few_rows
     fit = store.call(ClassFit, "curves", fit_all, problem, weight, settings.additive)
     n_classes = len(fit.coef)
@@ -225,13 +226,9 @@ def bent_tables(problem: Problem, active: Tensor) -> dict[int, JointTable]:
 
 def fit_all(problem: Problem, weight: Tensor, options: Any) -> ClassFit:
     """The additive model of all rows."""
-    rows = ClassRows.of(problem, weight, count_classes(problem))
+    n_classes = int(problem.y.max()) + 1  # all of them have rows
+    rows = ClassRows.of(problem, weight, n_classes)
     return fit_classes(rows, problem.term_group, problem.group_is_curve, options)
-
-
-def count_classes(problem: Problem) -> int:
-    """Number of classes, all of which have rows."""
-    return int(problem.y.max()) + 1
 
 
 def fit_lines(
@@ -313,10 +310,7 @@ def _start(
     """Hardly any coefficients, a random network without output."""
     seeds = tuple(bags.seeds[k] for k in group)
     spec, table = bags.problem.spec, bags.tables[kind]
-    params = start_networks(spec, seeds).to(bags.curves)
-    # Weights of inputs that are zero everywhere would not move: they begin at zero.
-    idle = (table.inputs == 0).all(0)
-    unpack(spec, params).first[:, :, idle] = 0.0
+    params = begin_networks(spec, seeds, table.inputs)
     heads = params.new_zeros(len(seeds), (bags.n_classes - 1) * spec.hidden[1])
     begin = bags.curves if kind == BENDS or bags.lines is None else bags.lines
     coef = begin[group, :, :-1] * (table.terms != 0).any(0)

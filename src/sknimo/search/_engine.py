@@ -188,7 +188,8 @@ def _is_open(
     # The loss of classes is bounded: no gain over the linear model is decisive.
     if view.problem.family.is_binary:
         return True
-    return not is_decisive(runner, _first_gain(runner, view, find_path(), random))
+    gain = _first_gain(runner, view, find_path().chosen, random)
+    return not is_decisive(runner, gain)
 
 
 def _is_smooth(
@@ -209,20 +210,16 @@ def _is_smooth(
     runner = Runner(share, settings, evidence_options(part, settings), store)
     view = View(part, kind="part")
     empty = Coefficients(part.y.new_zeros(1, part.n_terms), part.y.new_zeros(1))
-    linear = runner.linear(view, empty)
-    at = Coefficients(linear.coef.unsqueeze(0), linear.intercept.reshape(1))
-    starts = first_starts(part, at, linear.support, random, settings)
-    gain = scout(runner, view, starts, at, linear.log_evidence)
-    return is_decisive(runner, gain)
+    at = runner.linear(view, empty).coefficients
+    return is_decisive(runner, _first_gain(runner, view, at, random))
 
 
 def _first_gain(
-    runner: Runner, view: View, path: GlmPath, random: np.random.RandomState
+    runner: Runner, view: View, at: Coefficients, random: np.random.RandomState
 ) -> float:
     """Log evidence that the first restarts gain over the linear model."""
-    at, settings = path.chosen, runner.settings
     linear = runner.linear(view, at)
-    starts = first_starts(view.problem, at, linear.support, random, settings)
+    starts = first_starts(view.problem, at, linear.support, random, runner.settings)
     return scout(runner, view, starts, at, linear.log_evidence)
 
 
@@ -310,8 +307,8 @@ def _by_evidence(
     held_out = straight_eta = None
     if eta is not None and curved.held_out is not None:
         where, n_rows = curved.held_out, view.problem.n_rows
-        held_out = mean_by_row(where, eta, n_rows)
-        straight_eta = mean_by_row(where, where.glm, n_rows)
+        held_out = mean_by_row(where.rows, eta, n_rows)
+        straight_eta = mean_by_row(where.rows, where.glm, n_rows)
     features, glm = curved.view.features, curved.view.shift(curved.glm)
     if members is None:
         features, glm = view.features, curved.glm

@@ -197,6 +197,8 @@ def fit_path(
         ]
         return _Path.join(each)
     which = torch.arange(len(share) * len(grid), device=share.device)
+    cells = 4 * max(problem.n_terms, 1) * problem.n_rows
+    size = max(1, int(min(n_bytes, PATH_BYTES) // max(8 * cells, 1)))
     parts = [
         _fit_path_block(
             problem,
@@ -205,15 +207,9 @@ def fit_path(
             n_bytes,
             None if near is None else near.take(some % len(grid)),
         )
-        for some in which.split(_batch_size(problem, n_bytes))
+        for some in which.split(size)
     ]
     return _Path.join(parts)
-
-
-def _batch_size(problem: Problem, n_bytes: float) -> int:
-    """Models whose tables fit into memory."""
-    cells = 4 * max(problem.n_terms, 1) * problem.n_rows
-    return max(1, int(min(n_bytes, PATH_BYTES) // max(8 * cells, 1)))
 
 
 @torch.no_grad()

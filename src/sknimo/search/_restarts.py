@@ -526,5 +526,4 @@ def linear_model(
     if within is not None:
         inputs = linear.input_support
         linear = refit_within(runner, view, linear, within, inputs)
-    state = runner.call(view, "simplified", simplify, linear, gentle)
-    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
+    return runner.call(view, "simplified", simplify, linear, gentle).coefficients

@@ -250,19 +250,20 @@ class Runner:
         done = self.map(Crewed, view, stage, run_crew, calls)
         states: list[EvidenceState | None] = []
         for crew, found in zip(crews, done, strict=True):
-            states += [None] * len(crew) if found is None else found.split()
+            states += [None] * len(crew) if found is None else found.states
         return states
 
     def refit(
         self, view: View, states: Sequence[EvidenceState], options: EvidenceOptions
     ) -> list[EvidenceState]:
         """States that go on from where they are, as crews of this process."""
-        size, done = crew_size(view.problem), []
+        size = crew_size(view.problem)
+        done: list[EvidenceState] = []
         for begin in range(0, len(states), size):
-            crew = Crewed.join(states[begin : begin + size])
+            crew = Crewed(tuple(states[begin : begin + size]))
             args = view.problem, self.weight, crew, options
             found = self._store(view).call(Crewed, "within", refit_crew, *args)
-            done += found.split()
+            done += found.states
         return done
 
     def call(
@@ -326,45 +327,9 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Crewed:
-    """States of K members that were fitted as one program; see `EvidenceState`."""
+    """States of members that were fitted as one program."""
 
-    params: Tensor
-    coef: Tensor
-    intercept: Tensor
-    params_precision: Tensor
-    coef_precision: Tensor
-    dispersion: Tensor
-    support: Tensor
-    input_support: Tensor
-    log_evidence: Tensor
-    n_effective: Tensor
-    n_iter: Tensor
-
-    @classmethod
-    def join(cls, states: Sequence[EvidenceState]) -> Crewed:
-        """States of single members in one record."""
-        device = states[0].coef.device
-        values: dict[str, Tensor] = {}
-        for name in cls.__slots__:
-            each = [getattr(state, name) for state in states]
-            if isinstance(each[0], Tensor):
-                values[name] = torch.stack(each)
-            else:
-                kind = torch.long if isinstance(each[0], int) else torch.float64
-                values[name] = torch.tensor(each, dtype=kind, device=device)
-        return cls(**values)
-
-    def split(self) -> list[EvidenceState]:
-        """Undo `join`."""
-        plain = ("dispersion", "log_evidence", "n_effective", "n_iter")
-        each = {
-            name: getattr(self, name).tolist() if name in plain else getattr(self, name)
-            for name in self.__slots__
-        }
-        return [
-            EvidenceState(**{name: values[k] for name, values in each.items()})
-            for k in range(len(self.coef))
-        ]
+    states: tuple[EvidenceState, ...]
 
 
 def crew_size(problem: Problem) -> int:
@@ -379,7 +344,7 @@ def run_crew(
     """Some restarts, on one thread unless the table is large; None without time."""
     if options.out_of_time:
         return None
-    states = Crewed.join([each.begin(problem) for each in tries])
+    states = Crewed(tuple(each.begin(problem) for each in tries))
     weight = torch.stack([each.weight for each in tries])
     return refit_crew(problem, weight, states, options)
 
@@ -388,9 +353,9 @@ def refit_crew(
     problem: Problem, weight: Tensor, states: Crewed, options: EvidenceOptions
 ) -> Crewed:
     """Go on from some states with one vector of weights, or with one each."""
-    each = weight.expand(len(states.coef), -1)
+    each = weight.expand(len(states.states), -1)
     with torch_threads(problem.n_rows):
-        return Crewed.join(fit_crew(problem, each, states.split(), options))
+        return Crewed(tuple(fit_crew(problem, each, states.states, options)))
 
 
 def fit_linear_evidence(

@@ -181,7 +181,8 @@ def hold_out(
         outside = np.flatnonzero(fold.held_out)
         rows = torch.as_tensor(outside, device=view.problem.device)
         held_out = view.problem.take(rows)
-        glm = _glm_eta(held_out, known[k].glm)
+        at = known[k].glm
+        glm = held_out.offset + at.intercept[0] + held_out.terms @ at.coef[0]
 
         def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
             each = [linear_predictor(problem, state, options) for state in states]
@@ -311,10 +312,11 @@ def damp_weight(weight: float, gain: float, least: float, settings: Settings) ->
     return damped if damped >= settings.least_weight else 0.0
 
 
-def mean_by_row(held_out: HeldOut, eta: np.ndarray, n_rows: int) -> np.ndarray:
-    """Mean over the folds that hold a row out, (n,), NaN where none does."""
-    count = np.bincount(held_out.rows, minlength=n_rows)
-    total = np.bincount(held_out.rows, eta, n_rows)
+def mean_by_row(rows: np.ndarray, eta: np.ndarray, n_rows: int) -> np.ndarray:
+    """Mean over the folds that hold a row out, (n,) or (n, C), NaN where none does."""
+    total = np.zeros((n_rows, *eta.shape[1:]))
+    np.add.at(total, rows, eta)
+    count = np.bincount(rows, minlength=n_rows).reshape(-1, *[1] * (eta.ndim - 1))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
@@ -367,24 +369,12 @@ def fit_linear_fold(
         alpha = path.alphas[path.index : path.index + 1]
         glm = fit_path(trained, share, alpha).blend(path.relaxation)
     if gentle is not None:
-        glm = unshrunken(trained, train, glm, gentle)
+        linear = fit_linear_evidence(trained, train, glm, gentle)
+        glm = simplify(trained, train, linear, gentle).coefficients
     if not compared:
         return LinearFold(glm, math.nan)
     linear = fit_linear_evidence(trained, train, glm, options)
     return LinearFold(glm, linear.log_evidence)
-
-
-def unshrunken(
-    problem: Problem, weight: Tensor, at: Coefficients, gentle: EvidenceOptions
-) -> Coefficients:
-    """The linear evidence fit without features that bring nothing."""
-    linear = fit_linear_evidence(problem, weight, at, gentle)
-    state = simplify(problem, weight, linear, gentle)
-    return Coefficients(state.coef.unsqueeze(0), state.intercept.reshape(1))
-
-
-def _glm_eta(problem: Problem, at: Coefficients) -> Tensor:
-    return problem.offset + at.intercept[0] + problem.terms @ at.coef[0]
 
 
 def eta_losses(
@@ -539,18 +529,10 @@ def make_choices(
 
 def average(first: Choice, second: Choice, n_members: int) -> Choice:
     """Both, with the same weight whatever their numbers of members."""
-    sizes = [len(each.members.coef) for each in (first, second)]
-    count = min(n_members // 2, max(sizes))
-    tensors = [
-        torch.cat(
-            [
-                getattr(each.members, name)[torch.arange(count) % size]
-                for each, size in zip((first, second), sizes, strict=True)
-            ]
-        )
-        for name in Ensemble.__slots__
-    ]
-    return Choice(Ensemble(*tensors), (first.eta + second.eta) / 2)
+    both = first.members, second.members
+    count = torch.arange(min(n_members // 2, max(len(each.coef) for each in both)))
+    members = Ensemble.join([each.take(count % len(each.coef)) for each in both])
+    return Choice(members, (first.eta + second.eta) / 2)
 
 
 def _with_curves(members: Ensemble, kept: Tensor) -> Ensemble:

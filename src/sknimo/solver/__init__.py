@@ -5,16 +5,15 @@ from sknimo.solver._additive import (
     AdditiveOptions,
     bag_moments,
     fit_additive,
-    fit_bags,
     predict_additive,
     solve_bags,
 )
+from sknimo.solver._crew import reference_step
 from sknimo.solver._cycle import ClassCycle, class_members
 from sknimo.solver._evidence import (
     fit_crew,
     fit_evidence,
     linear_predictor,
-    reference_step,
     simplify,
 )
 from sknimo.solver._heads import HeadsState, predict_heads, train_heads

@@ -24,11 +24,11 @@ from torch import Tensor
 from sknimo.families import LINKS
 from sknimo.solver._member import estimate_dispersion
 from sknimo.solver._problem import CURVE, Problem
+from sknimo.solver._profile import WEIGHT_FLOOR
+from sknimo.solver._quadratic import cut_rows
 
 # Rows of a block: a few megabytes for as many terms as there usually are.
 BLOCK_ROWS = 4096
-# Working weights below this share of their mean are lifted to it, see `_profile.py`.
-WEIGHT_FLOOR = 1e-8
 # A perfect fit leaves no dispersion, and then precisions would be infinite.
 LEAST_DISPERSION = 1e-12
 # Shares of a Newton step that are tried.
@@ -324,19 +324,6 @@ def _objective(
     return float((weight * loss).sum() + (ridge * at.own.square()).sum() / 2)
 
 
-def fit_bags(
-    problem: Problem, train: Tensor, options: AdditiveOptions, fit: AdditiveFit
-) -> tuple[Tensor, Tensor]:
-    """Coefficients (K, q) and intercepts (K,) of rows of weight `train` (K, n).
-
-    Every bag learns precisions of its own, from those of all rows: where rows are few
-    these know what is held out.
-    """
-    fits = [fit_additive(problem, part, options, fit) for part in train]
-    coef = torch.stack([each.coef for each in fits])
-    return coef, torch.stack([each.intercept for each in fits])
-
-
 def solve_bags(
     problem: Problem, weight: Tensor, left_out: Tensor, fit: AdditiveFit, n_steps: int
 ) -> tuple[Tensor, Tensor]:
@@ -347,8 +334,8 @@ def solve_bags(
     frame = Frame.of(problem)
     ridge = fit.ridge(frame.group)
     idle = (fit.own == 0) & (ridge > 0)
-    eta = predict_additive(problem, fit.coef, fit.intercept)
-    look = _look(problem, weight, eta)
+    start = predict_additive(problem, fit.coef, fit.intercept)
+    look = _look(problem, weight, start)
     per_row = look.curvature / weight.clamp(min=1e-300)
     coefs, intercepts = [], []
     for out in left_out:
@@ -357,8 +344,7 @@ def solve_bags(
         factor = factorise(frame.gram(gram), torch.where(idle, 1e12, 1.0) * ridge)
         own, coef, intercept = fit.own, fit.coef, fit.intercept
         for step in range(1 if problem.family.least_squares else n_steps):
-            if step:
-                eta = predict_additive(problem, coef, intercept)
+            eta = predict_additive(problem, coef, intercept) if step else start
             score = problem.family.score(problem.y, eta) * (weight - out)
             total = score.sum()
             pull = frame.pull(_pull(problem, score) - mean * total) - ridge * own
@@ -366,7 +352,6 @@ def solve_bags(
             own = own + torch.where(idle, 0.0, move)
             before, coef = coef, frame.coef(own)
             intercept = intercept + total / moments.weight - mean @ (coef - before)
-        eta = predict_additive(problem, fit.coef, fit.intercept)
         coefs.append(coef)
         intercepts.append(intercept)
     return torch.stack(coefs), torch.stack(intercepts)
@@ -385,14 +370,10 @@ def bag_moments(problem: Problem, train: Tensor) -> Iterator[Moments | None]:
         yield first.less(_some_moments(problem, train[0] - weight))
 
 
-def _blocks(n_rows: int) -> Iterator[slice]:
-    for begin in range(0, n_rows, BLOCK_ROWS):
-        yield slice(begin, min(begin + BLOCK_ROWS, n_rows))
-
-
 def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
     """Linear predictor without a network, (n,)."""
-    parts = [problem.columns.read(rows)[0] @ coef for rows in _blocks(problem.n_rows)]
+    blocks = cut_rows(problem.n_rows, 1, BLOCK_ROWS)
+    parts = [problem.columns.read(rows)[0] @ coef for rows in blocks]
     return torch.cat(parts) + problem.offset + intercept
 
 
@@ -414,7 +395,7 @@ def _moments(
     terms = curvature.new_zeros(q)
     gram = curvature.new_zeros(q, q)
     n_rows = problem.n_rows if rows is None else len(rows)
-    for block in _blocks(n_rows):
+    for block in cut_rows(n_rows, 1, BLOCK_ROWS):
         if rows is None:
             columns, share = problem.columns.read(block)[0], curvature[block]
         else:
@@ -435,7 +416,7 @@ def _some_moments(problem: Problem, curvature: Tensor) -> Moments:
 def _pull(problem: Problem, score: Tensor) -> Tensor:
     """Terms times a vector over rows, (q,)."""
     total = score.new_zeros(problem.n_terms)
-    for block in _blocks(problem.n_rows):
+    for block in cut_rows(problem.n_rows, 1, BLOCK_ROWS):
         total += score[block] @ problem.columns.read(block)[0]
     return total
 

@@ -449,8 +449,23 @@ class _Trial:
         return Coefficients(at.coef + move, at.intercept + shift / size)
 
 
-def reference_move(crew: Crew, movable: Tensor, moved: Tensor) -> Tensor:
-    """Step of the first member's reference, everything else profiled out, (p,)."""
+def reference_step(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    movable: Tensor,
+    moved: Tensor,
+    options: EvidenceOptions,
+) -> Tensor:
+    """Gauss-Newton step of the reference, in scales of the features, (p,).
+
+    Where `x_j - ref_j` is zero matters to a modulated feature: around another reference
+    the model fits other functions. The mean of the population is known up to its
+    standard error, which is the prior of `moved` (p,), the move away from the sample's
+    mean so far; all other parameters are free to follow the step. Only `movable` (p,)
+    features that are one line move.
+    """
+    crew = Crew(problem, weight.unsqueeze(0), [state], options)
     move = torch.zeros_like(moved)
     columns = movable[crew.column_feature].nonzero().squeeze(-1)
     if crew.tangent.is_linear or len(columns) == 0:
@@ -481,7 +496,7 @@ def reference_move(crew: Crew, movable: Tensor, moved: Tensor) -> Tensor:
 
 
 def _local_coef(crew: Crew) -> Tensor:
-    """`coef * (1 + g)` of every row and column of the first member, (n, q)."""
+    """`coef * (1 + g)` of every row and column of the only member, (n, q)."""
     flat = Tangent(
         crew.spec,
         crew.tangent.inputs,

@@ -37,12 +37,13 @@ SETTLED = 1e-13
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Where the classes ended."""
+    """Where the classes are."""
 
-    solutions: list[Solution]  # of one member each
-    objective: float  # softmax loss and penalties
-    glm_objective: float  # the same without networks
-    settled: bool
+    eta: Tensor  # (n, C)
+    solutions: list[Solution]  # of one member each, none before the first turn
+    objective: float = math.inf  # softmax loss and penalties
+    glm_objective: float = math.inf  # the same without networks
+    settled: bool = False
 
     def join(self) -> Solution:
         """The first class, with what is known of the training of all."""
@@ -88,54 +89,53 @@ class ClassCycle:
         )
         eta = counts.clamp(min=1e-9).log().expand(self.problem.n_rows, -1).clone()
         still = replace(self.options, max_iter=0, progress=False)
-        none: list[Solution | None] = [None] * n_classes
-        at = self._turns(State(eta, none), GLM_TURNS, still)
-        glm = at.value
+        at = self._turns(Cycle(eta, []), GLM_TURNS, still)
+        glm = at.objective
         if self.options.max_iter > 0:
             steps = math.ceil(self.options.max_iter / NETWORK_TURNS)
             train = replace(self.options, max_iter=steps)
             for turn in range(NETWORK_TURNS):
                 at = self._train(at, start, train, turn)
-                start = torch.cat([one.params for one in at.solutions if one])
+                start = torch.cat([one.params for one in at.solutions])
             at = self._turns(at, LAST_TURNS, still)
-        return Cycle([one for one in at.solutions if one], at.value, glm, at.settled)
+        return replace(at, glm_objective=glm)
 
     def _train(
-        self, at: State, start: Tensor | None, options: Options, turn: int
-    ) -> State:
+        self, at: Cycle, start: Tensor | None, options: Options, turn: int
+    ) -> Cycle:
         """Train the network of every class once, in turn."""
         eta, found = at.eta.clone(), list(at.solutions)
         for c, members in enumerate(self.members):
-            one, before = self._of_class(eta, c), found[c]
+            one = self._of_class(eta, c)
             network = None if start is None else start[c : c + 1]
             name = f"class-{c}-{turn}"
             solution = solve(one, members, options, network, self.checkpoint, name)
-            if turn and before is not None:
-                n_iter = before.n_iter + solution.n_iter
+            if turn:
+                n_iter = found[c].n_iter + solution.n_iter
                 solution = replace(solution, n_iter=n_iter)
             found[c] = solution
             eta[:, c] = self._settle(one, c, options, solution)[1]
-        return State(eta, found)
+        return Cycle(eta, found)
 
-    def _turns(self, at: State, n_turns: int, options: Options) -> State:
+    def _turns(self, at: Cycle, n_turns: int, options: Options) -> Cycle:
         """Solve for the coefficients of every class in turn, until nothing changes."""
         for _ in range(n_turns):
-            eta, found, penalty = at.eta.clone(), list(at.solutions), 0.0
+            eta, found, penalty = at.eta.clone(), [], 0.0
             for c, members in enumerate(self.members):
-                one, solution = self._of_class(eta, c), found[c]
-                if solution is None:
-                    solution = solve(one, members, options)
-                solution, own = self._settle(one, c, options, solution)
+                one = self._of_class(eta, c)
+                known = at.solutions[c : c + 1] or [solve(one, members, options)]
+                solution, own = self._settle(one, c, options, known[0])
                 loss = members.weight[0] @ BINOMIAL.loss(one.y, own + one.offset)
                 penalty += float(solution.objective[0] - loss)
-                eta[:, c], found[c] = own, solution
+                eta[:, c] = own
+                found.append(solution)
             value = self._loss(eta) + penalty
-            settled = at.value - value <= SETTLED * max(abs(value), 1e-3)
+            settled = at.objective - value <= SETTLED * max(abs(value), 1e-3)
             # Under a ridge what is common to all classes costs penalty alone.
             ridge = self.members[0].penalty.power == 2
-            if ridge and not any(bool(x.modulated.any()) for x in found if x):
+            if ridge and not any(bool(x.modulated.any()) for x in found):
                 eta = eta - eta.mean(1, keepdim=True)
-            at = State(eta, found, value, settled)
+            at = Cycle(eta, found, value, settled=settled)
             if settled:
                 break
         return at
@@ -169,16 +169,6 @@ class ClassCycle:
             inner_converged=exact.converged,
         )
         return solution, forward.eta(bent, found)[0] - problem.offset
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Where the classes are."""
-
-    eta: Tensor  # (n, C)
-    solutions: list[Solution | None]
-    value: float = math.inf  # softmax loss and penalties
-    settled: bool = False
 
 
 def class_members(members: Members, n_classes: int) -> list[Members]:

@@ -27,8 +27,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sknimo.network import NetworkSpec, unpack
-from sknimo.solver._crew import Crew, reference_move, wald
+from sknimo.network import input_norms
+from sknimo.solver._crew import Crew, wald
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
@@ -146,7 +146,7 @@ def _remove(
         if not bool(kept.any()) or options.out_of_time:
             return state
         strength = (
-            input_norms(problem.spec, state.params)
+            input_norms(problem.spec, state.params[None])[0]
             if inputs
             else feature_strength(problem, weight, state, options)
         )
@@ -197,34 +197,6 @@ def feature_strength(
     crew = Crew(problem, weight.unsqueeze(0), [state], options)
     crew.update_precisions()
     return wald(crew)[0]
-
-
-def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:
-    """Size of each feature's first-layer weights, (p,)."""
-    first = unpack(spec, params.unsqueeze(0)).first[0]
-    owner = torch.tensor(spec.input_feature, dtype=torch.long, device=params.device)
-    square = first.new_zeros(spec.n_features)
-    return square.index_add(0, owner, first.square().sum(0)).sqrt()
-
-
-def reference_step(
-    problem: Problem,
-    weight: Tensor,
-    state: EvidenceState,
-    movable: Tensor,
-    moved: Tensor,
-    options: EvidenceOptions,
-) -> Tensor:
-    """Gauss-Newton step of the reference, in scales of the features, (p,).
-
-    Where `x_j - ref_j` is zero matters to a modulated feature: around another reference
-    the model fits other functions. The mean of the population is known up to its
-    standard error, which is the prior of `moved` (p,), the move away from the sample's
-    mean so far; all other parameters are free to follow the step. Only `movable` (p,)
-    features that are one line move.
-    """
-    crew = Crew(problem, weight.unsqueeze(0), [state], options)
-    return reference_move(crew, movable, moved)
 
 
 def linear_predictor(

@@ -18,6 +18,7 @@ weights of one with C outputs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,15 +30,14 @@ from sknimo.solver._joint import (
     Body,
     JointStart,
     JointTable,
-    RowOrder,
     block_rows,
-    descend,
+    join_parameters,
     mean_loss,
-    pad_rows,
     pull_body,
     run_body,
+    train_members,
 )
-from sknimo.solver._muon import JointOptions, Muon
+from sknimo.solver._muon import JointOptions
 from sknimo.solver._profile import PerMember
 
 
@@ -168,19 +168,13 @@ def heads_alone(table: JointTable, start: JointStart) -> Tensor:
 
 def predict_heads(table: JointTable, state: HeadsState, rows: Tensor) -> Tensor:
     """Linear predictors of every member for some rows (m,), (K, m, C)."""
-    flat = join_heads(state)
+    flat = join_parameters(state)
     heads = split_heads(table, state.coef.shape[1], flat)
     parts = [
         run_heads(table, heads, part.expand(len(flat), -1)).eta
         for part in rows.split(block_rows(rows))
     ]
     return torch.cat(parts, dim=1).double()
-
-
-def join_heads(record: JointStart | HeadsState) -> Tensor:
-    """Networks, coefficients and intercepts side by side, (K, D + C q + C)."""
-    parts = [record.params, record.coef.flatten(1), record.intercept]
-    return torch.cat(parts, dim=1).to(DTYPE)
 
 
 def train_heads(
@@ -191,29 +185,18 @@ def train_heads(
     report: Callable[[int], object] = lambda n_members: None,
 ) -> HeadsState:
     """Train K members; `ridge` (q,) is that of the mean loss, as in `train_jointly`."""
-    flat, n_classes = join_heads(start), start.coef.shape[1]
-    n_params = start.params.shape[1]
-    ridge = ridge.to(flat)
-    held_out = pad_rows(start.held_out)
-    order = RowOrder.of(start.train, start.seeds, options.batch_size)
-    end = descend(
-        Muon(flat, table.spec, n_params, options, order.n_steps),
-        order,
-        held_out[1],
-        heads_alone(table, start),
-        lambda at, rows, weight, noise: heads_gradient(
-            table, n_classes, at, rows, weight, ridge
-        ),
-        lambda at, left: heads_loss(
-            table, n_classes, at, *(part[left] for part in held_out)
-        ),
-        report,
-    )
+    n_classes, ridge = start.coef.shape[1], ridge.to(DTYPE)
+
+    def slope(at: Tensor, rows: Tensor, weight: Tensor, noise: Tensor) -> Tensor:
+        return heads_gradient(table, n_classes, at, rows, weight, ridge)
+
+    lose, alone = partial(heads_loss, table, n_classes), heads_alone(table, start)
+    end = train_members(table, start, options, slope, lose, alone, report)
     heads = split_heads(table, n_classes, end.flat.double())
     return HeadsState(
         heads.coef,
         heads.intercept,
-        end.flat[:, :n_params].double(),
+        end.flat[:, : start.params.shape[1]].double(),
         end.loss,
         end.n_passes.long(),
     )

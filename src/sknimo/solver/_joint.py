@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -369,10 +370,13 @@ def predict_rows(table: JointTable, state: JointState, rows: Tensor) -> Tensor:
     return torch.cat(parts, dim=1).double()
 
 
-def join_parameters(record: JointStart | JointState) -> Tensor:
-    """Network, coefficients and intercept side by side, (K, P + q + 1)."""
-    parts = [record.params, record.coef, record.intercept.unsqueeze(1)]
-    return torch.cat(parts, dim=1).to(DTYPE)
+def join_parameters(record: Any) -> Tensor:
+    """Network, coefficients and intercept side by side, (K, P + q + 1).
+
+    Of several classes all coefficients, then all intercepts.
+    """
+    parts = record.params, record.coef, record.intercept
+    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1).to(DTYPE)
 
 
 def train_jointly(
@@ -386,22 +390,14 @@ def train_jointly(
 
     `report` is called after every pass with the number of members that were in it.
     """
-    flat = join_parameters(start)
-    n_params = table.spec.n_params
-    ridge = ridge.to(flat)
-    held_out = pad_rows(start.held_out)
-    order = RowOrder.of(start.train, start.seeds, options.batch_size)
-    end = descend(
-        Muon(flat, table.spec, n_params, options, order.n_steps),
-        order,
-        held_out[1],
-        loss_alone(table, start),
-        lambda at, rows, weight, noise: gradient(
-            table, at, rows, weight, ridge, options.tie * noise if options.tie else None
-        ),
-        lambda at, left: held_out_loss(table, at, *(part[left] for part in held_out)),
-        report,
-    )
+    n_params, ridge = table.spec.n_params, ridge.to(DTYPE)
+
+    def slope(at: Tensor, rows: Tensor, weight: Tensor, noise: Tensor) -> Tensor:
+        tie = options.tie * noise if options.tie else None
+        return gradient(table, at, rows, weight, ridge, tie)
+
+    lose, alone = partial(held_out_loss, table), loss_alone(table, start)
+    end = train_members(table, start, options, slope, lose, alone, report)
     coef = end.flat[:, n_params:-1].double()
     return JointState(
         coef,
@@ -411,6 +407,27 @@ def train_jointly(
         end.loss,
         end.n_passes.long(),
     )
+
+
+def train_members(
+    table: JointTable,
+    start: JointStart,
+    options: JointOptions,
+    slope: Slope,
+    lose: Callable[[Tensor, Tensor, Tensor], Tensor],
+    alone: Tensor,
+    report: Callable[[int], object],
+) -> Descent:
+    """Step down a slope; rows held out `lose` so much at parameters of members."""
+    flat, n_params = join_parameters(start), start.params.shape[1]
+    rows, weight = pad_rows(start.held_out)
+    order = RowOrder.of(start.train, start.seeds, options.batch_size)
+    muon = Muon(flat, table.spec, n_params, options, order.n_steps)
+
+    def judge(at: Tensor, left: Tensor) -> Tensor:
+        return lose(at, rows[left], weight[left])
+
+    return descend(muon, order, weight, alone, slope, judge, report)
 
 
 @dataclass(frozen=True, slots=True)

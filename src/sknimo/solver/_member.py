@@ -101,6 +101,11 @@ class EvidenceState:
     n_effective: float = 0.0  # directions that the data determine
     n_iter: int = 0
 
+    @property
+    def coefficients(self) -> Coefficients:
+        """Intercept and coefficients as those of one model."""
+        return Coefficients(self.coef.unsqueeze(0), self.intercept.reshape(1))
+
 
 def start_state(
     problem: Problem,

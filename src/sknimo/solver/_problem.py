@@ -21,7 +21,6 @@ from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._profile import PerMember, Rows
 from sknimo.solver._quadratic import Design, cut_rows
 
-CHECKPOINT_SECONDS = 10.0
 # Kinds of terms, see `FeatureMap.term_group`.
 LINE, CURVE, INDICATOR = range(3)
 
@@ -271,8 +270,7 @@ class Options:
     # per row and the columns themselves where they are in memory; rows are cut into
     # blocks. On a GPU no more than what is free.
     memory_budget: int = 64 * 10**6
-    # Least time between two saved states.
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    checkpoint_seconds: float = 10.0  # least time between two saved states
     progress: bool = False  # whether to show a progress bar on a terminal
 
 

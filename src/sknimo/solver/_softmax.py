@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 from sknimo.solver._additive import (
-    WEIGHT_FLOOR,
     AdditiveOptions,
     by_group,
     factorise,
     pool_precisions,
 )
 from sknimo.solver._problem import Problem
+from sknimo.solver._profile import WEIGHT_FLOOR
 
 # Conjugate gradients of one Newton step, where they end (share of the slope left), and
 # after how many of them what preconditions is made anew.

@@ -20,7 +20,6 @@ import torch
 
 from sknimo.families import BINOMIAL, SOFTMAX, Family
 from sknimo.features import (
-    Basis,
     FeatureMap,
     FeatureOptions,
     Label,
@@ -207,7 +206,8 @@ def split_curves(
         add(terms[:, basis.group != 1], j, LINE)
         below = [np.ones((len(x), 1)), terms[:, basis.group != 1]]
         for curve, kind in ((parabolas.bases[j], BOW), (basis, WIGGLES)):
-            rest = _residual(_curve(curve, x), np.hstack(below), weight)
+            own = curve.terms(x)[:, curve.group == 1]
+            rest = _residual(own, np.hstack(below), weight)
             below.append(rest)
             add(rest, j, kind)
     widths = [block.shape[1] for block in columns]
@@ -217,11 +217,6 @@ def split_curves(
         np.array(feature, dtype=int),
         np.array(role, dtype=int),
     )
-
-
-def _curve(basis: Basis, x: np.ndarray) -> np.ndarray:
-    """Terms that are neither a line nor an indicator of missing values."""
-    return basis.terms(x)[:, basis.group == 1]
 
 
 def _residual(block: np.ndarray, below: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -57,56 +57,32 @@ def hold_out(
     return np.asarray((moved < n_held_out) & ~np.isin(turn, spared))
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Memory of a fit in bytes."""
-
-    vectors: float  # numbers per row
-    solver: float  # blocks of rows, activations and Gram matrices, at least
-    sample: float  # rows that features are learned from, before the solver begins
-
-    @property
-    def least(self) -> float:
-        """What the fit cannot do without."""
-        return self.vectors + max(self.solver, self.sample)
-
-
-def estimate_needs(
-    n_rows: int, problem: Problem, options: Options, memory_budget: float
-) -> Needs:
-    """What a fit to so many rows of this process takes at least."""
-    h1, h2 = problem.spec.hidden
-    q, r = problem.n_terms, len(problem.spec.input_feature)
-    itemsize = torch.finfo(options.dtype).bits // 8
-    per_row = 3 * problem.spec.n_features * (h1 + h2) * itemsize + 8 * (6 * q + 2 * r)
-    block = max(MIN_BLOCK_ROWS, options.batch_size) * per_row
-    p = problem.spec.n_features
-    sample = choose_sample_size(memory_budget, p)
-    return Needs(
-        vectors=8.0 * ROW_VECTORS * n_rows,
-        solver=float(block + 8 * GRAM_MATRICES * q * q),
-        sample=24.0 * min(sample, n_rows) * p,
-    )
-
-
 def fit_stream_budget(
     data: StreamedSet, problem: Problem, options: Options, memory_budget: float
 ) -> Options:
     """Options whose blocks leave room for everything else, or a refusal."""
     n_rows = max(data.ranks.gather(len(data.y)))  # all ranks refuse, or none
-    needs = estimate_needs(n_rows, problem, options, memory_budget)
-    if needs.least > memory_budget:
+    h1, h2 = problem.spec.hidden
+    p, q, r = problem.spec.n_features, problem.n_terms, len(problem.spec.input_feature)
+    itemsize = torch.finfo(options.dtype).bits // 8
+    per_row = 3 * p * (h1 + h2) * itemsize + 8 * (6 * q + 2 * r)
+    vectors = 8.0 * ROW_VECTORS * n_rows
+    # Blocks of rows, activations and Gram matrices; before, rows to learn features of.
+    block = max(MIN_BLOCK_ROWS, options.batch_size) * per_row
+    solver = float(block + 8 * GRAM_MATRICES * q * q)
+    sample = 24.0 * min(choose_sample_size(memory_budget, p), n_rows) * p
+    least = vectors + max(solver, sample)
+    if least > memory_budget:
         raise ValueError(
             f"memory_budget={memory_budget:.0f} bytes is too small: the fit needs "
-            f"about {show_bytes(needs.least)}, {show_bytes(needs.vectors)} of it for "
+            f"about {show_bytes(least)}, {show_bytes(vectors)} of it for "
             f"{n_rows} rows. Raise memory_budget, make hidden or batch_size "
             "smaller, or share the rows out to more processes."
         )
-    room = memory_budget - needs.vectors
+    room = memory_budget - vectors
     if problem.device.type == "cpu":
-        n_inputs = len(problem.spec.input_feature)
         size = options.batch_size
-        pool = pool_bytes(problem.columns, n_inputs, size, options.dtype) if size else 0
+        pool = pool_bytes(problem.columns, r, size, options.dtype) if size else 0
         room = min(room, max(CACHE_BYTES, 2 * pool))
     return replace(options, memory_budget=int(room))
 

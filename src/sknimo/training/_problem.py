@@ -20,7 +20,7 @@ from sknimo.model import ClassModels, FittedModel
 from sknimo.network import NetworkSpec, make_spec
 from sknimo.ranks import ALONE
 from sknimo.rows import StoredColumns
-from sknimo.solver import MemoryColumns, Options, Prior, Problem, Solution
+from sknimo.solver import MemoryColumns, Options, PerMember, Prior, Problem, Solution
 from sknimo.training._data import SEPARATION_ETA, SEPARATION_LOSS, TrainingSet
 from sknimo.training._passes import CACHE_BYTES, fit_stream_budget
 from sknimo.training._streams import StreamedSet
@@ -91,7 +91,7 @@ def state_columns(features: FeatureMap, table: np.ndarray) -> MemoryColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Ensemble:
+class Ensemble(PerMember):
     """Members to average, in the units of the fit."""
 
     coef: Tensor  # (M, q)

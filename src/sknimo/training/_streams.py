@@ -34,7 +34,6 @@ from sknimo.rows import (
     RowBlocks,
     RowFile,
     Spool,
-    StoredTable,
     WeightedRows,
     block_moments,
     count_columns,
@@ -76,7 +75,7 @@ MIN_SAMPLE_ROWS = 2000
 class StreamedSet(FitRows):
     """Rows of this rank, and what is known of those of all."""
 
-    table: StoredTable
+    table: RowFile
     counts: ColumnCounts  # figures of all ranks' rows
     sample: WeightedRows  # a few rows of all ranks
     n_samples: int  # rows of all ranks as they were given
@@ -262,7 +261,7 @@ def prepare_stream(
 
 
 def _count_columns(
-    table: StoredTable, weight: np.ndarray, schema: TableSchema, ranks: Ranks
+    table: RowFile, weight: np.ndarray, schema: TableSchema, ranks: Ranks
 ) -> ColumnCounts:
     """Figures of all ranks' rows; columns that reach too far for them are refused."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -275,14 +274,14 @@ def _count_columns(
     return counts
 
 
-def _in_schema(spooled: Spooled, schema: TableSchema) -> StoredTable:
+def _in_schema(spooled: Spooled, schema: TableSchema) -> RowFile:
     """The rows of this rank, their levels as all ranks know them."""
     columns, file = spooled.reading.columns, spooled.file
     if not columns:  # no block: nobody told the number of columns
         file.n_columns = len(schema.names)
     known = enumerate(zip(columns, schema.levels, strict=False))
-    recode = {j: own.recode(to) for j, (own, to) in known if to is not None}
-    return StoredTable(file, recode)
+    file.recode = {j: own.recode(to) for j, (own, to) in known if to is not None}
+    return file
 
 
 def choose_sample_size(memory_budget: float, n_columns: int) -> int:
