@@ -34,7 +34,7 @@ def find_bends(problem: Problem, held_out: HeldOut, level: float) -> bool:
     p = problem.spec.n_features
     if not 2 <= p <= MOST_FEATURES:
         return p > 1
-    eta = torch.as_tensor(mean_by_row(held_out, held_out.glm, problem.n_rows))
+    eta = torch.as_tensor(mean_by_row(held_out.rows, held_out.glm, problem.n_rows))
     rows = (~eta.isnan()).nonzero().squeeze(1).to(problem.device)
     y, at = problem.y[rows], eta.to(problem.y)[rows]
     weight = torch.as_tensor(np.bincount(held_out.rows, held_out.weight))

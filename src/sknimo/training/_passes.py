@@ -49,7 +49,8 @@ def hold_out(
     turn = turn[first_row : first_row + len(data.y)]
     spared: list[int] = []
     if data.classes is not None:
-        own = [int(turn[data.y == k].max(initial=-1)) for k in (0, 1)]
+        numbers = range(len(data.classes))
+        own = [int(turn[data.y == k].max(initial=-1)) for k in numbers]
         spared = [max(last) for last in zip(*ranks.gather(own), strict=True)]
     n_held_out = round(fraction * data.n_total)
     n_held_out = int(np.clip(n_held_out, 1, data.n_total - max(len(spared), 1)))
