@@ -74,7 +74,7 @@ def test_rows_are_not_left_out_by_their_target(make_model, draw_table):
     """Few features and counts: a fold without the zeros of a cell would expect more."""
     model = make_model(family="poisson")
     rng = np.random.default_rng(0)
-    table = np.round(draw_table(model.features, 600))
+    table = np.round(draw_table(model, 600))
     y = rng.poisson(1.0, 600).astype(float)
     eta = plain_by_folds(model, table, y)
     assert abs(np.corrcoef(eta, y)[0, 1]) < 0.1

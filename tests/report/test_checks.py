@@ -198,7 +198,7 @@ def missing_together():
 weights = np.r_[np.full(20, 100.0), np.ones(380)]
 TROUBLES = [
     ("Convergence", lambda: good(converged=False), "warn", "it may move"),
-    ("Worth of the dependence", lambda: good(bent=2.0), "warn", "Prefer the plain"),
+    ("Worth of the model", lambda: good(bent=2.0), "warn", "Prefer the plain"),
     ("Coefficients at the reference", lambda: good(wrong=True), "warn", "dose"),
     ("Leakage", leaked, "warn", "lab (AUC"),
     ("Separation", separated, "warn", "without a single error"),

@@ -83,7 +83,7 @@ def test_held_out_rows_show_the_plain_model_beside_curves(searched, draw_sample)
     for one in found.measures[1:]:
         assert None not in (one.constant, one.linear, one.glm, one.model)
     page = render_report(card, sample, held_out=fresh).html
-    assert "Logistic regression" in page and "Curves, no dependence" in page
+    assert "Logistic regression" in page and "Without dependence" in page
     assert "Nested GLM" not in page
 
 

@@ -227,8 +227,8 @@ def test_a_model_that_loses_to_its_glm_is_called_out(make_model, draw_sample):
     sample = draw_sample(straight, 200)
     fresh = draw_sample(straight, 100, seed=2)
     found = checks_of(ModelCard(model), sample, fresh)
-    assert found["Worth of the dependence"].status == "warn"
-    assert "Prefer the plain one" in found["Worth of the dependence"].text
+    assert found["Worth of the model"].status == "warn"
+    assert "Prefer the plain one" in found["Worth of the model"].text
 
 
 def test_held_out_rows_that_are_not_new_are_noticed(make_model, draw_sample):

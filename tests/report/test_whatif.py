@@ -184,7 +184,10 @@ def test_the_page_has_the_interval_of_the_next_observation(
         )
         ends = view.number("#expected", "low"), view.number("#expected", "high")
         assert ends == pytest.approx((wanted.lower[0], wanted.upper[0]), rel=1e-9)
-    assert "% of such rows lie between" in view.page.locator("#expected").inner_text()
+    assert (
+        "% of all rows lie within their intervals"
+        in view.page.locator("#expected").inner_text()
+    )
 
 
 def test_sliders_answer_to_the_keyboard(make_report, open_report):

@@ -281,10 +281,7 @@ class SeveralClasses(BaseNIMO):
     def _word_summary(self, found: Summary) -> Summary:
         """A summary of one class, with its probability for the response."""
         label = self.classes_.tolist()[self._class]
-        over = "the geometric mean of those of all classes"
-        if self._baseline is not None:
-            over = f"that of {self.classes_.tolist()[self._baseline]!r}"
-        unit = f"the logarithm of the probability of {label!r} over {over}"
+        unit = f"the logarithm of the probability of {label!r} over {self._over()}"
         notes = [
             note.replace("the log of the mean", unit).replace(
                 "change of the response",
@@ -305,6 +302,12 @@ class SeveralClasses(BaseNIMO):
             base_mean=float(self._chance(reference)[0]),
             notes=tuple(notes),
         )
+
+    def _over(self) -> str:
+        """What the probability of a class is divided by in its linear predictor."""
+        if self._baseline is None:
+            return "the geometric mean of those of all classes"
+        return f"that of {self.classes_.tolist()[self._baseline]!r}"
 
     def _read_reference(self) -> np.ndarray:
         """The reference as a table of one row."""
@@ -341,23 +344,30 @@ class SeveralClasses(BaseNIMO):
             return card
         label, left_out = str(self.classes_[self._class]), card.left_out
         others = join_others(self.classes_, self._class)
+        family = replace(
+            BINOMIAL,
+            ratio_name=SOFTMAX.ratio_name,
+            eta_label=f"score of {label}",
+        )
         return replace(
             card,
             # With all else as an offset it is the log-odds against the other classes.
-            model=replace(
-                card.model, family=replace(BINOMIAL, ratio_name=SOFTMAX.ratio_name)
-            ),
+            model=replace(card.model, family=family),
             respond=self._chance,
+            every=tuple(map(self._whole.of_class, range(len(self.classes_)))),
+            place=self._class,
             facts=None,
             dial=None,
             base_offset=float(self._others(self._read_reference())[0]),
             classes=(others, label),
             left_out=None if left_out is None else left_out[:, self._class],
             note=(
-                f"This page is of {label}, one of {len(self.classes_)} classes; "
-                "report(..., class_=...) makes that of another. Average effects move "
-                "all classes. What the other classes say of a row is its offset: "
-                f"moving a feature under 'What if' moves the score of {label} alone."
+                f"This page is of {label}, one of {len(self.classes_)} classes; the "
+                "option class_ of a report, --class of the command, chooses another. "
+                "Averages and \N{LEFT DOUBLE QUOTATION MARK}What if"
+                "\N{RIGHT DOUBLE QUOTATION MARK} are of its probability, which all "
+                "classes move. Coefficients and parts of rows are of its score, the "
+                f"logarithm of its probability over {self._over()}."
             ),
         )
 

@@ -52,6 +52,7 @@ from sknimo.explain._comparisons import (
     Move,
     Support,
     compare,
+    compared_rows,
     measure_support,
     moves_of,
     restore_comparisons,

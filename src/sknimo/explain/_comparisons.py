@@ -194,7 +194,7 @@ def _columns(
 # Evaluations for all steps together, of a large model fewer, and rows that are not
 # gone below.
 EVALUATIONS = 60_000
-LARGE_EVALUATIONS = 12_000
+LARGE_EVALUATIONS = 24_000
 MIN_ROWS = 50
 # A coefficient is unlike the average from this share of the effect's size on.
 WORTH = 0.25
@@ -281,9 +281,7 @@ def compare(
     `respond` gives the response of a table where `eta` and `offset` do not.
     """
     n_coef, p = len(model.features.coef_feature), model.features.n_features
-    evaluations = LARGE_EVALUATIONS if is_large(model) else EVALUATIONS
-    most = max(MIN_ROWS, evaluations // max(2 * n_coef, 1))
-    kept = spread_rows(len(table), min(MAX_ROWS, most))
+    kept = spread_rows(len(table), compared_rows(model))
     weight, fixed = check_weight(weight, len(table)), fill_offset(offset, len(table))
     support = measure_support(model, table, weight)
     cells = Cells(table, find_roles(model).relevant)
@@ -307,6 +305,13 @@ def compare(
             if support is not None:
                 out[7, move.coef] = _possible(support, cells, table, weight, move, j)
     return restore_comparisons(out, importance)
+
+
+def compared_rows(model: FittedModel) -> int:
+    """How many rows `compare` looks at, at most."""
+    evaluations = LARGE_EVALUATIONS if is_large(model) else EVALUATIONS
+    steps = 2 * len(model.features.coef_feature)
+    return min(MAX_ROWS, max(MIN_ROWS, evaluations // max(steps, 1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -244,6 +244,7 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
     if offset:
         start = total_cell(base + offset, scale)
         name = "hazard while it was watched" if hazard else "offset"
+        name = "other classes" if story.sample.of_class else name
         steps.append(StepRow(name, "", show_fixed(offset, decimals), start))
     steps += [
         StepRow(
@@ -256,10 +257,8 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
         for step in case.steps
     ]
     eta = float(case.found.eta[0])
-    name = "log of expected events" if hazard else story.model.family.eta_name
-    steps.append(
-        StepRow(name, "", show_number(eta), total_cell(eta, scale), total=True)
-    )
+    end = total_cell(eta, scale)
+    steps.append(StepRow(story.total_name, "", show_number(eta), end, total=True))
     return steps
 
 

@@ -19,7 +19,6 @@ from sknimo.explain import (
     describe_stop,
     feature_kinds,
     find_roles,
-    is_bent,
     restore_reach,
     spread_rows,
 )
@@ -27,7 +26,12 @@ from sknimo.families import FAMILIES, Family
 from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
 from sknimo.report._inputs import ModelCard, Sample
-from sknimo.report._quality import Quality, calibration_slope, rank_auc
+from sknimo.report._quality import (
+    CONCORDANCE,
+    Quality,
+    calibration_slope,
+    rank_auc,
+)
 from sknimo.report._story import Story
 from sknimo.report._text import join_words, show_count, show_number, show_percent
 
@@ -43,6 +47,10 @@ class Check:
     text: str
 
 
+# Concordances that differ by less are tied.
+TIED_ORDER = 0.01
+# Share of predictions below zero that is worth a word.
+BELOW_ZERO = 0.005
 # Fewer rows than this per coefficient make any fit shaky.
 ROWS_PER_COEF = 10
 CURVE_EXTRA = 3
@@ -86,6 +94,7 @@ def run_checks(story: Story) -> tuple[Check, ...]:
         *_leakage(card, sample),
         *_separation(story),
         *_dispersion(story),
+        *_below_zero(story),
         *_rows(card, sample),
         *_rare(story),
         *_weights(sample),
@@ -130,15 +139,20 @@ def _gain(story: Story) -> Iterator[Check]:
             "held-out rows to learn what to expect on new ones.",
         )
         return
-    first = fresh.explained
+    first, does = fresh.explained, "explains"
+    for one in fresh.measures:
+        if one.name == CONCORDANCE:  # what hazards are judged by
+            first, does = one, "orders as many pairs of rows rightly as"
     others = [value for value in (first.linear, first.glm) if value is not None]
-    if others and is_bent(story.card.model):
+    if others and first.model is not None:
         text = (
-            f"On rows it has not seen the model explains {show_percent(first.model)}, "
+            f"On rows it has not seen the model {does} {show_percent(first.model)}, "
             f"plainer models of the same features at most {show_percent(max(others))}"
         )
-        trouble = f"{text}. Prefer the plain one." * (first.winner not in ("model", ""))
-        yield _check("Worth of the dependence", f"{text}.", trouble, "warn")
+        worse = max(others) - first.model > (0.0 if first.percent else TIED_ORDER)
+        worse &= first.winner not in ("model", "")
+        trouble = f"{text}. Prefer the plain one." * worse
+        yield _check("Worth of the model", f"{text}.", trouble, "warn")
     trained = quality.explained.model
     if quality.rows == "training" and trained is not None:
         # The same measure on both kinds of rows.
@@ -285,6 +299,22 @@ def _n_coefficients(model: FittedModel) -> int:
     curved = [kind == "curve" for kind in feature_kinds(features)]
     acts = find_roles(model).acts
     return int((coef != 0).sum()) + CURVE_EXTRA * int((np.array(curved) & acts).sum())
+
+
+def _below_zero(story: Story) -> Iterator[Check]:
+    """Whether a target that is never negative is predicted to be."""
+    quality, y = _judged(story), story.sample.y
+    if story.card.model.family.link != "identity" or len(y) == 0 or np.min(y) < 0:
+        return
+    share = float(np.mean(quality.predicted < 0)) if len(quality.predicted) else 0.0
+    if share > BELOW_ZERO:
+        yield Check(
+            "note",
+            "Predictions below zero",
+            f"{show_percent(share)} of the predictions are negative, which "
+            f"{story.sample.target} never is. A family with a log link, such as "
+            "poisson for counts or gamma for amounts, has none.",
+        )
 
 
 def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
@@ -566,6 +596,7 @@ def _balance(quality: Quality) -> Iterator[Check]:
     trouble *= gap > CALIBRATION_GAP
     slope, error = calibration_slope(quality, sample)
     text += f"; observations follow predictions with a slope of {slope:.2f}"
+    text += f" (standard error {error:.2f})" * bool(np.isfinite(error))
     off = abs(slope - 1)
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
         how = "too bold" if slope < 1 else "too timid"

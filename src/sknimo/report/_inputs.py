@@ -53,6 +53,9 @@ class ModelCard:
     uncertainty: Uncertainty | None = None  # what single rows can be judged by
     dial: Dial | None = None  # the way to the model without bends
     base_offset: float = 0.0  # of the reference: what other classes say there
+    # Models of all classes, of which this is one, and its place among them.
+    every: tuple[FittedModel, ...] = ()
+    place: int = 0
     # Probability of a class for rows of a table (n, p), (n,), where all classes move.
     respond: Callable[[np.ndarray], np.ndarray] | None = None
 
@@ -87,6 +90,12 @@ class Sample:
     def row_offset(self) -> np.ndarray:
         """Offset of every row, zero when none was given, (n,)."""
         return fill_offset(self.offset, len(self))
+
+    @property
+    def given_offset(self) -> bool:
+        """Whether somebody gave an offset: no times, and no other classes."""
+        own = self.offset is not None and self.follow_up is None
+        return own and not self.of_class
 
     @property
     def known_offset(self) -> np.ndarray | None:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain import (
+    MAX_ROWS,
     NOT_HELD_OUT,
     POSSIBLE,
+    compared_rows,
     describe_gain,
     describe_kept,
     describe_trial,
@@ -25,6 +27,7 @@ from sknimo.explain import (
     spread_rows,
 )
 from sknimo.report._blocks import (
+    HARDLY,
     make_curve_panels,
     make_effect_panels,
     make_pair_rows,
@@ -155,7 +158,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
     known = f", a {kind} of {_mean_text(card, base)}"
     return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
-        kicker=f"{card.kind} · {model.family.name} family, {model.family.link} link",
+        kicker=f"{card.kind} · {_family_text(story)}",
         lead=f"{card.note} {_lead(story)}".strip(),
         version=VERSION,
         sections=_sections(bool(effects), bool(cases)),
@@ -177,6 +180,8 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         errors=_errors_text(story),
         response=_response_name(story),
         eta_name=model.family.eta_name,
+        total_name=story.total_name,
+        base_name="log-odds" if story.sample.of_class else model.family.eta_name,
         tables=make_tables(story),
         base_value=show_number(base),
         base_note="" if model.family.link == "identity" else known,
@@ -196,6 +201,13 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         ),
         privacy=_privacy(story),
     )
+
+
+def _family_text(story: Story) -> str:
+    family, card = story.model.family, story.card
+    if card.every:
+        return f"softmax of {len(card.every)} classes"
+    return f"{family.name} family, {family.link} link"
 
 
 def _sections(effects: bool, cases: bool) -> tuple[tuple[str, str], ...]:
@@ -235,7 +247,7 @@ def _lead(story: Story) -> str:
         f"{name} {show_percent(value) if value >= 0 else 'less than nothing'}"
         for name, value in (
             (f"a plain {plain_name(model.family)}", first.linear),
-            ("the same curves without such dependence", first.glm),
+            ("the same model without such dependence", first.glm),
         )
         if value is not None
     ]
@@ -251,6 +263,9 @@ def _tell_order(story: Story, rows: str, order: Measure) -> str:
     if order.linear is not None and is_bent(story.model):
         plain = plain_name(story.model.family)
         text += f", a plain {plain} in {show_percent(order.linear)}"
+        if order.glm is not None:
+            text += ", the same model without such dependence in "
+            text += show_percent(order.glm)
     first = story.judged.explained.model
     if first is not None and first < 0:
         text += (
@@ -300,7 +315,7 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         if one.linear is not None:
             note = f"plain {plain_name(story.model.family)} {_measure(one, 'linear')}"
         measures.append((f"{one.name} on {where}", _measure(one, "model"), note))
-    bent = sum(bool(effects.modifiers_of(j)) for j in story.order)
+    bent = sum(bool(_modifiers(story, j)) for j in story.order)
     acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
@@ -309,6 +324,12 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         ("Features with an effect", f"{acting} of {p}", _how_many(bent, acting)),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
+
+
+def _modifiers(story: Story, feature: int) -> tuple[int, ...]:
+    """What an effect depends on, if it is worth a word."""
+    varies = float(np.nan_to_num(story.effects.bend[feature]))
+    return tuple(story.effects.modifiers_of(feature)) if varies > HARDLY else ()
 
 
 def _how_many(bent: int, acting: int) -> str:
@@ -344,7 +365,7 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
     names = {
         "constant": "Constant",
         "linear": plain[0].upper() + plain[1:],
-        "glm": "Curves, no dependence",
+        "glm": "Without dependence",
         "model": "This model",
     }
     kept = [
@@ -386,7 +407,13 @@ def _errors_text(story: Story) -> str:
 
 def _averaged_text(story: Story) -> str:
     """Over which rows averages are, and where their intervals come from."""
-    text = f"averaged over the {story.effects.n_rows:,} rows looked at"
+    seen, facts = story.effects.n_rows, story.card.facts
+    some = min(seen, compared_rows(story.model))
+    known = facts is not None and story.quality.rows == "training"
+    total = facts.n_samples if facts is not None and known else len(story.sample)
+    text = f"averaged over {some:,} of the {total:,} rows, evenly chosen"
+    if some == seen < MAX_ROWS:  # copies of rows count as one there
+        text = f"averaged over the {total:,} rows"
     if any(story.show_interval(line) for line in story.lines):
         text += (
             "; below it its 95\N{NO-BREAK SPACE}% interval, by what rows left out of "
@@ -420,10 +447,13 @@ def _sentence(story: Story, line: Line) -> str:
     low, high = line.response_ends
     what, where = _comparison(story, line), _response_name(story)
     average, ends = story.show_change(line.response), story.show_changes(low, high)
-    modifiers = story.effects.modifiers_of(line.feature)
+    modifiers = _modifiers(story, line.feature)
     depends = ""
     if modifiers:
         depends = f", depending on {join_words(story.name(k) for k in modifiers)}"
+    elif np.ptp(line.eta_ends) <= STEADY * abs(line.eta):
+        # The link alone makes them differ.
+        depends = f", though nearly the same on the {story.model.family.eta_name}"
     if line.support < POSSIBLE:
         depends += "; few rows could change so, all else equal"
     sure = story.show_interval(line)
@@ -450,11 +480,15 @@ def _turns(story: Story, feature: int) -> str:
     if len(values) > TURN_VALUES:
         column = story.sample.table[:, feature]
         values = np.nanquantile(column, np.linspace(0.02, 0.98, TURN_VALUES))
-    table, means = rows.table.copy(), []
+    table, means, respond = rows.table.copy(), [], story.card.respond
     for value in values:
         table[:, feature] = value
-        eta = story.model.eta(table) + rows.row_offset
-        means.append(float(weight @ mean_of(story.model.family, eta)))
+        if respond is not None:
+            mean = respond(table)
+        else:
+            eta = story.model.eta(table) + rows.row_offset
+            mean = mean_of(story.model.family, eta)
+        means.append(float(weight @ mean))
     low, high = int(np.argmin(means)), int(np.argmax(means))
     shown = [
         show_percent(means[at])
@@ -510,7 +544,7 @@ def _code(story: Story) -> str:
         inner = "".join(f"    {part},\n" for part in changed)
         call = f"{card.kind}(\n{inner})"
     extra = ", sample_weight=weight" * (story.sample.weight is not None)
-    extra += ", offset=offset" * (story.sample.offset is not None)
+    extra += ", offset=offset" * story.sample.given_offset
     held_out = ", X_test=X_test, y_test=y_test" * (story.held_out is not None)
     return (
         f"from sknimo import {card.kind}\n\n"
@@ -533,7 +567,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     card, model = story.card, story.model
     facts = [
-        ("Family and link", f"{model.family.title}, {model.family.link}"),
+        ("Family and link", _family_text(story)),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
     ]

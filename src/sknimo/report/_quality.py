@@ -127,13 +127,12 @@ def judge_held_out(card: ModelCard, sample: Sample, held_out: Sample) -> Quality
     """Measure models that were solved on the rows of a report on rows held out."""
     model = card.model
     given = sample.table, sample.y, sample.weight, sample.known_offset
-    rivals = {"linear": plain_model(model, *given)}
-    if has_curves(model):
-        rivals["glm"] = plain_model(model, *given, curves=True)
-    eta = {
-        name: one.eta(held_out.table, held_out.known_offset)
-        for name, one in rivals.items()
-    }
+    new = held_out.table, held_out.known_offset
+    eta = {"linear": plain_model(model, *given).eta(*new)}
+    if card.dial is not None:  # the same penalties and averages, but no dependence
+        eta["glm"] = card.dial.turn(model, 0.0).eta(*new)
+    elif has_curves(model):
+        eta["glm"] = plain_model(model, *given, curves=True).eta(*new)
     eta["model"] = model.eta(held_out.table, held_out.offset)
     return _quality(card, held_out, eta, "held out")
 
@@ -176,8 +175,15 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     some = sample.take(np.flatnonzero(kept))
     eta = {name: each[kept] for name, each in eta.items()}
     quality = _quality(card, some, eta, rows)
-    if scores is None or np.isnan(scores.r2) or sample.follow_up is not None:
+    if scores is None or np.isnan(scores.r2):
         return quality if "model" in eta else None
+    if sample.follow_up is not None:  # scores of hazards are concordances
+        glm = scores.glm_r2 if is_bent(model) else None
+        measures = [
+            replace(one, glm=glm) if one.name == CONCORDANCE else one
+            for one in quality.measures
+        ]
+        return replace(quality, measures=tuple(measures)) if "model" in eta else None
     return _with_scores(quality, card, sample, eta)
 
 

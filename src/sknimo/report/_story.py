@@ -97,6 +97,14 @@ class Story:
         value = float(features.reference[feature])
         return show_value(value, features.levels(feature))
 
+    @property
+    def total_name(self) -> str:
+        """What base value, offset and parts of a row sum to."""
+        if self.sample.of_class:
+            return "log-odds"
+        family = self.model.family
+        return "log of expected events" if family.is_hazard else family.eta_name
+
     def show_change(self, value: float) -> str:
         """A change of the response: percentage points of a probability."""
         if not self.model.family.is_binary:

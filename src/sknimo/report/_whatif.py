@@ -18,7 +18,7 @@ from sknimo.explain import FEW_VALUES, POSSIBLE, Support, weighted_quantiles
 from sknimo.inference import MOST_BENT, Conformal, Uncertainty, weigh_members
 from sknimo.io import model_record
 from sknimo.model import Dial, FittedModel
-from sknimo.report._inputs import INTERVAL, Sample
+from sknimo.report._inputs import INTERVAL, ModelCard, Sample
 from sknimo.report._lines import Line
 from sknimo.report._story import Story
 from sknimo.report._text import clean_text
@@ -34,6 +34,8 @@ ENDS = ("lowest", "highest")
 MAX_SUPPORT = 120
 # Covariances of terms that it carries.
 MAX_COVARIANCES = 60_000
+# Numbers of the models of all classes that it carries.
+MAX_CLASS_NUMBERS = 1_000_000
 # Features whose controls are shown at once; the others are folded.
 SHOWN = 12
 
@@ -45,7 +47,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "model": _plain(_shorten(model_record(model))),
         "swap": _upper(story.swap),
         "link": model.family.link,
-        "etaName": model.family.eta_name,
+        "etaName": story.total_name,
         "classes": None if card.classes is None else list(card.classes),
         "target": sample.target,
         "controls": [_control(model, sample, j) for j in story.order],
@@ -55,7 +57,9 @@ def page_data(story: Story) -> dict[str, Any]:
         "interval": _interval(model, card.conformal),
         "errors": _errors(model, card.uncertainty),
         "dial": _dial(card.dial),
-        "hasOffset": sample.offset is not None,
+        "every": [_plain(_shorten(model_record(one))) for one in _every(card)],
+        "place": card.place,
+        "hasOffset": sample.given_offset,
         "baseOffset": card.base_offset,
         "rows": [
             {
@@ -66,6 +70,12 @@ def page_data(story: Story) -> dict[str, Any]:
             for case in story.cases
         ],
     }
+
+
+def _every(card: ModelCard) -> tuple[FittedModel, ...]:
+    """Models of all classes, unless the page would become too large for them."""
+    size = sum(one.params.numel() + one.coef.numel() for one in card.every)
+    return card.every if size <= MAX_CLASS_NUMBERS else ()
 
 
 def _fixed(lines: Sequence[Line], table: np.ndarray) -> list[int]:

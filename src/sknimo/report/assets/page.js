@@ -159,6 +159,17 @@
         : `A combination more unusual than ${Math.min(share, 99)}\u202f% of the rows.`;
   }
 
+  // What the other classes say follows from the values, too: log-odds less own score.
+  const every = data.every.map((record) => compileModel(record, [], data.link));
+  const offsetAt = (at, own) => {
+    if (!every.length) return own;
+    const scores = every.map((one) => one.eta(at));
+    const others = scores.filter((_, place) => place !== data.place);
+    const most = Math.max(...others);
+    const sum = others.reduce((total, score) => total + Math.exp(score - most), 0);
+    return scores[data.place] - most - Math.log(sum) - model.eta(at);
+  };
+
   const fromRow = (values) => values.map((value) => (value === null ? NaN : value));
   const starts = [
     { label: "the reference", values: model.reference, offset: data.baseOffset },
@@ -365,9 +376,11 @@
   function update() {
     const parts = model.explain(values);
     const total = parts.reduce((sum, part) => sum + part, 0);
-    const eta = model.baseValue + offset + total;
+    const own = offsetAt(values, offset);
+    const eta = model.baseValue + own + total;
     const mean = model.mean(eta);
-    const before = model.mean(model.eta(start.values, start.offset));
+    const first = offsetAt(start.values, start.offset);
+    const before = model.mean(model.eta(start.values, first));
     const prediction = byId("prediction");
     prediction.textContent = showMean(mean);
     prediction.dataset.value = mean;
@@ -380,13 +393,14 @@
       const [low, high] = interval(values, eta);
       expected.dataset.low = low;
       expected.dataset.high = high;
-      expected.textContent = `${data.interval.level} of such rows lie between `
-        + `${showMean(low)} and ${showMean(high)}`;
+      expected.textContent = `expected between ${showMean(low)} and ${showMean(high)}: `
+        + `${data.interval.level} of all rows lie within their intervals`;
     }
     byId("change").textContent = !moved
       ? (isTurned() ? "as at the start, but for the dependence" : "as at the start")
       : `${showChange(mean - before)} from ${showMean(before)} at the start`;
-    const known = offset === 0 ? "" : `, offset ${showNumber(offset, 4, true)}`;
+    const name = every.length ? "other classes" : "offset";
+    const known = own === 0 ? "" : `, ${name} ${showNumber(own, 4, true)}`;
     const tail = data.link === "identity" ? "" : ` ${data.etaName}`;
     byId("sum").textContent = `base value ${showNumber(model.baseValue)}${known}, `
       + `contributions ${showNumber(total, 4, true)}; together ${showNumber(eta)}${tail}`;
@@ -432,7 +446,7 @@
         const trial = [...values];
         control.means = control.grid.map((value) => {
           trial[control.feature] = value;
-          return model.mean(model.eta(trial, offset));
+          return model.mean(model.eta(trial, offsetAt(trial, offset)));
         });
         control.distances = control.grid.map((value) => {
           trial[control.feature] = value;
