@@ -20,7 +20,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from sknimo import NIMOClassifier, NIMORegressor, load
+from sknimo import NIMOClassifier, NIMORegressor, NIMOSurvival, NIMOSurvivalCV, load
 from sknimo.report import ModelCard, Report, render_report
 from sknimo.report._cases import choose_rows, explain_cases
 from sknimo.report._checks import run_checks
@@ -394,3 +394,28 @@ def test_fifty_features_and_twenty_thousand_rows_stay_under_two_megabytes(
     assert path.stat().st_size < MAX_BYTES
     view = open_report(report)
     assert view.mean == pytest.approx(model.mean(model.features.reference[None])[0])
+
+
+def draw_times(bend, n_rows=150):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 2))
+    time = rng.exponential(np.exp(-X[:, 0] * (1 + bend * X[:, 1]))) + 0.01
+    event = rng.random(n_rows) < 0.8
+    kind = [("event", "?"), ("time", "f8")]
+    return X, np.array(list(zip(event, time, strict=True)), dtype=kind)
+
+
+def test_times_are_no_offset_of_the_code_that_reproduces_a_report():
+    X, y = draw_times(0.0)
+    html = NIMOSurvival(max_iter=0).fit(X, y).report(None, X, y).html
+    assert "est.fit(X, y)" in html and "offset=offset" not in html
+
+
+@pytest.mark.slow
+def test_survival_is_compared_with_the_same_model_without_dependence():
+    X, y = draw_times(1.0)
+    est = NIMOSurvivalCV(random_state=0).fit(X, y)
+    assert est.bend_ > 0
+    html = est.report(None, X, y).html
+    told = re.search(r"without such dependence in\s+([\d.]+)", html)
+    assert float(told[1]) == pytest.approx(100 * est.glm_held_out_score_, abs=0.06)

@@ -455,6 +455,17 @@ def test_a_page_of_one_class_has_its_probability_and_errors(open_report):
         shown = f'.control[data-feature="{feature}"] .reach'
         assert view.number(shown, "value") == close(known[feature], 1e-5)
     assert view.page.locator(".waterfall .reach").count() > 0
+    # All classes move with a feature, in figures of single values and along them.
+    row = X[5].copy()
+    for feature, value in ((0, -1.5), (1, 2.0)):
+        view.set(feature, value)
+        row[feature] = value
+        assert view.mean == close(est.predict_proba(row[None])[0, 1])
+    assert "other classes" in view.page.locator("#sum").inner_text()
+    assert view.page.locator("#offset").count() == 0
+    text = report.html
+    assert "softmax of 3 classes" in text and "binomial family" not in text
+    assert "change of the score of b with everything else at the reference" in text
 
 
 def test_what_other_features_fix_is_not_proposed_to_change_alone(
