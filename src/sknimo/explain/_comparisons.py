@@ -17,8 +17,9 @@ Shapes: n rows, p features, c coefficients.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from sknimo.explain._local import (
     weighted_quantiles,
 )
 from sknimo.explain._reach import LEAST_VARIANCE, MAX_COLUMNS
+from sknimo.families import Family
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
 
@@ -232,6 +234,15 @@ class Comparisons:
         """All but importance and corrected averages, (8, c)."""
         top = np.stack([self.step, self.eta, self.response])
         return np.vstack([top, self.eta_ends, self.response_ends, self.support[None]])
+
+    def as_read(self, family: Family) -> Self:
+        """The same as readers are told: of a hazard by its logarithm.
+
+        How many events are expected depends on how long a row was watched.
+        """
+        if not family.is_hazard:
+            return self
+        return replace(self, response=self.eta, response_ends=self.eta_ends)
 
     def contradicts(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients (c,) that would mislead about the average, bool.

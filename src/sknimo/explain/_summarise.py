@@ -143,6 +143,7 @@ def summary_rows(
 ) -> Iterator[SummaryRow]:
     """Features with a role in the order of the columns, each with its levels."""
     features, roles = model.features, find_roles(model)
+    compared = None if compared is None else compared.as_read(model.family)
     kinds = feature_kinds(features)
     has_ratio = model.family.ratio_name is not None
     coef = features.feature_coef(model.term_coef)
@@ -370,7 +371,7 @@ def _notes(
     notes = []
     if facts is not None:
         points = " (pp: percentage points)" if family.is_binary else ""
-        response = "expected events in a row's time" if family.is_hazard else "response"
+        response = family.eta_name if family.is_hazard else "response"
         notes.append(
             f"average: change of the {response}{points} that goes with one step more, "
             "the step under per, everything else as in the row, averaged over the "

@@ -240,11 +240,9 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
     decimals = common_decimals(step.amount for step in case.steps)
     first = total_cell(base, scale)
     steps = [StepRow("base value", "", show_number(base), first, total=True)]
-    hazard = story.model.family.is_hazard
     if offset:
         start = total_cell(base + offset, scale)
-        name = "hazard while it was watched" if hazard else "offset"
-        name = "other classes" if story.sample.of_class else name
+        name = "other classes" if story.sample.of_class else "offset"
         steps.append(StepRow(name, "", show_fixed(offset, decimals), start))
     steps += [
         StepRow(
@@ -271,10 +269,12 @@ def tell_outcome(story: Story, case: Case) -> str:
     """What was predicted for a row, and what was observed."""
     classes, mean = story.card.classes, float(case.found.mean[0])
     if classes is None:
-        told = "Predicted"
         if story.model.family.is_hazard:
-            told = "Events in its time: expected"
-        text = f"{told} {show_number(mean)}, observed {show_number(case.observed)}."
+            seen = "an event" if case.observed > 0 else "no event"
+            return (
+                f"Hazard {show_number(mean)} times the reference's. Observed: {seen}."
+            )
+        text = f"Predicted {show_number(mean)}, observed {show_number(case.observed)}."
         return text + _tell_interval(story, case)
     observed = classes[int(case.observed > 0.5)]
     chance = show_percent(mean)

@@ -123,7 +123,9 @@ def explain_cases(
     if not chosen:
         return ()
     picked = sample.take(np.array([row for row, _ in chosen]))
-    found = explain(model, picked.table, swap=swap, offset=picked.offset)
+    # A hazard is that of the row, however long it was watched.
+    known = None if model.family.is_hazard else picked.offset
+    found = explain(model, picked.table, swap=swap, offset=known)
     if card.uncertainty is not None:
         found = with_errors(model, card.uncertainty, found)
     return tuple(

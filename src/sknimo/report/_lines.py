@@ -50,7 +50,7 @@ def make_lines(
 
     `scale` (p,) is the spread of the features that makes them comparable.
     """
-    owner = model.features.coef_feature
+    owner, found = model.features.coef_feature, found.as_read(model.family)
     scale = model.features.scale if scale is None else scale
     roles = iter(np.flatnonzero(effects.roles.relevant).tolist())
     wrong = found.contradicts(model.features.coefficients(model.term_coef))

@@ -4,6 +4,7 @@ The template arranges and escapes; nothing is computed there.
 """
 
 import hashlib
+import math
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -295,7 +296,7 @@ def _response_name(story: Story) -> str:
         target = cut_text(story.sample.target, 24)
         return f"probability that {target} is {cut_text(classes[1], 24)}"
     if story.model.family.is_hazard:
-        return "expected events in a row's time"
+        return "hazard"
     mean = "" if story.model.family.link == "identity" else "mean of "
     # A target without a name is "the target"; its reader says "the" before it.
     target = story.sample.target if mean else story.sample.target.removeprefix("the ")
@@ -463,11 +464,13 @@ def _sentence(story: Story, line: Line) -> str:
         return f": up and down. {_turns(story, line.feature)}{depends}."
     size = UP_AND_DOWN * abs(line.response)
     if low < -size and high > size:  # its average says little
+        times = "times" if story.model.family.is_hazard else "in"
         return (
-            f": up and down. {what[0].upper()}{what[1:]} goes with {ends} in the "
+            f": up and down. {what[0].upper()}{what[1:]} goes with {ends} {times} the "
             f"{where} in 90\N{NO-BREAK SPACE}% of the rows, {average} {usual}{depends}."
         )
-    text = f": {what} goes with {average} in the {where} {usual}"
+    inside = "" if story.model.family.is_hazard else "in "
+    text = f": {what} goes with {average} {inside}the {where} {usual}"
     if high - low <= STEADY * abs(line.response):
         return f"{text}, much the same in all rows."
     return f"{text}; {ends} in 90\N{NO-BREAK SPACE}% of the rows{depends}."
@@ -476,6 +479,7 @@ def _sentence(story: Story, line: Line) -> str:
 def _turns(story: Story, feature: int) -> str:
     """Where along a feature predictions are lowest and highest, on average."""
     rows = story.sample.take(spread_rows(len(story.sample), TURN_ROWS))
+    hazard = story.model.family.is_hazard
     weight, values = rows.row_weight, _values(story, feature)
     if len(values) > TURN_VALUES:
         column = story.sample.table[:, feature]
@@ -485,15 +489,20 @@ def _turns(story: Story, feature: int) -> str:
         table[:, feature] = value
         if respond is not None:
             mean = respond(table)
+        elif hazard:
+            mean = story.model.eta(table)
         else:
             eta = story.model.eta(table) + rows.row_offset
             mean = mean_of(story.model.family, eta)
         means.append(float(weight @ mean))
+    if hazard:
+        means = [math.exp(mean - story.model.base_value) for mean in means]
     low, high = int(np.argmin(means)), int(np.argmax(means))
     shown = [
         show_percent(means[at])
         if story.card.classes is not None
         else show_number(means[at], 3)
+        + " times the reference's" * (hazard and at == low)
         for at in (low, high)
     ]
     ends = [show_number(float(values[at]), 3) for at in (low, high)]

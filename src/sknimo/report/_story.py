@@ -100,19 +100,21 @@ class Story:
     @property
     def total_name(self) -> str:
         """What base value, offset and parts of a row sum to."""
-        if self.sample.of_class:
-            return "log-odds"
-        family = self.model.family
-        return "log of expected events" if family.is_hazard else family.eta_name
+        return "log-odds" if self.sample.of_class else self.model.family.eta_name
 
     def show_change(self, value: float) -> str:
-        """A change of the response: percentage points of a probability."""
+        """A change of the response: points of a probability, a multiple of a hazard."""
+        if self.model.family.is_hazard:
+            return "–" if np.isnan(value) else f"{show_number(np.exp(value), 3)} times"
         if not self.model.family.is_binary:
             return show_number(value, 3, signed=True)
         return "–" if np.isnan(value) else f"{show_fixed(100 * value, 1)} points"
 
     def show_changes(self, low: float, high: float) -> str:
         """The ends of a range of such changes."""
+        if self.model.family.is_hazard:
+            ends = [show_number(np.exp(end), 3) for end in (low, high)]
+            return f"{ends[0]} to {ends[1]}"
         if not self.model.family.is_binary:
             return show_range(low, high)
         ends = [show_fixed(100 * end, 1) for end in (low, high)]

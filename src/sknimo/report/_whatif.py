@@ -48,8 +48,7 @@ def page_data(story: Story) -> dict[str, Any]:
         "swap": _upper(story.swap),
         "link": model.family.link,
         "etaName": story.total_name,
-        "classes": None if card.classes is None else list(card.classes),
-        "target": sample.target,
+        "name": _prediction_name(story),
         "controls": [_control(model, sample, j) for j in story.order],
         "shown": SHOWN,
         "fixed": _fixed(story.lines, sample.table),
@@ -70,6 +69,16 @@ def page_data(story: Story) -> dict[str, Any]:
             for case in story.cases
         ],
     }
+
+
+def _prediction_name(story: Story) -> str:
+    """What the number at the top of the page is."""
+    if story.model.family.is_hazard:
+        return "Hazard, times that of the reference"
+    classes = story.card.classes
+    if story.model.family.is_binary:
+        return f"Probability of {'1' if classes is None else classes[1]}"
+    return f"Predicted {story.sample.target}"
 
 
 def _every(card: ModelCard) -> tuple[FittedModel, ...]:

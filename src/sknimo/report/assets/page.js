@@ -572,9 +572,7 @@
   });
   document.querySelectorAll("input[name=aim]").forEach((input) =>
     input.addEventListener("change", () => listMoves(Number(byId("prediction").dataset.value))));
-  byId("prediction-name").textContent = percent
-    ? `Probability of ${data.classes ? data.classes[1] : "1"}`
-    : `Predicted ${data.target}`;
+  byId("prediction-name").textContent = data.name;
   byId("what-if-off").hidden = true;
   byId("what-if-app").hidden = false;
   begin(0);
