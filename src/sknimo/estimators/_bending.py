@@ -182,9 +182,13 @@ def score_rows(problem: Problem, eta: np.ndarray, weight: np.ndarray) -> float:
         rows = y, predicted, torch.as_tensor(weight).to(predicted), problem.offset.cpu()
         return problem.family.explained(*(part[there] for part in rows))
     known = np.isfinite(eta).all(1)
-    y = torch.nn.functional.one_hot(y.long(), eta.shape[1]).to(predicted)
-    mean = predicted.softmax(1)
-    truth, found, share = y.numpy()[known], mean.numpy()[known], weight[known]
-    spread = share @ (truth - np.average(truth, axis=0, weights=share)) ** 2
-    left = share @ (truth - found) ** 2
+    place, mean = y.long().numpy(), predicted.softmax(1).numpy()
+    return score_classes(place[known], mean[known], weight[known])
+
+
+def score_classes(place: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float:
+    """Share of the variance of all classes that probabilities (n, C) explain."""
+    truth = np.eye(mean.shape[1])[place]
+    spread = weight @ (truth - np.average(truth, axis=0, weights=weight)) ** 2
+    left = weight @ (truth - mean) ** 2
     return 1 - float(left.sum() / spread.sum()) if spread.sum() > 0 else math.nan

@@ -17,6 +17,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
+from sknimo.estimators._bending import score_classes
 from sknimo.estimators._explaining import refuse_half
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
@@ -325,7 +326,23 @@ class SeveralClasses(BaseNIMO):
         sample = super()._read_sample(X, y, weight, offset)
         if self._whole is None:
             return sample
-        return replace(sample, offset=self._others(sample.table), of_class=True)
+        others = self._others(sample.table)
+        seen = self._has_seen(y, sample.weight)
+        return replace(sample, offset=others, of_class=True, is_training=seen)
+
+    def _has_seen(self, y: Any, weight: np.ndarray | None) -> bool:
+        """Whether these are the targets of the rows that a search was fitted to.
+
+        Predictions of rows held out then score what the search has found.
+        """
+        found = getattr(self, "oob_prediction_", None)
+        if found is None or len(found) != len(y):
+            return False
+        known = np.isfinite(found).all(1)
+        share = np.ones(len(found)) if weight is None else weight
+        place = np.searchsorted(self.classes_, np.asarray(y))
+        score = score_classes(place[known], found[known], share[known])
+        return abs(score - self.held_out_score_) <= SAME_SCORE * abs(score)
 
     def _others(self, table: np.ndarray) -> np.ndarray:
         """What the other classes add to the log-odds of the one explained, (n,)."""
@@ -363,7 +380,9 @@ class SeveralClasses(BaseNIMO):
             left_out=None if left_out is None else left_out[:, self._class],
             note=(
                 f"This page is of {label}, one of {len(self.classes_)} classes; the "
-                "option class_ of a report, --class of the command, chooses another. "
+                "option class_ of a report, --class of the command, chooses another."
+            ),
+            about_score=(
                 "Averages and \N{LEFT DOUBLE QUOTATION MARK}What if"
                 "\N{RIGHT DOUBLE QUOTATION MARK} are of its probability, which all "
                 "classes move. Coefficients and parts of rows are of its score, the "
@@ -377,6 +396,10 @@ class SeveralClasses(BaseNIMO):
         if self._class_reach is None:  # of files: the ranges alone
             return restore_reach(self._whole.contrast(0))
         return self._class_reach
+
+
+# The same number, but for rounding.
+SAME_SCORE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

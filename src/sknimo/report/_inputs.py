@@ -48,6 +48,7 @@ class ModelCard:
     left_out: np.ndarray | None = None
     straight: np.ndarray | None = None  # (n,), their linear predictors without bends
     note: str = ""  # what readers must know first
+    about_score: str = ""  # what coefficients are of, where the page has to say it
     baseline: Baseline | None = None  # the hazard at the reference of a survival model
     conformal: Conformal | None = None  # how far from predictions rows held out lie
     uncertainty: Uncertainty | None = None  # what single rows can be judged by
@@ -77,6 +78,8 @@ class Sample:
     # Times of a survival model, whose `y` are events and `offset` exposures.
     follow_up: FollowUp | None = None
     of_class: bool = False  # whether the offset is what other classes say of a row
+    # Whether these are the training rows of a classifier, in their order.
+    is_training: bool = False
 
     def __len__(self) -> int:
         return len(self.table)
@@ -114,4 +117,5 @@ class Sample:
             None if self.names is None else tuple(self.names[row] for row in rows),
             None if self.follow_up is None else self.follow_up.take(rows),
             self.of_class,
+            self.is_training,
         )

@@ -181,6 +181,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         errors=_errors_text(story),
         response=_response_name(story),
         eta_name=model.family.eta_name,
+        about_score=card.about_score,
         total_name=story.total_name,
         base_name="log-odds" if story.sample.of_class else model.family.eta_name,
         tables=make_tables(story),

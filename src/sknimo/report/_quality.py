@@ -113,7 +113,9 @@ def judge(card: ModelCard, sample: Sample) -> Quality:
     model, facts = card.model, card.facts
     eta = model.eta(sample.table, sample.offset)
     rows, known = "unknown", None
-    if facts is not None:
+    if sample.is_training:
+        rows = "training"
+    elif facts is not None:
         rows = "other"
         trained = training_deviances(facts, sample)
         near = SAME_DEVIANCE * trained[1] + 1e-12 * trained[0]
@@ -157,6 +159,7 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
         else:
             again = _explained(model.family, some, _link(model.family, found[known]))
         same = abs(again - scores.r2) <= SAME_SCORE * abs(scores.r2)
+        same |= sample.is_training
         if same and follow_up is not None:
             eta["model"] = found + sample.row_offset
         elif same:
@@ -175,7 +178,8 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     some = sample.take(np.flatnonzero(kept))
     eta = {name: each[kept] for name, each in eta.items()}
     quality = _quality(card, some, eta, rows)
-    if scores is None or np.isnan(scores.r2):
+    # Of several classes it is that of all.
+    if scores is None or np.isnan(scores.r2) or sample.of_class:
         return quality if "model" in eta else None
     if sample.follow_up is not None:  # scores of hazards are concordances
         glm = scores.glm_r2 if is_bent(model) else None
