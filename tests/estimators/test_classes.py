@@ -323,3 +323,21 @@ def test_another_share_of_bends_stays_with_its_class(found):
     np.testing.assert_allclose(less.coef_, expected.coef_, rtol=1e-12)
     X, _ = draw(seed=1)
     np.testing.assert_allclose(less.explain(X).values, expected.explain(X).values)
+
+
+def test_a_page_judges_a_class_by_rows_that_fits_have_not_seen():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    eta = np.c_[np.zeros(150), 2 * X[:, 0], 2 * X[:, 1]]
+    y = LABELS[(eta + rng.gumbel(size=eta.shape)).argmax(1)]
+    est = NIMOClassifierCV(max_iter=5, random_state=0).fit(X, y)
+    chance = np.clip(est.oob_prediction_[:, 1], 1e-12, 1 - 1e-12)
+    truth = (y == LABELS[1]).astype(float)
+    loss = [log_loss(truth, each) for each in (chance, np.full(150, truth.mean()))]
+    html = est.report(None, X, y, class_=LABELS[1]).html
+    assert "rows that were left out of the fit in turn" in html
+    share = f"{100 * (1 - loss[0] / loss[1]):.1f}"
+    assert share in html
+    # Other rows, or the same in another order, are not taken for them.
+    other = est.report(None, X[::-1], y[::-1], class_=LABELS[1]).html
+    assert "On the 150 rows given" in other
