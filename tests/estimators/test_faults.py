@@ -19,6 +19,7 @@ from sknimo import (
     ExtrapolationWarning,
     NIMOClassifier,
     NIMORegressor,
+    NIMOSurvival,
     SeparationWarning,
 )
 
@@ -735,3 +736,17 @@ class TestParameters:
 def test_an_unfitted_estimator_says_so(X, method):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(classifier(), method)(X)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier, NIMOSurvival])
+def test_what_is_said_of_rows_needs_a_fit(X, y, make):
+    times = np.column_stack([np.abs(y), y > 0])
+    calls = [
+        (make().extrapolation_score, (X,)),
+        (make().far_rows, (X,)),
+        (make().influence, (X, times if make is NIMOSurvival else y)),
+        (NIMOSurvival().exposure, (times,)),
+    ]
+    for method, given in calls:
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            method(*given)
