@@ -353,6 +353,11 @@ class TestTargets:
         with pytest.raises(ValueError, match="single class"):
             classifier().fit(X, np.ones(N_ROWS, dtype=int))
 
+    def test_a_single_class_is_named_as_it_is_written(self, X):
+        for label in (1.0, 1, "yes", True):
+            with pytest.raises(ValueError, match=rf"single class \({label!r}\)"):
+                classifier().fit(X, np.full(N_ROWS, label))
+
     def test_a_class_without_weight_does_not_count(self, X, labels):
         with pytest.raises(ValueError, match="single class"):
             classifier().fit(X, labels, sample_weight=labels)
