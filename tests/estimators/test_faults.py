@@ -22,6 +22,8 @@ from sknimo import (
     NIMOSurvival,
     SeparationWarning,
 )
+from sknimo.estimators import _plain
+from sknimo.training import hold_out
 
 N_ROWS = 40
 NAMES = ["age", "dose", "size"]
@@ -450,6 +452,22 @@ class TestTargets:
         for seed in range(8):
             est = classifier(early_stopping=True, random_state=seed).fit(X, labels)
             assert abs(est.intercept_) < 20
+
+    def test_early_stopping_keeps_a_training_row_of_each_class(self, X, monkeypatch):
+        """A class of two rows would often be held out as a whole."""
+        labels = np.repeat(["a", "b", "c"], [20, 18, 2])
+        seen = []
+
+        def watch(data, *given):
+            held_out = hold_out(data, *given)
+            seen.append((held_out.mean(), np.unique(data.y[~held_out]).tolist()))
+            return held_out
+
+        monkeypatch.setattr(_plain, "hold_out", watch)
+        options = {"early_stopping": True, "validation_fraction": 0.6, "alpha": 1.0}
+        for seed in range(8):
+            classifier(max_iter=0, random_state=seed, **options).fit(X, labels)
+        assert seen == [(pytest.approx(0.6), [0, 1, 2])] * 8
 
 
 class TestWeights:
