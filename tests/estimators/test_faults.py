@@ -158,6 +158,26 @@ class TestValuesThatAreNotFinite:
         with pytest.raises(ValueError, match=r"offset must be finite, row 3 has nan"):
             getattr(est, method)(frame, offset=spoil(np.zeros(N_ROWS), 3, np.nan))
 
+    def test_a_gap_that_training_had_not_is_told_as_such(self, frame, y):
+        """Where missing="indicator" was set, to set it is no remedy."""
+        est = regressor(max_iter=0, missing="indicator").fit(frame, y)
+        bad = frame.assign(dose=spoil(frame["dose"], 7, np.nan))
+        with pytest.raises(
+            ValueError, match=r"row 7\. Training rows had no gap in this"
+        ):
+            est.predict(bad)
+        est.set_params(handle_unknown="reference")  # what the message advises
+        assert np.isfinite(est.predict(bad)).all()
+
+    def test_infinity_is_to_be_made_missing_first(self, frame, y):
+        """Imputers refuse it, too."""
+        bad = frame.assign(dose=spoil(frame["dose"], 7, np.inf))
+        with pytest.raises(ValueError, match=r"Replace it by NaN, then .*impute"):
+            regressor().fit(bad, y)
+        est = regressor(max_iter=0).fit(frame, y)
+        with pytest.raises(ValueError, match=r"Replace it by NaN, then .*impute"):
+            est.predict(bad)
+
     def test_prediction_on_an_array_names_the_column_seen_in_fit(self, frame, y):
         est = regressor().fit(frame, y)
         bad = spoil(frame.to_numpy(), (7, 1), np.nan)

@@ -12,6 +12,7 @@ from sknimo import DataWarning
 from sknimo.features import (
     Table,
     check_finite,
+    check_new,
     drop_unused_levels,
     encode_table,
     fit_features,
@@ -331,8 +332,9 @@ class TestEncoding:
 
     def test_missing_numbers_are_refused_where_none_were_seen(self, features):
         frame = pd.DataFrame({"age": [1.0, None], "dose": ["a", "b"]})
+        table = encode_table(frame, features)
         with pytest.raises(ValueError, match=r"'age' .*NaN.* row 1\..*where some are"):
-            encode_table(frame, features)
+            check_new(table, features)
 
 
 class TestUnusedLevels:

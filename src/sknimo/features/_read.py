@@ -83,36 +83,34 @@ def encode_table(
     X: Any,
     features: FeatureMap,
     handle_unknown: str = "error",
-    admit_missing: bool = False,
 ) -> Any:
     """Read new data as the training data were read.
 
     An unknown level is refused by name and row, or taken for the baseline when
-    `handle_unknown` is "reference". Missing values are refused in columns that had
-    none in training, unless they are admitted.
+    `handle_unknown` is "reference". Missing values are NaN; `check_new` refuses them
+    in columns that had none in training.
     """
     frame = _as_frame(X)
     known = [features.levels(j) for j in range(features.n_features)]
-    admits = features.admits_missing | admit_missing
     if frame is None and not any(known):
-        return _read_array(X, features.names, admits)
+        return _read_array(X, features.names, admits_missing=True)
     columns = _split(X, frame)
     if columns is None:
         return X
     read = []
     for j, (column, own) in enumerate(zip(columns, known, strict=True)):
-        name, admit = features.names[j], bool(admits[j])
+        name = features.names[j]
         if own is not None:
             unknown = int(features.reference[j]) if handle_unknown != "error" else None
             labels = _read_labels(column, name)
-            read.append(_codes(labels, own, name, admit, unknown))
+            read.append(_codes(labels, own, name, True, unknown))
         elif _is_text(column):
             raise ValueError(
                 f"Column {name!r} holds text, but it held numbers in training. Convert "
                 "it to numbers, or fit again."
             )
         else:
-            read.append(_read_numbers(column, name, admit))
+            read.append(_read_numbers(column, name, True))
     return _stack(read, len(X))
 
 
@@ -509,10 +507,12 @@ def check_finite(
     names: Sequence[str],
     admits: np.ndarray | bool = False,
     first_row: int = 0,
+    is_new: bool = False,
 ) -> None:
     """Refuse infinity, and NaN where not admitted, naming column and first row.
 
-    `first_row` is what messages call the first row of the table.
+    `first_row` is what messages call the first row of the table; new rows are not those
+    of the training.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(table.sum()) or np.isfinite(table).all():
@@ -522,8 +522,9 @@ def check_finite(
         return
     column = int(bad.any(axis=0).argmax())
     row = int(bad[:, column].argmax())
-    kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
-    raise ValueError(_bad_value(names[column], first_row + row, kind))
+    is_gap = np.isnan(table[row, column])
+    kind = "missing value (NaN)" if is_gap else "infinity (inf)"
+    raise ValueError(_bad_value(names[column], first_row + row, kind, is_new))
 
 
 def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -> None:
@@ -539,7 +540,7 @@ def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -
         low, high = features.reference - room, features.reference + room
     if table.min() > low.max() and table.max() < high.min():  # quick; NaN is neither
         return
-    check_finite(table, features.names, features.admits_missing)
+    check_finite(table, features.names, features.admits_missing, is_new=True)
     far = (table < low) | (table > high)
     for j in np.flatnonzero(far.any(axis=0)).tolist():
         basis = features.bases[j]
@@ -561,13 +562,18 @@ def _not_numbers(found: str) -> str:
     )
 
 
-def _bad_value(name: str, row: int, kind: str) -> str:
+def _bad_value(name: str, row: int, kind: str, is_new: bool = False) -> str:
+    found = f"Column {name!r} of X contains {kind}, first at row {row}."
+    remedy = (
+        ", for example with sklearn.impute.SimpleImputer, or fit with "
+        'missing="indicator" on rows where some are missing'
+    )
+    if "NaN" not in kind:  # imputers refuse infinity as well
+        return f"{found} Replace it by NaN, then drop or impute such rows{remedy}."
+    if not is_new:
+        return f"{found} Drop or impute such rows first{remedy}."
     return (
-        f"Column {name!r} of X contains {kind}, first at row {row}. Drop or impute "
-        "such rows first, for example with sklearn.impute.SimpleImputer"
-        + (
-            ', or fit with missing="indicator" on rows where some are missing.'
-            if "NaN" in kind
-            else "."
-        )
+        f"{found} Training rows had no gap in this column. Drop or impute such rows "
+        f'first{remedy}; beside it, use handle_unknown="reference" to take gaps for '
+        "the reference."
     )
