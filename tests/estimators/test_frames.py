@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -14,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from sknimo import DataWarning, NIMORegressor, NIMORegressorCV, plots
+from sknimo import DataWarning, NIMORegressor, NIMORegressorCV, load, plots
 
 SAME_FIT = 1e-12  # the same numbers from another frame library
 
@@ -320,6 +321,22 @@ class TestEmptyText:
         assert ax.get_ylabel() == "coefficient of c, contrast with the baseline"
         legend = [text.get_text() for text in ax.get_legend().get_texts()]
         assert legend == ['""', "bb"]
+
+
+def test_pieces_of_a_number_are_a_category_in_files_and_graphs_too(tmp_path):
+    x = np.random.default_rng(0).normal(size=60)
+    X = pd.DataFrame({"x": x, "piece": pd.cut(x**2, [-1, 0.5, 1, 10])})
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, x**2)
+    assert "piece[(1.0, 10.0]]" in est.coef_names_
+    est.save(tmp_path / "m.sknimo")
+    text = X.astype({"piece": str})
+    assert np.array_equal(load(tmp_path / "m.sknimo").predict(text), est.predict(X))
+    est.to_onnx(tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    given = {"x": X[["x"]].to_numpy(), "piece": text[["piece"]].to_numpy(dtype=object)}
+    np.testing.assert_allclose(
+        session.run(["prediction"], given)[0].ravel(), est.predict(X)
+    )
 
 
 class TestPipelines:

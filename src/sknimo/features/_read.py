@@ -193,7 +193,7 @@ def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
 def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
     """Columns of a data frame, an array or a list of rows; None without columns."""
     if frame is not None:
-        return list(frame.iter_columns())
+        return [_spell_pieces(column) for column in frame.iter_columns()]
     if not isinstance(X, np.ndarray | list | tuple):
         return None
     try:
@@ -202,6 +202,24 @@ def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
     except ValueError:  # rows of different lengths
         return None
     return list(array.T) if array.ndim == 2 else None
+
+
+def _spell_pieces(column: nw.Series[Any]) -> nw.Series[Any]:
+    """Pieces of a number, such as `pandas.cut` makes, as their text; others as is.
+
+    By the type, not value by value: beside a gap pandas writes (0, 2] as (0.0, 2.0].
+    """
+    native, pandas = column.to_native(), nw.dependencies.get_pandas()
+    if not nw.dependencies.is_pandas_series(native):
+        return column
+    kind = native.dtype
+    if isinstance(kind, pandas.IntervalDtype):
+        native = native.astype("category")
+        kind = native.dtype
+    levels = getattr(kind, "categories", None)
+    if levels is None or not isinstance(levels.dtype, pandas.IntervalDtype):
+        return column
+    return nw.from_native(native.cat.rename_categories(str), series_only=True)
 
 
 def _column_names(frame: nw.DataFrame[Any] | None, n_columns: int) -> list[str]:
@@ -259,6 +277,9 @@ def _label(value: Any, name: str, row: int) -> Label | None:
         value = value.item()
     if is_missing(value):
         return None
+    pandas = nw.dependencies.get_pandas()
+    if pandas is not None and isinstance(value, pandas.Interval):
+        return str(value)
     if isinstance(value, float):
         if np.isinf(value):
             raise ValueError(_bad_value(name, row, "infinity (inf)"))
