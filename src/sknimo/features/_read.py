@@ -6,6 +6,7 @@ numeric table: a level is its code, a missing value NaN.
 Shapes: n rows, p columns.
 """
 
+import datetime
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ Column = nw.Series[Any] | np.ndarray
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 # Standard deviations from the reference beyond which squares of curves may overflow.
 FURTHEST = 1e50
+NO_DATES = (
+    "Convert it to a number with a meaning first, for example days since a start."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +299,8 @@ def _label(value: Any, name: str, row: int) -> Label | None:
         return value
     raise TypeError(
         f"Column {name!r} holds {type(value).__name__} at row {row}; the levels of a "
-        "category are text or numbers."
+        "category are text or numbers. Convert it to text first, in pandas with "
+        ".astype(str)."
     )
 
 
@@ -373,12 +378,11 @@ def _read_numbers(
     """One numeric column as float64, or a refusal with a remedy."""
     if isinstance(column, np.ndarray):
         return _read_objects(column, name, admit_missing, first_row)
-    dtype = column.dtype
-    if dtype.is_temporal():
-        raise TypeError(
-            f"Column {name!r} holds dates or times ({dtype}). Convert it to a number "
-            "with a meaning first, for example days since a start."
-        )
+    dtype, shown = column.dtype, str(column.dtype)
+    if dtype == nw.Unknown:  # such as the periods of pandas
+        shown = str(getattr(column.to_native(), "dtype", dtype))
+    if dtype.is_temporal() or shown.startswith("period"):
+        raise TypeError(f"Column {name!r} holds dates or times ({shown}). {NO_DATES}")
     missing = column.is_null().to_numpy()
     if missing.any() and not admit_missing:
         row = first_row + int(missing.argmax())
@@ -389,7 +393,7 @@ def _read_numbers(
     if dtype == nw.Object or sparse:
         return _read_objects(column.to_numpy(), name, admit_missing, first_row)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
-        raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
+        raise ValueError(_not_numbers(f"Column {name!r} holds {shown}"))
     if not dtype.is_integer():  # arrow refuses to round integers beyond 2**53
         column = column.cast(nw.Float64)
     return np.asarray(column.to_numpy(), dtype=np.float64)
@@ -463,6 +467,8 @@ def _read_objects(
             numbers[row - first_row] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             found = f"Column {name!r} holds {type(value).__name__} at row {row}"
+            if _is_time(value):
+                raise TypeError(f"{found}. {NO_DATES}") from error
             raise TypeError(f"{_not_numbers(found)} ({error})") from error
     return numbers
 
@@ -475,6 +481,14 @@ def is_missing(value: object) -> bool:
     if pandas is not None and (value is pandas.NA or value is pandas.NaT):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _is_time(value: object) -> bool:
+    """Whether a Python object is a date, a time or a span of time."""
+    pandas = nw.dependencies.get_pandas()
+    if pandas is not None and isinstance(value, pandas.Period):
+        return True
+    return isinstance(value, datetime.date | datetime.time | datetime.timedelta)
 
 
 def read_vector(values: Any, name: str, first_row: int = 0) -> np.ndarray:
