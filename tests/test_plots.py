@@ -270,6 +270,15 @@ def test_waterfall_goes_from_base_value_to_eta(case):
         assert "38 others together" in labels
 
 
+def test_waterfall_has_an_axis_of_the_response_where_eta_alone_gives_it():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    several = NIMOClassifier(max_iter=0).fit(X, np.repeat(["a", "b", "c"], 20))
+    counts = NIMORegressor(max_iter=0, family="poisson").fit(X, np.arange(60.0))
+    for est, axes in ((several.for_class("b"), 0), (counts, 1)):
+        ax = plots.plot_waterfall(est.explain(X[:1]))
+        assert len(ax.child_axes) == axes
+
+
 def test_effect_scatters_contributions_coloured_by_the_modifier(case):
     found = case.explanation
     ax = plots.plot_effect(found, feature=0)

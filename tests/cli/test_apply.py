@@ -338,6 +338,16 @@ def test_info_tells_columns_and_coefficients(sknimo, classifier_file, classifier
     assert told["coefficients"]["age"] == classifier.coef_[0]
 
 
+def test_info_tells_coefficients_of_one_name_apart(sknimo, patients, tmp_path):
+    X = patients.select(["age", "sex"]).rename_columns(["sex[woman]", "sex"])
+    est = NIMORegressor(max_iter=0, reference={"sex": "man"}).fit(X, patients["fall"])
+    assert list(est.coef_names_) == ["sex[woman]", "sex[woman]"]
+    est.save(tmp_path / "m.sknimo")
+    told = json.loads(sknimo("info", tmp_path / "m.sknimo", "--json").stdout)
+    names = ["sex[woman] of sex[woman]", "sex[woman] of sex"]
+    assert told["coefficients"] == dict(zip(names, est.coef_, strict=True))
+
+
 def test_a_report_about_a_saved_model(sknimo, classifier_file, tmp_path):
     out = tmp_path / "r.html"
     args = ["-t", "relapse", "-o", out, "--test", PATIENTS, "--json"]

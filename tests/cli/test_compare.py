@@ -80,3 +80,18 @@ def test_three_classes_and_two_families_are_compared(sknimo, patients, tmp_path)
     files = [tmp_path / f"{family}.sknimo" for family in ("gaussian", "poisson")]
     told = sknimo("compare", *files, PATIENTS, "-t", "age").stdout
     assert "squared error" in told and "deviance" not in told
+
+
+def test_models_fitted_from_arrays_are_compared(sknimo, tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2))
+    y = X[:, 0] + 0.1 * random.normal(size=60)
+    data, page = tmp_path / "data.csv", tmp_path / "c.html"
+    rows = np.column_stack([X, y])
+    np.savetxt(data, rows, delimiter=",", header="x0,x1,y", comments="")
+    files = []
+    for name, alpha in (("weak", 0.5), ("strong", 0.0)):
+        files.append(tmp_path / f"{name}.sknimo")
+        NIMORegressor(max_iter=0, alpha=alpha).fit(X, y).save(files[-1])
+    sknimo("compare", *files, data, "-t", "y", "-o", page)
+    assert "<td>x0</td>" in page.read_text()

@@ -44,6 +44,29 @@ def test_fit_predict_explain_and_report(sknimo, table, tmp_path):
     assert "Kaplan-Meier" in page.read_text()
 
 
+def test_intervals_are_those_of_the_time(sknimo, table, tmp_path):
+    path, frame = table
+    model = tmp_path / "m.sknimo"
+    told = ["--time", "weeks", "--event", "died", "--drop", "clinic"]
+    sknimo("fit", path, *told, *FAST, "-m", model)
+    done = sknimo("predict", model, path, "--interval", "0.8")
+    out = pd.read_csv(io.StringIO(done.stdout))
+    truth = load(model).predict_interval(frame[COLUMNS], level=0.8)
+    np.testing.assert_allclose(out["median_time"], truth.prediction)
+    np.testing.assert_allclose(out["lower_time"], truth.lower)
+    np.testing.assert_allclose(out["upper_time"], truth.upper)
+
+
+def test_times_that_need_strata_are_refused(sknimo, table, tmp_path):
+    path, _ = table
+    model = tmp_path / "m.sknimo"
+    told = ["--time", "weeks", "--event", "died", "--strata", "clinic"]
+    sknimo("fit", path, *told, *FAST, "-m", model)
+    for option, value in (("--at", "1"), ("--interval", "0.8")):
+        done = sknimo("predict", model, path, option, value, code=1)
+        assert f"depends on them; leave {option}" in done.stderr
+
+
 def test_strata_are_no_feature(sknimo, table, tmp_path):
     path, _ = table
     model = tmp_path / "m.sknimo"

@@ -19,8 +19,11 @@ from sknimo import (
     ExtrapolationWarning,
     NIMOClassifier,
     NIMORegressor,
+    NIMOSurvival,
     SeparationWarning,
 )
+from sknimo.estimators import _plain
+from sknimo.training import hold_out
 
 N_ROWS = 40
 NAMES = ["age", "dose", "size"]
@@ -154,6 +157,26 @@ class TestValuesThatAreNotFinite:
             getattr(est, method)(bad)
         with pytest.raises(ValueError, match=r"offset must be finite, row 3 has nan"):
             getattr(est, method)(frame, offset=spoil(np.zeros(N_ROWS), 3, np.nan))
+
+    def test_a_gap_that_training_had_not_is_told_as_such(self, frame, y):
+        """Where missing="indicator" was set, to set it is no remedy."""
+        est = regressor(max_iter=0, missing="indicator").fit(frame, y)
+        bad = frame.assign(dose=spoil(frame["dose"], 7, np.nan))
+        with pytest.raises(
+            ValueError, match=r"row 7\. Training rows had no gap in this"
+        ):
+            est.predict(bad)
+        est.set_params(handle_unknown="reference")  # what the message advises
+        assert np.isfinite(est.predict(bad)).all()
+
+    def test_infinity_is_to_be_made_missing_first(self, frame, y):
+        """Imputers refuse it, too."""
+        bad = frame.assign(dose=spoil(frame["dose"], 7, np.inf))
+        with pytest.raises(ValueError, match=r"Replace it by NaN, then .*impute"):
+            regressor().fit(bad, y)
+        est = regressor(max_iter=0).fit(frame, y)
+        with pytest.raises(ValueError, match=r"Replace it by NaN, then .*impute"):
+            est.predict(bad)
 
     def test_prediction_on_an_array_names_the_column_seen_in_fit(self, frame, y):
         est = regressor().fit(frame, y)
@@ -352,6 +375,11 @@ class TestTargets:
         with pytest.raises(ValueError, match="single class"):
             classifier().fit(X, np.ones(N_ROWS, dtype=int))
 
+    def test_a_single_class_is_named_as_it_is_written(self, X):
+        for label in (1.0, 1, "yes", True):
+            with pytest.raises(ValueError, match=rf"single class \({label!r}\)"):
+                classifier().fit(X, np.full(N_ROWS, label))
+
     def test_a_class_without_weight_does_not_count(self, X, labels):
         with pytest.raises(ValueError, match="single class"):
             classifier().fit(X, labels, sample_weight=labels)
@@ -444,6 +472,22 @@ class TestTargets:
         for seed in range(8):
             est = classifier(early_stopping=True, random_state=seed).fit(X, labels)
             assert abs(est.intercept_) < 20
+
+    def test_early_stopping_keeps_a_training_row_of_each_class(self, X, monkeypatch):
+        """A class of two rows would often be held out as a whole."""
+        labels = np.repeat(["a", "b", "c"], [20, 18, 2])
+        seen = []
+
+        def watch(data, *given):
+            held_out = hold_out(data, *given)
+            seen.append((held_out.mean(), np.unique(data.y[~held_out]).tolist()))
+            return held_out
+
+        monkeypatch.setattr(_plain, "hold_out", watch)
+        options = {"early_stopping": True, "validation_fraction": 0.6, "alpha": 1.0}
+        for seed in range(8):
+            classifier(max_iter=0, random_state=seed, **options).fit(X, labels)
+        assert seen == [(pytest.approx(0.6), [0, 1, 2])] * 8
 
 
 class TestWeights:
@@ -735,3 +779,17 @@ class TestParameters:
 def test_an_unfitted_estimator_says_so(X, method):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(classifier(), method)(X)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier, NIMOSurvival])
+def test_what_is_said_of_rows_needs_a_fit(X, y, make):
+    times = np.column_stack([np.abs(y), y > 0])
+    calls = [
+        (make().extrapolation_score, (X,)),
+        (make().far_rows, (X,)),
+        (make().influence, (X, times if make is NIMOSurvival else y)),
+        (NIMOSurvival().exposure, (times,)),
+    ]
+    for method, given in calls:
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            method(*given)

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -14,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from sknimo import DataWarning, NIMORegressor, NIMORegressorCV
+from sknimo import DataWarning, NIMORegressor, NIMORegressorCV, load, plots
 
 SAME_FIT = 1e-12  # the same numbers from another frame library
 
@@ -279,6 +280,63 @@ class TestTypes:
     def test_unknown_options_are_listed(self, mixed, name, make_small):
         with pytest.raises(ValueError, match=f"^{name} must be one of"):
             make_small(**{name: "impute"}).fit(*mixed)
+
+
+def draw_blanks(blank, levels=3):
+    """Text with empty cells, as `fillna("")` leaves them, or other text there."""
+    random = np.random.default_rng(0)
+    text = np.array(["aa", "", "bb"])[random.integers(0, levels, 90)]
+    text[:20] = "aa"
+    X = pd.DataFrame({"c": text, "x": random.normal(5, 1, 90)})
+    y = 2 * X["x"] + (X["c"] == "") * (1 + X["x"]) + random.normal(size=90)
+    return X.replace({"c": {"": blank}}), y
+
+
+class TestEmptyText:
+    """It is a level as any other, such as "a", which is sorted first as well."""
+
+    def test_is_named_and_has_no_part_in_the_intercept_at_zero(self):
+        X, y = draw_blanks("")
+        est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+        assert list(est.coef_names_) == ["c[]", "c[bb]", "x"]
+        design = np.c_[X["c"] == "", X["c"] == "bb", X["x"]]
+        found = design @ est.coef_ + est.intercept_at_zero_
+        np.testing.assert_allclose(found, est.predict(X))
+
+    def test_has_contrasts_and_average_effects(self):
+        found = []
+        for blank in ("", "a"):
+            X, y = draw_blanks(blank, levels=2)
+            est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+            effect = est.average_effects(X, y)
+            contrast = est.contrast("c", blank, "aa").estimate[0]
+            found.append([contrast, *effect.effect.ravel(), *effect.std_err.ravel()])
+        np.testing.assert_allclose(found[0], found[1])
+
+    def test_is_a_contrast_in_figures(self):
+        X, y = draw_blanks("")
+        options = {"max_iter": 5, "tol": 1.0, "patience": 1, "random_state": 0}
+        est = NIMORegressor(**options).fit(X, y)
+        ax = plots.plot_correction(est.correction_curve("c", "x"))
+        assert ax.get_ylabel() == "coefficient of c, contrast with the baseline"
+        legend = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert legend == ['""', "bb"]
+
+
+def test_pieces_of_a_number_are_a_category_in_files_and_graphs_too(tmp_path):
+    x = np.random.default_rng(0).normal(size=60)
+    X = pd.DataFrame({"x": x, "piece": pd.cut(x**2, [-1, 0.5, 1, 10])})
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, x**2)
+    assert "piece[(1.0, 10.0]]" in est.coef_names_
+    est.save(tmp_path / "m.sknimo")
+    text = X.astype({"piece": str})
+    assert np.array_equal(load(tmp_path / "m.sknimo").predict(text), est.predict(X))
+    est.to_onnx(tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    given = {"x": X[["x"]].to_numpy(), "piece": text[["piece"]].to_numpy(dtype=object)}
+    np.testing.assert_allclose(
+        session.run(["prediction"], given)[0].ravel(), est.predict(X)
+    )
 
 
 class TestPipelines:

@@ -115,6 +115,20 @@ def test_contrasts_are_those_of_statsmodels(table, gaussian):
         est.contrast("g", "q", "u")
 
 
+def test_contrasts_of_levels_do_not_mind_a_column_of_the_same_name(table, gaussian):
+    """A number "g[v]" stands before the category "g" with its level "v"."""
+    X, (y, est) = table[0], gaussian
+    one = NIMORegressor(**OFF).fit(X.rename(columns={"b": "g[v]"}), y)
+    assert list(one.coef_names_) == ["a", "g[v]", "g[v]", "g[w]"]
+    for levels in (("v", "u"), ("u", "v"), ("v", "w")):
+        found, wanted = one.contrast("g", *levels), est.contrast("g", *levels)
+        assert found.estimate == pytest.approx(wanted.estimate)
+        assert found.std_err == pytest.approx(wanted.std_err)
+    with pytest.raises(ValueError, match="2 coefficients are called 'g.v.'.*Rename"):
+        one.contrast({"g[v]": 1})
+    assert one.contrast({"g[w]": 1}).estimate[0] == one.coef_[3]
+
+
 def make_given(est, X, y):
     """The rows of a fit without a network, as the covariance sees them."""
     model = est.model_

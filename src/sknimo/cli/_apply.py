@@ -139,14 +139,14 @@ def predict_part(
     made: dict[str, Any] = {}
     with count_rows(part.first, APPLIED), far.count(est, X, part.first):
         if hasattr(est, "baseline_"):
-            made |= predict_survival(est, X, at)
+            made |= predict_survival(est, X, at, level)
         else:
             made["prediction"] = est.predict(X, known)
         if hasattr(est, "classes_"):
             chances = est.predict_proba(X, known).T
             for label, chance in zip(est.classes_, chances, strict=True):
                 made[f"probability_{label}"] = chance
-        if level is not None:
+        if level is not None and not hasattr(est, "baseline_"):
             found = est.predict_interval(X, level=level, offset=known)
             for name, values in found.columns().items():
                 made.setdefault(name, values)
@@ -160,18 +160,28 @@ def predict_part(
     return pa.table(out | {name: pa.array(values) for name, values in made.items()})
 
 
-def predict_survival(est: Any, X: Any, at: Sequence[float]) -> dict[str, np.ndarray]:
+def predict_survival(
+    est: Any, X: Any, at: Sequence[float], level: float | None = None
+) -> dict[str, np.ndarray]:
     """Log hazard and hazard ratio; times where there are no strata."""
     risk = est.predict(X)
     made = {"prediction": risk, "hazard_ratio": np.exp(risk)}
-    if len(est.baseline_.labels) == 1:
-        made["median_time"] = est.predict_median(X)
-        if at:
-            curves = est.predict_survival_function(X, times=np.unique(at))
-            for time, alive in zip(curves.times, curves.values.T, strict=True):
-                made[f"survival_{time:g}"] = np.ascontiguousarray(alive)
-    elif at:
-        raise UserError("Survival of a model with strata depends on them; leave --at.")
+    if len(est.baseline_.labels) > 1:
+        asked = ["--at"] * bool(at) + ["--interval"] * (level is not None)
+        if asked:
+            raise UserError(
+                "Survival of a model with strata depends on them; leave "
+                f"{' and '.join(asked)}."
+            )
+        return made
+    made["median_time"] = est.predict_median(X)
+    if at:
+        curves = est.predict_survival_function(X, times=np.unique(at))
+        for time, alive in zip(curves.times, curves.values.T, strict=True):
+            made[f"survival_{time:g}"] = np.ascontiguousarray(alive)
+    if level is not None:  # of times, unlike `prediction`
+        found = est.predict_interval(X, level=level)
+        made |= {"lower_time": found.lower, "upper_time": found.upper}
     return made
 
 

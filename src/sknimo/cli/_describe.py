@@ -1,5 +1,6 @@
 """What a fitted model is, as plain values."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,24 @@ def count_members(model: Any) -> int:
 
 def name_coefficients(est: Any) -> dict[str, Any]:
     """Coefficients by name, for each of several classes."""
+    names = tell_apart(est.model_.features)
     if est.coef_.ndim == 1:
-        return dict(zip(est.coef_names_, est.coef_.tolist(), strict=True))
+        return dict(zip(names, est.coef_.tolist(), strict=True))
     return {
-        str(label): dict(zip(est.coef_names_, coef.tolist(), strict=True))
+        str(label): dict(zip(names, coef.tolist(), strict=True))
         for label, coef in zip(est.classes_, est.coef_, strict=True)
     }
+
+
+def tell_apart(features: Any) -> list[str]:
+    """Names of coefficients, with that of their column where two are the same.
+
+    A level "x" of "c" and a column "c[x]" are.
+    """
+    names = features.coef_names
+    times = Counter(names)
+    owners = [features.names[j] for j in features.coef_feature]
+    return [
+        name if times[name] == 1 else f"{name} of {owner}"
+        for name, owner in zip(names, owners, strict=True)
+    ]

@@ -79,7 +79,7 @@ def name_roles(target: str | None, time: str | None, **others: Any) -> ColumnRol
 class FileRows:
     """Rows to fit or to judge by."""
 
-    X: pa.Table
+    X: Any  # (n, p), a pyarrow table; an array for models that know no names
     y: np.ndarray  # (n,)
     place: np.ndarray  # (n,), where each row stands in its file, from zero
     weight: np.ndarray | None = None  # (n,)
@@ -100,7 +100,9 @@ class FileRows:
         """Some of the rows."""
         given = {name: getattr(self, name) for name in ROW_COLUMNS}
         taken = {name: v[index] for name, v in given.items() if v is not None}
-        return replace(self, X=self.X.take(index), **taken)
+        is_array = isinstance(self.X, np.ndarray)  # whose own `take` flattens
+        X = self.X[index] if is_array else self.X.take(index)
+        return replace(self, X=X, **taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ IntervalOption = Annotated[
     takes("LEVEL")(
         "--interval",
         "Add an interval for the next observation, such as 0.9; for classes, which of "
-        "them it may be.",
+        "them it may be; for survival, of the time.",
     ),
 ]
 FixedFlag = Annotated[

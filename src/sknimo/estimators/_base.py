@@ -143,7 +143,7 @@ class ReadsTables(FromFormula):
         admit = self.missing == "indicator" and self.handle_unknown == "reference"
         if has_columns(X):  # number and names first: columns are read by position
             validate_data(self, X, reset=False, skip_check_array=True)
-            values = encode_table(X, features, self.handle_unknown, admit)
+            values = encode_table(X, features, self.handle_unknown)
         table = self._as_array(values)
         if admit:  # what no training row had stands at the reference
             strange = np.isnan(table) & ~features.admits_missing

@@ -228,7 +228,8 @@ class Reaching(Explainable):
         >>> bool(est.extrapolation_score(10 * data.X).max() > 5)
         True
         """
-        excess = self.model_.features.excess(self._read_table(X, anywhere=True))
+        table = self._read_table(X, anywhere=True)
+        excess = self.model_.features.excess(table)
         return excess.max(axis=1, initial=0.0)
 
     def far_rows(self, X: Any) -> np.ndarray:
@@ -259,7 +260,8 @@ class Reaching(Explainable):
         >>> bool(est.far_rows(100 * data.X).any())
         True
         """
-        return self._reach().find_far(self._read_table(X, anywhere=True))
+        table = self._read_table(X, anywhere=True)
+        return self._reach().find_far(table)
 
     def _reach(self) -> Reach:
         """What is known of the training rows; of some files the ranges alone."""

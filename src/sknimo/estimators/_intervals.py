@@ -303,9 +303,10 @@ class Averaging(Explainable):
         >>> list(est.influence(data.X, data.y).to_frame().columns)
         ['leverage', 'distance', 'prediction', 'left_out']
         """
+        rows = self._known_rows(X, y, sample_weight, offset)
         return inference.influence(
             self.model_,
-            self._known_rows(X, y, sample_weight, offset),
+            rows,
             self._penalise,
             scaled=bool(getattr(self, "scale_contributions", False)),
             origin=find_origin(X),

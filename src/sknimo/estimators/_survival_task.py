@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._formula import read_formula
 from sknimo.estimators._survival_curves import ForeseesTimes
@@ -247,6 +248,7 @@ class SurvivalTask(ForeseesTimes):
         >>> bool(np.isclose(expected.sum(), data.y[:, 1].sum()))
         True
         """
+        check_is_fitted(self)
         return self.baseline_.watch(self._watched(y, entry=entry, strata=strata))
 
     def _offset_for(self, y: Any, offset: Any, n_rows: int) -> np.ndarray | None:

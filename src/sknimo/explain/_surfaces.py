@@ -168,6 +168,9 @@ class CorrectionCurve(Shown):
         contrast, "missing".
     all_coef : ndarray of shape (m, c)
         All of them along the grid; `local_coef` is the first where it is a number.
+    feature_levels : tuple of labels or None
+        Levels of the feature by code, None for a numeric one, whose first coefficient
+        is a slope. A level, too, may be "".
 
     Examples
     --------
@@ -188,6 +191,7 @@ class CorrectionCurve(Shown):
     modifier_levels: tuple[Label, ...] | None
     coef_labels: tuple[str, ...]
     all_coef: np.ndarray
+    feature_levels: tuple[Label, ...] | None = None
 
 
 def feature_grid(
@@ -322,4 +326,5 @@ def correction_curve(
         modifier_levels=features.levels(k),
         coef_labels=features.bases[j].labels,
         all_coef=along,
+        feature_levels=features.levels(j),
     )

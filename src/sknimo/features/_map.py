@@ -137,12 +137,24 @@ class FeatureMap:
         return np.repeat(np.arange(self.n_features), widths)
 
     @property
+    def is_slope(self) -> np.ndarray:
+        """Coefficients that are slopes, the first of every number, (c,).
+
+        Labels do not tell: that of a slope is empty, and so may be a level's.
+        """
+        parts = [np.arange(len(basis.labels)) == 0 for basis in self.bases]
+        number = [self.levels(j) is None for j in range(self.n_features)]
+        first = np.concatenate(parts or [np.empty(0, dtype=bool)])
+        return first & np.array(number, dtype=bool)[self.coef_feature]
+
+    @property
     def coef_names(self) -> tuple[str, ...]:
         """Name of each coefficient: `age`, `sex[woman]`, `age[missing]`; (c,)."""
+        labels = [label for basis in self.bases for label in basis.labels]
+        each = zip(self.coef_feature, labels, self.is_slope, strict=True)
         return tuple(
-            f"{name}[{label}]" if label else name
-            for name, basis in zip(self.names, self.bases, strict=True)
-            for label in basis.labels
+            self.names[j] if slope else f"{self.names[j]}[{label}]"
+            for j, label, slope in each
         )
 
     @property
@@ -161,8 +173,7 @@ class FeatureMap:
 
     def rise(self, coef: np.ndarray) -> float:
         """What slopes (c,) alone add between zero and the reference."""
-        labels = [label for basis in self.bases for label in basis.labels]
-        slope = np.array([label == "" for label in labels], dtype=bool)
+        slope = self.is_slope
         return float(self.reference[self.coef_feature[slope]] @ coef[slope])
 
     def feature_coef(self, per_term: np.ndarray) -> np.ndarray:

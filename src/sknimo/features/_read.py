@@ -6,6 +6,7 @@ numeric table: a level is its code, a missing value NaN.
 Shapes: n rows, p columns.
 """
 
+import datetime
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ Column = nw.Series[Any] | np.ndarray
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 # Standard deviations from the reference beyond which squares of curves may overflow.
 FURTHEST = 1e50
+NO_DATES = (
+    "Convert it to a number with a meaning first, for example days since a start."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,36 +87,34 @@ def encode_table(
     X: Any,
     features: FeatureMap,
     handle_unknown: str = "error",
-    admit_missing: bool = False,
 ) -> Any:
     """Read new data as the training data were read.
 
     An unknown level is refused by name and row, or taken for the baseline when
-    `handle_unknown` is "reference". Missing values are refused in columns that had
-    none in training, unless they are admitted.
+    `handle_unknown` is "reference". Missing values are NaN; `check_new` refuses them
+    in columns that had none in training.
     """
     frame = _as_frame(X)
     known = [features.levels(j) for j in range(features.n_features)]
-    admits = features.admits_missing | admit_missing
     if frame is None and not any(known):
-        return _read_array(X, features.names, admits)
+        return _read_array(X, features.names, admits_missing=True)
     columns = _split(X, frame)
     if columns is None:
         return X
     read = []
     for j, (column, own) in enumerate(zip(columns, known, strict=True)):
-        name, admit = features.names[j], bool(admits[j])
+        name = features.names[j]
         if own is not None:
             unknown = int(features.reference[j]) if handle_unknown != "error" else None
             labels = _read_labels(column, name)
-            read.append(_codes(labels, own, name, admit, unknown))
+            read.append(_codes(labels, own, name, True, unknown))
         elif _is_text(column):
             raise ValueError(
                 f"Column {name!r} holds text, but it held numbers in training. Convert "
                 "it to numbers, or fit again."
             )
         else:
-            read.append(_read_numbers(column, name, admit))
+            read.append(_read_numbers(column, name, True))
     return _stack(read, len(X))
 
 
@@ -195,7 +197,7 @@ def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
 def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
     """Columns of a data frame, an array or a list of rows; None without columns."""
     if frame is not None:
-        return list(frame.iter_columns())
+        return [_spell_pieces(column) for column in frame.iter_columns()]
     if not isinstance(X, np.ndarray | list | tuple):
         return None
     try:
@@ -204,6 +206,24 @@ def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
     except ValueError:  # rows of different lengths
         return None
     return list(array.T) if array.ndim == 2 else None
+
+
+def _spell_pieces(column: nw.Series[Any]) -> nw.Series[Any]:
+    """Pieces of a number, such as `pandas.cut` makes, as their text; others as is.
+
+    By the type, not value by value: beside a gap pandas writes (0, 2] as (0.0, 2.0].
+    """
+    native, pandas = column.to_native(), nw.dependencies.get_pandas()
+    if not nw.dependencies.is_pandas_series(native):
+        return column
+    kind = native.dtype
+    if isinstance(kind, pandas.IntervalDtype):
+        native = native.astype("category")
+        kind = native.dtype
+    levels = getattr(kind, "categories", None)
+    if levels is None or not isinstance(levels.dtype, pandas.IntervalDtype):
+        return column
+    return nw.from_native(native.cat.rename_categories(str), series_only=True)
 
 
 def _column_names(frame: nw.DataFrame[Any] | None, n_columns: int) -> list[str]:
@@ -261,6 +281,9 @@ def _label(value: Any, name: str, row: int) -> Label | None:
         value = value.item()
     if is_missing(value):
         return None
+    pandas = nw.dependencies.get_pandas()
+    if pandas is not None and isinstance(value, pandas.Interval):
+        return str(value)
     if isinstance(value, float):
         if np.isinf(value):
             raise ValueError(_bad_value(name, row, "infinity (inf)"))
@@ -276,7 +299,8 @@ def _label(value: Any, name: str, row: int) -> Label | None:
         return value
     raise TypeError(
         f"Column {name!r} holds {type(value).__name__} at row {row}; the levels of a "
-        "category are text or numbers."
+        "category are text or numbers. Convert it to text first, in pandas with "
+        ".astype(str)."
     )
 
 
@@ -354,12 +378,11 @@ def _read_numbers(
     """One numeric column as float64, or a refusal with a remedy."""
     if isinstance(column, np.ndarray):
         return _read_objects(column, name, admit_missing, first_row)
-    dtype = column.dtype
-    if dtype.is_temporal():
-        raise TypeError(
-            f"Column {name!r} holds dates or times ({dtype}). Convert it to a number "
-            "with a meaning first, for example days since a start."
-        )
+    dtype, shown = column.dtype, str(column.dtype)
+    if dtype == nw.Unknown:  # such as the periods of pandas
+        shown = str(getattr(column.to_native(), "dtype", dtype))
+    if dtype.is_temporal() or shown.startswith("period"):
+        raise TypeError(f"Column {name!r} holds dates or times ({shown}). {NO_DATES}")
     missing = column.is_null().to_numpy()
     if missing.any() and not admit_missing:
         row = first_row + int(missing.argmax())
@@ -370,7 +393,7 @@ def _read_numbers(
     if dtype == nw.Object or sparse:
         return _read_objects(column.to_numpy(), name, admit_missing, first_row)
     if not (dtype.is_numeric() or dtype == nw.Boolean):
-        raise ValueError(_not_numbers(f"Column {name!r} holds {dtype}"))
+        raise ValueError(_not_numbers(f"Column {name!r} holds {shown}"))
     if not dtype.is_integer():  # arrow refuses to round integers beyond 2**53
         column = column.cast(nw.Float64)
     return np.asarray(column.to_numpy(), dtype=np.float64)
@@ -444,6 +467,8 @@ def _read_objects(
             numbers[row - first_row] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             found = f"Column {name!r} holds {type(value).__name__} at row {row}"
+            if _is_time(value):
+                raise TypeError(f"{found}. {NO_DATES}") from error
             raise TypeError(f"{_not_numbers(found)} ({error})") from error
     return numbers
 
@@ -456,6 +481,14 @@ def is_missing(value: object) -> bool:
     if pandas is not None and (value is pandas.NA or value is pandas.NaT):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _is_time(value: object) -> bool:
+    """Whether a Python object is a date, a time or a span of time."""
+    pandas = nw.dependencies.get_pandas()
+    if pandas is not None and isinstance(value, pandas.Period):
+        return True
+    return isinstance(value, datetime.date | datetime.time | datetime.timedelta)
 
 
 def read_vector(values: Any, name: str, first_row: int = 0) -> np.ndarray:
@@ -509,10 +542,12 @@ def check_finite(
     names: Sequence[str],
     admits: np.ndarray | bool = False,
     first_row: int = 0,
+    is_new: bool = False,
 ) -> None:
     """Refuse infinity, and NaN where not admitted, naming column and first row.
 
-    `first_row` is what messages call the first row of the table.
+    `first_row` is what messages call the first row of the table; new rows are not those
+    of the training.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(table.sum()) or np.isfinite(table).all():
@@ -522,8 +557,9 @@ def check_finite(
         return
     column = int(bad.any(axis=0).argmax())
     row = int(bad[:, column].argmax())
-    kind = "NaN" if np.isnan(table[row, column]) else "infinity (inf)"
-    raise ValueError(_bad_value(names[column], first_row + row, kind))
+    is_gap = np.isnan(table[row, column])
+    kind = "missing value (NaN)" if is_gap else "infinity (inf)"
+    raise ValueError(_bad_value(names[column], first_row + row, kind, is_new))
 
 
 def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -> None:
@@ -539,7 +575,7 @@ def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -
         low, high = features.reference - room, features.reference + room
     if table.min() > low.max() and table.max() < high.min():  # quick; NaN is neither
         return
-    check_finite(table, features.names, features.admits_missing)
+    check_finite(table, features.names, features.admits_missing, is_new=True)
     far = (table < low) | (table > high)
     for j in np.flatnonzero(far.any(axis=0)).tolist():
         basis = features.bases[j]
@@ -561,13 +597,18 @@ def _not_numbers(found: str) -> str:
     )
 
 
-def _bad_value(name: str, row: int, kind: str) -> str:
+def _bad_value(name: str, row: int, kind: str, is_new: bool = False) -> str:
+    found = f"Column {name!r} of X contains {kind}, first at row {row}."
+    remedy = (
+        ", for example with sklearn.impute.SimpleImputer, or fit with "
+        'missing="indicator" on rows where some are missing'
+    )
+    if "NaN" not in kind:  # imputers refuse infinity as well
+        return f"{found} Replace it by NaN, then drop or impute such rows{remedy}."
+    if not is_new:
+        return f"{found} Drop or impute such rows first{remedy}."
     return (
-        f"Column {name!r} of X contains {kind}, first at row {row}. Drop or impute "
-        "such rows first, for example with sklearn.impute.SimpleImputer"
-        + (
-            ', or fit with missing="indicator" on rows where some are missing.'
-            if "NaN" in kind
-            else "."
-        )
+        f"{found} Training rows had no gap in this column. Drop or impute such rows "
+        f'first{remedy}; beside it, use handle_unknown="reference" to take gaps for '
+        "the reference."
     )

@@ -351,11 +351,12 @@ def _all_moves(
     model: FittedModel, table: np.ndarray, steps: np.ndarray | None
 ) -> Iterator[Move]:
     """Every move of every feature that varies: by `steps` (c,), or slopes per unit."""
-    eta, owner = model.eta(table), model.features.coef_feature
-    for j, basis in enumerate(model.features.bases):
+    features = model.features
+    eta, owner = model.eta(table), features.coef_feature
+    for j, basis in enumerate(features.bases):
         if basis.n_terms:
             before = eta
-            if len(basis.labels) > 1 or basis.labels[0]:  # levels, or missing values
+            if features.levels(j) is not None or features.admits_missing[j]:
                 before = eta_at(model, table, j, basis.reference, eta)
             step = np.nan if steps is None else float(steps[owner == j][0])
             yield from moves_of(model, table, j, eta, before, step)

@@ -69,16 +69,19 @@ def level_weights(
             f"Column {name!r} has no levels. Give weights of coefficients instead, "
             "such as {'x1': 1, 'x2': -1}."
         )
-    weights = np.zeros(len(features.coef_names))
-    at_reference = levels[int(features.reference[feature])]
+    # By place, not by name: another column may be called "name[level]".
+    own = np.flatnonzero(features.coef_feature == feature).tolist()
+    at_reference = int(features.reference[feature])
+    weights = np.zeros(len(features.coef_feature))
     for sign, wanted in ((1.0, level), (-1.0, baseline)):
         if wanted not in levels:
             raise ValueError(
                 f"Column {name!r} has no level {wanted!r}; its levels are "
                 f"{list(levels)}."
             )
-        if wanted != at_reference:
-            weights[features.coef_names.index(f"{name}[{wanted}]")] += sign
+        code = levels.index(wanted)
+        if code != at_reference:
+            weights[own[code - (code > at_reference)]] += sign
     return f"{name}[{level}] - {name}[{baseline}]", weights
 
 
@@ -86,14 +89,19 @@ def named_weights(
     features: FeatureMap, given: dict[str, float]
 ) -> tuple[str, np.ndarray]:
     """Name and weights (c,) of a sum that names its coefficients."""
-    weights = np.zeros(len(features.coef_names))
+    known = features.coef_names
+    weights = np.zeros(len(known))
     for name, weight in given.items():
-        if name not in features.coef_names:
+        if name not in known:
             raise ValueError(
-                f"There is no coefficient {name!r}; coef_names_ has "
-                f"{list(features.coef_names)[:10]}."
+                f"There is no coefficient {name!r}; coef_names_ has {list(known)[:10]}."
             )
-        weights[features.coef_names.index(name)] += float(weight)
+        if known.count(name) > 1:
+            raise ValueError(
+                f"{known.count(name)} coefficients are called {name!r}: one of a level "
+                "and one of a column of that name. Rename the column and fit again."
+            )
+        weights[known.index(name)] += float(weight)
     text = " ".join(f"{weight:+g} {name}" for name, weight in given.items())
     return text, weights
 

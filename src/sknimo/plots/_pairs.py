@@ -51,8 +51,7 @@ def plot_correction(
         style.name_levels(ax, levels)
     few = levels is not None or len(record.grid) <= 10
     width, size = (2.2, 6) if levels is None else (0, 8)
-    labels = [label for label in record.coef_labels if label]
-    for at, label in enumerate(labels if several else [""]):
+    for at, label in enumerate(record.coef_labels if several else [""]):
         coef = record.all_coef[:, at] if several else record.local_coef
         mark = style.MARKERS[at % len(style.MARKERS)] if few else None
         name = style.legend_name(label) if several else "all else at the reference"
@@ -64,8 +63,7 @@ def plot_correction(
         ax.axhline(record.coef, label="coefficient", **style.DASHES)
         ax.plot(record.reference, record.coef, "D", color=style.DARK)
     style.legend_of_levels(ax, record.feature if several else "")
-    is_slope = record.coef_labels[:1] == ("",)
-    unit = "per unit" if is_slope else "contrast with the baseline"
+    unit = "per unit" if record.feature_levels is None else "contrast with the baseline"
     what = f"coefficient of {style.short(record.feature)}, {unit}"
     return style.finish(ax, style.plain(record.modifier), what, legend=False)
 

@@ -124,7 +124,8 @@ def plot_waterfall(
     mean, binary = float(record.mean[row]), record.family.is_binary
     told = f"probability {mean:.1%}" if binary else f"prediction {mean:.4g}"
     ax.set_title(f"row {row}: {told}", loc="left", fontsize=10)
-    if record.family.link != "identity":
+    # The probability of one of several classes needs the eta of the others, too.
+    if record.family.link != "identity" and record.response is None:
         _show_response(ax, record.family, "{:.0%}" if binary else "{:.3g}")
     return ax
 

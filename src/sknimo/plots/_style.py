@@ -111,8 +111,8 @@ def short(name: object, width: int = MAX_NAME) -> str:
 
 
 def legend_name(name: object) -> str:
-    """Plain text that a legend does not take for a private label."""
-    text = short(name)
+    """Plain text that a legend takes neither for a private label nor for none."""
+    text = short(name) or '""'
     return f" {text}" if text.startswith("_") else text
 
 

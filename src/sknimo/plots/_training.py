@@ -94,13 +94,14 @@ def _label_ends(ax: Axes, x: float, ends: np.ndarray, names: Sequence[str]) -> N
 def _term_names(features: Any) -> list[str]:
     """A name for each term of a model: features, levels, curves, missing values."""
     names = []
-    for name, basis in zip(features.names, features.bases, strict=True):
-        labels = list(basis.labels)
-        n_curves = basis.n_terms - len(labels)
+    for j, (name, basis) in enumerate(zip(features.names, features.bases, strict=True)):
+        n_curves = basis.n_terms - len(basis.labels)
         curves = [f"{name} (curve {k + 1})" for k in range(n_curves)]
-        own = [f"{name}: {label}" if label else name for label in labels]
+        own = [f"{name}: {label}" for label in basis.labels]
+        at = len(own)
         # The terms of a number are its line, its curves, and missing values last.
-        at = 1 if labels[:1] == [""] else len(own)
+        if features.levels(j) is None:
+            own[0], at = name, 1
         names += (own[:at] + curves + own[at:])[: basis.n_terms]
     return names
 

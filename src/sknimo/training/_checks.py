@@ -226,7 +226,7 @@ def check_classes(classes: np.ndarray, several: bool = False) -> None:
         )
     if len(classes) < 2:
         raise ValueError(
-            f"y holds a single class ({classes[0]!r}); two classes are needed."
+            f"y holds a single class ({classes.tolist()[0]!r}); two classes are needed."
         )
 
 
