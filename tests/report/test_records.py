@@ -232,6 +232,7 @@ def test_figures_of_coefficients_have_the_unit_of_the_table():
         feature="hour",
         modifier="day",
         modifier_levels=None,
+        feature_levels=None,
         grid=np.array([0.0, 1.0]),
         reference=0.5,
         all_coef=np.array([[0.1, 3.0], [0.2, 9.0]]),

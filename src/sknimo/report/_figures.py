@@ -253,8 +253,9 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray, step: float = 1.0) -> 
     # number its own; that of a missing value has another unit.
     span = np.ptp(curve.all_coef, axis=0)
     most = np.argsort(-span, kind="stable")[:MAX_LINES]
-    if "" in curve.coef_labels:
-        most = np.array([curve.coef_labels.index("")])
+    slope = curve.feature_levels is None
+    if slope:
+        most = np.array([0])
     along, coef = step * curve.all_coef[:, most], step * coef[most]
     labels = [clean_text(curve.coef_labels[at]) for at in most]
     name, other, levels = curve.feature, curve.modifier, curve.modifier_levels
@@ -281,12 +282,12 @@ def curve_panel(curve: CorrectionCurve, coef: np.ndarray, step: float = 1.0) -> 
             body += svg.text(at, up.start + 16, text, "tick middle", room)
     body += svg.points_path(np.full(len(coef), x), up(coef), "anchor")
     told = "; ".join(
-        f"the coefficient of {f'{name}[{label}]' if label else name} goes from "
+        f"the coefficient of {name if slope else f'{name}[{label}]'} goes from "
         f"{show_number(float(line[0]))} to {show_number(float(line[-1]))}"
         for label, line in zip(labels, along.T, strict=True)
     )
     figure = svg.figure(body, f"Coefficient of {name} along {other}", told)
-    more = 0 if "" in curve.coef_labels else len(span) - len(most)
+    more = 0 if slope else len(span) - len(most)
     move = "moves" if more == 1 else "move"
     left = f"Not drawn: {show_count(more, 'level')} that {move} less." if more else ""
     return Panel(name, other, figure, _key(labels, levels is None), left)
