@@ -577,7 +577,12 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     card, model = story.card, story.model
     facts = [
-        ("Family and link", _family_text(story)),
+        (
+            "Family and link",
+            _family_text(story)
+            if card.every
+            else f"{model.family.title}, {model.family.link}",
+        ),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
     ]
