@@ -139,14 +139,15 @@ def _gain(story: Story) -> Iterator[Check]:
             "held-out rows to learn what to expect on new ones.",
         )
         return
-    first, does = fresh.explained, "explains"
+    first, does = fresh.explained, "explains {}"
     for one in fresh.measures:
         if one.name == CONCORDANCE:  # what hazards are judged by
-            first, does = one, "orders as many pairs of rows rightly as"
+            first, does = one, "tells the first of two events in {} of the pairs"
     others = [value for value in (first.linear, first.glm) if value is not None]
     if others and first.model is not None:
+        told = does.format(show_percent(first.model))
         text = (
-            f"On rows it has not seen the model {does} {show_percent(first.model)}, "
+            f"On rows it has not seen the model {told}, "
             f"plainer models of the same features at most {show_percent(max(others))}"
         )
         worse = max(others) - first.model > (0.0 if first.percent else TIED_ORDER)
