@@ -137,6 +137,7 @@ class TestRefusals:
             est.fit(data.X, data.y).set_bend(0.5)
 
 
+@pytest.mark.slow
 def test_held_out_rows_of_counts_are_scored_by_deviance():
     rng = np.random.default_rng(0)
     X, years = rng.normal(size=(400, 2)), rng.uniform(0.5, 2, 400)

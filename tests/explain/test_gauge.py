@@ -231,6 +231,7 @@ def test_products_that_no_row_has_do_not_grow_where_nobody_looks():
     assert np.abs(moved[:, 1]).max() < 3 * np.abs(native[:, 1]).max()
 
 
+@pytest.mark.slow
 def test_the_gauge_invents_no_interaction_of_a_feature_that_hardly_bends():
     """Curves have hundreds of products, which could explain rows by chance."""
     rng = np.random.default_rng(2)

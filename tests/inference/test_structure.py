@@ -86,6 +86,7 @@ def test_any_bend_is_found_where_there_is_one():
     assert np.mean(found) > 0.5
 
 
+@pytest.mark.slow
 def test_pairs_are_found_too_often_neither_in_groups_nor_by_weights():
     """Chances of .05 that one of three pairs is found."""
     found = np.zeros(2)
