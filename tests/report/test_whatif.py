@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+import sknimo.report._whatif as whatif
 from sknimo import NIMOClassifier, NIMORegressor
 from sknimo.explain import Origin, explain, measure_support
 from sknimo.inference import calibrate, next_intervals
@@ -427,7 +428,7 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
     assert view.page.locator("#reach-key").is_visible()
 
 
-def test_a_page_of_one_class_has_its_probability_and_errors(open_report):
+def test_a_page_of_one_class_has_its_probability_and_errors(open_report, monkeypatch):
     """Members of all classes together differ, by coefficients and by bends."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))
@@ -466,6 +467,14 @@ def test_a_page_of_one_class_has_its_probability_and_errors(open_report):
     text = report.html
     assert "softmax of 3 classes" in text and "binomial family" not in text
     assert "change of the score of b with everything else at the reference" in text
+    name = "Probability of b"
+    assert view.page.locator("#prediction-name").inner_text() == name
+    # A page that would become too large says that it holds the others.
+    monkeypatch.setattr(whatif, "MAX_CLASS_NUMBERS", 10)
+    small = open_report(est.report(None, X, y, rows=[5], class_="b"))
+    assert small.mean == close(est.predict_proba(est.reference_[None])[0, 1])
+    told = small.page.locator("#prediction-name").inner_text()
+    assert told == f"{name}, scores of the other classes held"
 
 
 def test_what_other_features_fix_is_not_proposed_to_change_alone(

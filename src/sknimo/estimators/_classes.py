@@ -383,9 +383,8 @@ class SeveralClasses(BaseNIMO):
                 "option class_ of a report, --class of the command, chooses another."
             ),
             about_score=(
-                "Averages and \N{LEFT DOUBLE QUOTATION MARK}What if"
-                "\N{RIGHT DOUBLE QUOTATION MARK} are of its probability, which all "
-                "classes move. Coefficients and parts of rows are of its score, the "
+                "Averages are of its probability, which all classes move. Coefficients "
+                "and parts of rows are of its score, the "
                 f"logarithm of its probability over {self._over()}."
             ),
         )

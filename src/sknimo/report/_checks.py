@@ -144,7 +144,8 @@ def _gain(story: Story) -> Iterator[Check]:
         if one.name == CONCORDANCE:  # what hazards are judged by
             first, does = one, "tells the first of two events in {} of the pairs"
     others = [value for value in (first.linear, first.glm) if value is not None]
-    if others and first.model is not None:
+    # Solved again it has another penalty: that is no verdict on this model.
+    if others and first.model is not None and fresh.rows != "solved again":
         told = does.format(show_percent(first.model))
         text = (
             f"On rows it has not seen the model {told}, "

@@ -97,8 +97,7 @@ class Sample:
     @property
     def given_offset(self) -> bool:
         """Whether somebody gave an offset: no times, and no other classes."""
-        own = self.offset is not None and self.follow_up is None
-        return own and not self.of_class
+        return self.known_offset is not None and self.follow_up is None
 
     @property
     def known_offset(self) -> np.ndarray | None:

@@ -183,7 +183,6 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         eta_name=model.family.eta_name,
         about_score=card.about_score,
         total_name=story.total_name,
-        base_name="log-odds" if story.sample.of_class else model.family.eta_name,
         tables=make_tables(story),
         base_value=show_number(base),
         base_note="" if model.family.link == "identity" else known,

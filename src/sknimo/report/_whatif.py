@@ -77,7 +77,9 @@ def _prediction_name(story: Story) -> str:
         return "Hazard, times that of the reference"
     classes = story.card.classes
     if story.model.family.is_binary:
-        return f"Probability of {'1' if classes is None else classes[1]}"
+        held = story.sample.of_class and not _every(story.card)
+        name = f"Probability of {'1' if classes is None else classes[1]}"
+        return name + ", scores of the other classes held" * held
     return f"Predicted {story.sample.target}"
 
 
