@@ -16,6 +16,7 @@ import torch
 from sknimo.families import get_family
 from sknimo.features import (
     Clipped,
+    Drawn,
     FeatureMap,
     Levels,
     Linear,
@@ -504,6 +505,16 @@ def random_basis(kind, rng):
         return OrMissing(curves, 0.3), OrMissing(pieces, 0.3)
     if kind == "clipped":
         return line, Clipped(line, reference - scale, reference + scale)
+    if kind == "drawn":
+        centre, width = rng.normal(), rng.uniform(0.2, 1)
+        at = float(np.arcsinh((reference - centre) / width))
+        edges = np.sort(rng.normal(size=8))
+        curves = Ramps(at, 0.8, edges, rng.normal(size=(7, 5)))
+        own = reference, scale, centre, width
+        low, high = centre + width * np.sinh(edges[[0, -1]])
+        low, high = min(low, reference), max(high, reference)
+        drawn = Clipped(Drawn(curves, *own), low, high)
+        return OrMissing(drawn, 0.3), OrMissing(Drawn(Linear(at, 0.8), *own), 0.3)
     if kind == "or_missing":
         return OrMissing(line, 0.3), OrMissing(Clipped(line, reference, 9.0), 0.3)
     if kind == "levels_or_missing":
@@ -526,6 +537,7 @@ EVERY_KIND = (
     "pooled_levels",
     "few_missing",
     "ramps",
+    "drawn",
 )
 
 

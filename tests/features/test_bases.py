@@ -18,6 +18,7 @@ from sklearn.preprocessing import (
 
 from sknimo.features import (
     Clipped,
+    Drawn,
     FeatureOptions,
     Levels,
     Linear,
@@ -26,6 +27,7 @@ from sknimo.features import (
     RankGauss,
     Spline,
     fit_features,
+    summarise_column,
 )
 
 N_ROWS = 400
@@ -138,11 +140,8 @@ class TestReference:
             fit_column(codes, levels=("a", "b"), reference={"x": "c"})
 
 
-def columns_of(kind):
-    """A basis of each kind and values away from its corners, where it has any."""
-    x = draw(seed=3)
-    between = np.linspace(20.0, 80.0, 57) + 1 / np.pi
-    options = {
+def columns_options(kind):
+    return {
         "linear": {},
         "poly2": {"basis": "poly2"},
         "spline": {"basis": "spline"},
@@ -150,12 +149,23 @@ def columns_of(kind):
         "missing": {"basis": "spline"},
         "rank_gauss": {"input_scaling": "rank_gauss"},
         "clipped": {"clip_inputs": True},
+        "drawn": {"drawn": (0,)},
+        "drawn curve": {"basis": "spline", "drawn": (0,)},
+        "drawn pieces": {"basis": "ramps", "drawn": (0,)},
     }[kind]
+
+
+def columns_of(kind):
+    """A basis of each kind and values away from its corners, where it has any."""
+    x = draw(seed=3)
+    between = np.linspace(20.0, 80.0, 57) + 1 / np.pi
+    options = columns_options(kind)
     basis, read = fit_column(with_gaps(x) if kind == "missing" else x, **options)
     return (read if kind in ("rank_gauss", "clipped") else basis), between
 
 
-SMOOTH = (*KINDS, "missing", "rank_gauss", "clipped")
+DRAWN = ("drawn", "drawn curve", "drawn pieces")
+SMOOTH = (*KINDS, "missing", "rank_gauss", "clipped", *DRAWN)
 
 
 class TestSlopes:
@@ -178,6 +188,51 @@ class TestSlopes:
 
     def test_levels_have_none(self):
         assert not Levels(("a", "b", "c"), 0, 0.5).slopes(np.arange(3.0)).any()
+
+
+class TestDrawn:
+    @pytest.mark.parametrize("kind", DRAWN)
+    @pytest.mark.parametrize("at", [{}, {"reference": {"x": 61.7}}])
+    def test_terms_are_exactly_zero_at_a_reference_in_units_of_the_column(
+        self, kind, at
+    ):
+        x = draw("skewed")
+        options = columns_options(kind) | at
+        basis, read = fit_column(x, **options)
+        plain, _ = fit_column(x, **at)
+        assert (basis.reference, basis.scale) == (plain.reference, plain.scale)
+        for each in (basis, read):
+            assert not each.terms(np.array([basis.reference])).any()
+
+    def test_a_line_goes_with_the_values_in_the_middle_and_with_logarithms_far_out(
+        self,
+    ):
+        x = np.concatenate([np.linspace(-1, 1, 401), [1e3, 1e6, 1e9]])
+        basis, _ = fit_column(x, drawn=(0,))
+        pace = basis.slopes(np.array([0.0, 0.01, 1e3, 1e6, 1e9]))[:, 0]
+        assert pace[1] == pytest.approx(pace[0], rel=1e-3)
+        rise = np.diff(basis.terms(np.array([1e3, 1e6, 1e9]))[:, 0])
+        assert rise[0] == pytest.approx(rise[1], rel=1e-3)
+
+    def test_pieces_are_constant_outside_the_range(self):
+        x = draw("skewed")
+        basis, _ = fit_column(x, basis="ramps", drawn=(0,))
+        assert isinstance(basis, Clipped) and isinstance(basis.basis, Drawn)
+        ends = basis.terms(np.array([x.min(), x.max()]))
+        assert np.array_equal(basis.terms(np.array([-1e9, 1e9])), ends)
+
+    def test_only_columns_with_rows_far_out_have_tails(self):
+        rng = np.random.default_rng(0)
+        weight = np.ones(400)
+
+        def has_tails(x):
+            return summarise_column(x, weight, None, "x").has_tails()
+
+        assert has_tails(rng.lognormal(sigma=1.5, size=400))
+        assert has_tails(np.r_[rng.normal(size=399), -9.0])
+        assert not has_tails(rng.normal(size=400))
+        assert not has_tails(rng.uniform(size=400))
+        assert not has_tails(np.r_[np.zeros(399), 9.0])  # two values: no tail
 
 
 class TestSpline:

@@ -452,7 +452,7 @@ def test_the_document_says_what_it_is(saved):
     est, *_, path = saved
     document = document_of(path)
     assert document["format"] == "sknimo"
-    assert document["schema"] == 4
+    assert document["schema"] == 5
     assert document["class"] == type(est).__name__
     assert document["library"] == sknimo.__version__
     assert [f["name"] for f in document["model"]["features"]] == list(make_table())

@@ -46,6 +46,9 @@ OPTIONS = {
     ),
     "ramps": FeatureOptions(basis="ramps", input_scaling="ramps", n_edges=12),
     "clipped": FeatureOptions(basis={"far": "spline"}, clip_inputs="all"),
+    "drawn": FeatureOptions(
+        basis={"age": "ramps", "gap": "spline"}, drawn=(1, 2), clip_inputs=True
+    ),
     "ranks": FeatureOptions(basis={"age": "spline"}, input_scaling="rank_gauss"),
 }
 

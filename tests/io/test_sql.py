@@ -14,7 +14,7 @@ from sknimo.io import build_sql
 TOL = 1e-9
 KINDS = (
     *("linear", "residue", "constant", "polynomial", "spline", "levels", "clipped"),
-    *("or_missing", "levels_or_missing", "ramps"),
+    *("or_missing", "levels_or_missing", "ramps", "drawn"),
 )
 
 

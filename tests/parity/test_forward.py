@@ -45,6 +45,7 @@ KINDS = (
     "pooled_levels",
     "few_missing",
     "ramps",
+    "drawn",
 )
 # Kinds of the features and options of the model. Single kinds have two lines beside
 # them that bend them; wide tables take other products.

@@ -11,6 +11,7 @@ from sknimo.features._bases import (
     MISSING_LABEL,
     Basis,
     Clipped,
+    Drawn,
     Label,
     Levels,
     Linear,
@@ -36,6 +37,7 @@ from sknimo.features._fit import (
     fit_summaries,
     only_missing,
     spread_option,
+    summarise_column,
     typical_reference,
 )
 from sknimo.features._grow import BlockReader, TableReading, TableSchema, merge_readings

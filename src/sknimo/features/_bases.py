@@ -458,6 +458,66 @@ class Clipped(_Around):
         return self.basis.readout()
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn(_Around):
+    """Another basis on a scale that draws tails in, `asinh((x - centre) / width)`.
+
+    About the centre it goes with the values, far from it with their logarithm, so that
+    rows in a long tail decide no more than their share.
+    """
+
+    origin: float  # where the terms are zero, in units of x
+    spread: float  # standard deviation of the training rows, in units of x
+    centre: float
+    width: float
+
+    @property
+    def reference(self) -> float:
+        """Reference in units of x."""
+        return self.origin
+
+    @property
+    def scale(self) -> float:
+        """Spread of the column itself."""
+        return self.spread
+
+    @property
+    def n_terms(self) -> int:
+        """Those of the basis."""
+        return self.basis.n_terms
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of the basis."""
+        return self.basis.labels
+
+    @property
+    def group(self) -> np.ndarray:
+        """Parts of the basis."""
+        return self.basis.group
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Terms of the drawn values, (n, m)."""
+        return self.basis.terms(draw(x, self.centre, self.width))
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """Slopes of the basis times that of the scale, (n, m)."""
+        drawn = draw(x, self.centre, self.width)
+        return self.basis.slopes(drawn) * self._pace(x)[:, None]
+
+    def readout(self) -> np.ndarray:
+        """Slope per unit of x at the reference, (1, m)."""
+        return self.basis.readout() * self._pace(np.array([self.origin]))
+
+    def _pace(self, x: np.ndarray) -> np.ndarray:
+        return 1 / np.hypot(self.width, x - self.centre)
+
+
+def draw(x: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """Values on a scale that draws tails in."""
+    return np.arcsinh((x - centre) / width)
+
+
 def innermost(basis: Basis) -> Basis:
     """A basis without what stands around it."""
     while isinstance(basis, _Around):

@@ -9,9 +9,11 @@ lie closest together.
 Shapes: n rows, p features.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Real
 from typing import Any, Literal, get_args
@@ -22,6 +24,7 @@ from sknimo.exceptions import DataWarning, check_option
 from sknimo.features._bases import (
     Basis,
     Clipped,
+    Drawn,
     Label,
     Levels,
     Linear,
@@ -30,7 +33,7 @@ from sknimo.features._bases import (
     PooledLevels,
     Ramps,
     Spline,
-    innermost,
+    draw,
 )
 from sknimo.features._map import FeatureMap
 from sknimo.features._shapes import (
@@ -48,6 +51,10 @@ BasisName = Literal["linear", "poly2", "spline", "ramps"]
 ReferenceName = Literal["auto", "mean", "median", "mode"]
 InputScaling = Literal["standard", "rank_gauss", "ramps"]
 
+# Tails are drawn in of columns of more values than this, with one farther from the
+# median than so many standard deviations, as the distance between quartiles tells them.
+TAIL_VALUES = 8
+FAR_OUT = 6.0
 # A curve needs this many distinct values.
 SPLINE_VALUES = 6
 POLYNOMIAL_VALUES = 3
@@ -82,6 +89,8 @@ class FeatureOptions:
     n_input_edges: int = 64
     # Features whose curve was found, not asked for: it is constant far outside.
     found: tuple[int, ...] = ()
+    # Features whose tails are drawn in.
+    drawn: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,28 @@ class ColumnSummary:
     # Weight of all rows, and of those whose value is missing.
     weight: float = 0.0
     missing_weight: float = 0.0
+
+    def has_tails(self) -> bool:
+        """Whether values lie far out, by the distance between quartiles."""
+        centre, width = self.sample.middle()
+        farthest = max(self.high - centre, centre - self.low)
+        return len(self.sample.values) > TAIL_VALUES and farthest > FAR_OUT * width
+
+    def drawn(self, at: Linear) -> tuple[ColumnSummary, Drawn]:
+        """The column on a scale that draws its tails in, and that scale."""
+        centre, width = self.sample.middle()
+
+        def pull(values: Any) -> Any:
+            return draw(np.asarray(values, dtype=float), centre, width)
+
+        values, weight = pull(self.sample.values), self.sample.weight
+        low, high = map(float, pull([self.low, self.high]))
+        line = replace(
+            fit_linear(values, weight), reference=float(pull(at.reference)), residue=0.0
+        )
+        sample = ValueSample(values, weight)
+        own = replace(self, line=line, low=low, high=high, sample=sample)
+        return own, Drawn(line, at.reference, at.scale, centre, width)
 
     def is_rare(self, weight: np.ndarray | float) -> np.ndarray:
         """Whether rows of this weight are too few for a coefficient of their own.
@@ -189,12 +220,20 @@ def fit_summaries(
             basis = read = fit_levels(known, own, references[j], names[j])
         else:
             at = _choose_reference(known, references[j], names[j])
-            basis = _fit_numeric(known, kinds[j], at, options)
-            read = _fit_input(known, basis, options)
-            if j in options.found and isinstance(basis, Polynomial | Spline):
+            if j in options.drawn and at.scale:
+                pulled, scale = known.drawn(at)
+                inner = _fit_numeric(pulled, kinds[j], pulled.line, options)
+                basis = _around(inner, scale, known)
+                read = _around(_fit_input(pulled, inner, options), scale, known)
+            else:
+                basis = _fit_numeric(known, kinds[j], at, options)
+                read = _fit_input(known, basis, options)
+            curve = basis.basis if isinstance(basis, Drawn) else basis
+            if j in options.found and isinstance(curve, Polynomial | Spline):
                 basis = _clip(basis, known, HOLD_SHARE)
             if options.clip_inputs == "all" and basis.scale:
-                basis = _clip(innermost(basis), known)
+                bare = basis.basis if isinstance(basis, Clipped) else basis
+                basis = _clip(bare, known)
         if known.missing_scale:
             few = bool(known.is_rare(known.missing_weight))
             spread = 0.0 if few else known.missing_scale
@@ -364,6 +403,13 @@ def _fit_input(known: ColumnSummary, basis: Basis, options: FeatureOptions) -> B
         if len(edges) >= POLYNOMIAL_VALUES:
             return _clip(Ramps(line.reference, line.scale, edges), known)
     return _clip(line, known) if options.clip_inputs else line
+
+
+def _around(inner: Basis, drawn: Drawn, known: ColumnSummary) -> Basis:
+    """A basis of drawn values as one of the values, clipped where it was."""
+    if isinstance(inner, Clipped):
+        return _clip(replace(drawn, basis=inner.basis), known)
+    return replace(drawn, basis=inner)
 
 
 def _clip(basis: Basis, known: ColumnSummary, beyond: float = 0.0) -> Clipped:

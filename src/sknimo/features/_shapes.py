@@ -77,6 +77,12 @@ class ValueSample:
             return self.median()
         return float(self.values[np.argmax(self.weight)])
 
+    def middle(self) -> tuple[float, float]:
+        """Median, and the standard deviation that the quartiles of a normal tell."""
+        low, high = self.quantiles(np.array([0.25, 0.75]))
+        width = float(high - low) / (2 * NormalDist().inv_cdf(0.75))
+        return self.median(), width or fit_linear(self.values, self.weight).scale
+
     def reach(self, low: float, high: float) -> ValueSample:
         """The same with both ends of the range among the values."""
         ends = np.setdiff1d([low, high], self.values)

@@ -32,7 +32,7 @@ from sknimo.io._record import ARRAYS, model_from_record, model_record
 from sknimo.model import FittedModel
 
 # The schema that is written; all up to it are read.
-SCHEMA = 4
+SCHEMA = 5
 MAX_FILE_BYTES = 2 * 2**30
 # A thousand features of twenty levels each need half a megabyte and half of these.
 MAX_HEADER_BYTES = 4 * 2**20

@@ -13,6 +13,7 @@ import numpy as np
 from sknimo.features import (
     Basis,
     Clipped,
+    Drawn,
     FeatureMap,
     Label,
     Levels,
@@ -275,6 +276,17 @@ def _(basis: OrMissing, graph: Graph, x: str) -> str:
 def _(basis: Clipped, graph: Graph, x: str) -> str:
     low, high = graph.constant(basis.low), graph.constant(basis.high)
     return _terms(basis.basis, graph, graph.add("Clip", x, low, high))
+
+
+@_terms.register
+def _(basis: Drawn, graph: Graph, x: str) -> str:
+    # By its logarithm: runtimes have no inverse hyperbolic sine in double precision.
+    above = graph.add("Sub", x, graph.constant(basis.centre))
+    z = graph.add("Div", above, graph.constant(basis.width))
+    squares = graph.add("Add", graph.add("Mul", z, z), graph.constant(1.0))
+    far = graph.add("Add", graph.add("Abs", z), graph.add("Sqrt", squares))
+    drawn = graph.add("Mul", graph.add("Sign", z), graph.add("Log", far))
+    return _terms(basis.basis, graph, drawn)
 
 
 @_terms.register

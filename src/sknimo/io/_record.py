@@ -28,6 +28,7 @@ from sknimo.families import FAMILIES, Family, get_family
 from sknimo.features import (
     Basis,
     Clipped,
+    Drawn,
     FeatureMap,
     Levels,
     Linear,
@@ -95,7 +96,7 @@ def _rises(points: np.ndarray) -> bool:
 def _wraps(basis: Any, cls: type[Any]) -> bool:
     """Whether a basis is or contains one of this class."""
     while not isinstance(basis, cls):
-        if not isinstance(basis, OrMissing | Clipped):
+        if not isinstance(basis, OrMissing | Clipped | Drawn):
             return False
         basis = basis.basis
     return True
@@ -171,6 +172,18 @@ KINDS: dict[str, Kind] = {
         {"basis": INNER, "low": NUMBER, "high": NUMBER},
         lambda b: b.low <= b.high and not _wraps(b.basis, Clipped),
         "a range around a basis that is not clipped itself",
+    ),
+    "drawn": Kind(
+        Drawn,
+        {
+            "basis": INNER,
+            "origin": NUMBER,
+            "spread": POSITIVE,
+            "centre": NUMBER,
+            "width": POSITIVE,
+        },
+        lambda b: isinstance(b.basis, Linear | Polynomial | Spline | Ramps),
+        "a scale around a line or a curve",
     ),
 }
 _KIND_OF = {kind.cls: name for name, kind in KINDS.items()}

@@ -15,6 +15,7 @@ import numpy as np
 from sknimo.features import (
     Basis,
     Clipped,
+    Drawn,
     Label,
     Levels,
     Linear,
@@ -180,6 +181,13 @@ def _clipped(basis: Clipped, x: str, coef: np.ndarray) -> str:
         f"WHEN {x} >= {_number(basis.high)} THEN {_number(at_high)} "
         f"ELSE {inner} END"
     )
+
+
+@_shape.register
+def _drawn(basis: Drawn, x: str, coef: np.ndarray) -> str:
+    z = f"(({x} - {_number(basis.centre)}) / {_number(basis.width)})"
+    far = f"LN(ABS({z}) + SQRT({z} * {z} + 1.0))"
+    return _shape(basis.basis, f"(CASE WHEN {z} < 0 THEN -{far} ELSE {far} END)", coef)
 
 
 def _pieces(ends: np.ndarray, basis: Basis, x: str, coef: np.ndarray) -> str:

@@ -109,7 +109,7 @@ class Parts:
         )
 
 
-def _without_features(rows: WeightedRows) -> tuple[torch.Tensor, ...]:
+def without_features(rows: WeightedRows) -> tuple[torch.Tensor, ...]:
     """Targets, linear predictors and weights, (n,), on a log link without features."""
     exposure = rows.offset - rows.offset.max(initial=-math.inf)
     level = np.average(rows.y, weights=rows.weight)
@@ -147,7 +147,7 @@ def choose_curves(
     weight = rows.weight[index] * (rows.weight.sum() / rows.weight[index].sum())
     some = WeightedRows(rows.table[index], rows.y[index], weight, rows.offset[index])
     if family.is_free:
-        family = family.learned(*_without_features(some))
+        family = family.learned(*without_features(some))
     with torch_threads(n_rows):
         parts = split_curves(some.table, splines, parabolas, auto, weight)
         additive = Additive(parts, some, family, rules)

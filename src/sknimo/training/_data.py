@@ -30,6 +30,7 @@ from sknimo.training._checks import (
     settle_weights,
 )
 from sknimo.training._curves import CurveRules, choose_curves
+from sknimo.training._tails import draw_tails
 
 # Tables up to this size are sorted and repeated rows merged.
 MERGE_CELLS = 2_000_000
@@ -289,11 +290,14 @@ def _choose_features(
 ) -> tuple[FeatureOptions, FeatureOptions | None]:
     """How columns enter the model, and bags beside it, if there are any."""
     curved, alone = options.read_bags(len(rows.y), levels, False)
-    how = curved
+    how, drawn = curved, options.features.drawn
+    if curved is not None:
+        free, rules = options.features.basis, options.curves
+        drawn = draw_tails(rows, names, levels, free, curved, family, rules)
+        how = curved = replace(curved, drawn=drawn)
     if how is None or not alone:
-        how = choose_curves(
-            rows, names, levels, options.features, family, options.curves
-        )
+        how = replace(options.features, drawn=drawn)
+        how = choose_curves(rows, names, levels, how, family, options.curves)
     if not alone:
         # On a large table a point among the rows costs accuracy: no feature can be bent
         # there, where most rows are.

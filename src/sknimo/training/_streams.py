@@ -10,7 +10,7 @@ Shapes: n rows of this rank, N rows of all ranks, p features, q terms.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,7 @@ from sknimo.training._data import (
     refuse_single_class,
     to_fit_units,
 )
+from sknimo.training._tails import draw_tails
 
 # Rows of a vector that are worked on at a time.
 VECTOR_ROWS = 1 << 18
@@ -236,10 +237,13 @@ def prepare_stream(
     own = sample_rows(first_row, len(y), size, ranks)
     sample = gather_sample(table, y, weight, offset, own, ranks)
     names, levels = schema.names, schema.levels
-    how = options.read_bags(n_total, levels, True)[0]
+    how, rules = options.read_bags(n_total, levels, True)[0], options.curves
     if how is None:
-        how, rules = options.features, options.curves
-        how = choose_curves(sample, names, levels, how, family, rules)
+        how = choose_curves(sample, names, levels, options.features, family, rules)
+    else:
+        free = options.features.basis
+        drawn = draw_tails(sample, names, levels, free, how, family, rules)
+        how = replace(how, drawn=drawn)
     columns = summarise_columns(counts, sample, schema)
     data = StreamedSet(
         y=y,

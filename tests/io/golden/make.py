@@ -18,7 +18,7 @@ from sknimo import NIMOClassifier, NIMOClassifierCV, NIMORegressor, NIMORegresso
 
 HERE = Path(__file__).parent
 # The schema since which a case is written as it is.
-SCHEMA = {"bags": 4}
+SCHEMA = {"bags": 4, "drawn": 5}
 OLDER = 3
 N_ROWS = 48
 # The rows that are predicted, some of them unlike any training row.
@@ -67,6 +67,8 @@ def make_cases():
     rare.loc[0, "city"], rare.loc[1, "lab"] = "Bari", np.nan
     bags = NIMORegressorCV(**SEARCH | {"max_iter": 200, "n_members": 3}, batch_size=16)
     bags._settings = replace(bags._settings, few_rows=10)
+    drawn = NIMORegressorCV(**SEARCH | {"max_iter": 30, "n_members": 3})
+    tails = np.exp(array * [0.1, 2, 1])
     ramps = EVERY_KIND | {"basis": "ramps", "input_scaling": "ramps"}
     return {
         "numeric": (NIMORegressor(**SHORT), array, numbers),
@@ -80,6 +82,7 @@ def make_cases():
         "ramps": (NIMORegressor(**SHORT, **ramps), coarse, numbers),
         "classifier": (NIMOClassifier(**SHORT, **EVERY_KIND), table, labels),
         "bags": (bags, array, numbers),
+        "drawn": (drawn, tails, array[:, 0] / 12 - array[:, 1] + numbers),
         "search": (NIMORegressorCV(**SEARCH, **EVERY_KIND), table, numbers),
         "classifier-search": (NIMOClassifierCV(**SEARCH), array, labels == "yes"),
     }

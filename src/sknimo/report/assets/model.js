@@ -94,6 +94,11 @@ const BASES = {
     return (x) => [score(x) - origin];
   },
 
+  drawn: ({ basis, centre, width }) => {
+    const terms = compileBasis(basis);
+    return (x) => terms(Math.asinh((x - centre) / width));
+  },
+
   clipped: ({ basis, low, high }) => {
     const terms = compileBasis(basis);
     // Written so that a missing value stays missing.
@@ -107,6 +112,7 @@ function compileBasis(record) {
 
 function referenceOf(record) {
   if ("baseline" in record) return record.baseline;
+  if ("origin" in record) return record.origin;
   return "basis" in record ? referenceOf(record.basis) : record.reference;
 }
 
