@@ -77,14 +77,12 @@ def test_a_search_predicts_rows_far_out_as_well_as_on_logarithms():
 
     y = truth(X) + 0.3 * rng.normal(size=N_ROWS)
     est = NIMORegressorCV(n_starts=2, n_members=4, n_jobs=1, random_state=0)
-    score = r2_score(truth(new), est.fit(X, y).predict(new))
-    logs = np.column_stack([np.log(X[:, :2]), X[:, 2]])
-    new_logs = np.column_stack([np.log(new[:, :2]), new[:, 2]])
+    logs, new_logs = (np.column_stack([np.log(A[:, :2]), A[:, 2]]) for A in (X, new))
     best = r2_score(truth(new), est.fit(logs, y).predict(new_logs))
+    score = r2_score(truth(new), est.fit(X, y).predict(new))
     assert best - score < 0.05
-    est.fit(X, y)
-    assert est.effects().kinds[:2] == ("curve", "curve")
+    assert est.effects(X).kinds[:2] == ("curve", "curve")
     # Coefficients are slopes at the mean, by differences of eta.
     at, step = est.reference_, 1e-4 * X.std(axis=0)
-    eta = [est.predict(at[None] + side * np.diag(step)) for side in (1, -1)]
+    eta = [est.predict(at + side * np.diag(step)) for side in (1, -1)]
     assert est.coef_ == pytest.approx((eta[0] - eta[1]) / (2 * step), rel=1e-5)
