@@ -557,7 +557,7 @@ WITH_INTENT = {
         in_header(lambda d: d.update(format="lightgbm")),
         "not a saved model of sknimo",
     ),
-    "newer schema": (in_header(lambda d: d.update(schema=5)), "newer.*Upgrade"),
+    "newer schema": (in_header(lambda d: d.update(schema=6)), "newer.*Upgrade"),
     "schema zero": (in_header(lambda d: d.update(schema=0)), "schema"),
     "schema true": (in_header(lambda d: d.update(schema=True)), "schema"),
     "unknown key": (in_header(lambda d: d.update(hook="os.system")), "hook"),

@@ -70,6 +70,9 @@ MAX_REPLIES = 5e7
 LEAST_FREE = 10.0
 MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
+# Share of the variance of two classes that is left where they are almost separated:
+# priors decide coefficients there, and errors would be told far too small.
+CERTAIN = 0.1
 # A row that alone decides a direction would otherwise divide by nothing.
 MOST = 0.999
 # Turns of precisions and dispersion.
@@ -184,6 +187,8 @@ def coefficient_covariance(
     if rows is not None:
         clusters = None if clusters is None else clusters.take(rows, whole)
         watched = None if watched is None else watched.take(rows.cpu().numpy(), whole)
+    if _is_certain(problem, averaged, weight):
+        return Uncertainty("separated")
     with_bends = averaged if penalty is not None else averaged.of_evidence()
     estimates = []
     if with_bends is not None:
@@ -237,6 +242,18 @@ def _refuse(
     if len(used) + 1 > float(weight.sum()):
         return "p > n"
     return ""
+
+
+def _is_certain(problem: Problem, averaged: Averaged, weight: Tensor) -> bool:
+    """Whether classes are almost separated: too little is left to tell of a size."""
+    family = problem.family
+    if not family.is_binary:
+        return False
+    eta = averaged.eta(problem)
+    left = float(weight @ family.curvature(family.mean(eta), eta))
+    chance = float(weight @ problem.y / weight.sum())
+    before = float(weight.sum()) * chance * (1 - chance)
+    return left < LEAST_FREE and left < CERTAIN * before
 
 
 def _fewer_rows(

@@ -15,7 +15,8 @@ MAX_TERMS = 4_000
 
 REASONS = {
     "p > n": "There are more coefficients than the rows can tell apart.",
-    "separated": "The classes are separated: the size of coefficients is arbitrary.",
+    "separated": "The classes are separated, or almost: the size of coefficients is "
+    "arbitrary.",
     "few rows": (
         "Fewer than ten residual degrees of freedom are left to estimate the noise."
     ),
