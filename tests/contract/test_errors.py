@@ -4,6 +4,7 @@ import ast
 import builtins
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import sklearn.exceptions
@@ -12,10 +13,6 @@ import sknimo
 
 PACKAGE = Path(sknimo.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
-TREES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
 # Ends of the command, which the page tells by their exit codes.
 OF_THE_COMMAND = {"UserError", "typer.Exit", "typer.BadParameter"}
 # Caught where it is raised.
@@ -35,33 +32,51 @@ def read_table(title):
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
 
+@cache
+def trees():
+    """Modules by their paths, parsed once by the process that asks."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+@cache
 def collect_returns():
     """What functions of each name say that they return."""
     found = defaultdict(set)
-    for tree in TREES.values():
+    for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.returns:
                 found[node.name].add(ast.unparse(node.returns))
     return found
 
 
-RETURNS = collect_returns()
-
-
-def raised_in(tree):
+@cache
+def raised_in(path):
     """Line and class of everything that is raised; a bare `raise` passes on."""
+    return list(_raised_in(trees()[path]))
+
+
+def _raised_in(tree):
     for node in ast.walk(tree):
         if not isinstance(node, ast.Raise) or node.exc is None:
             continue
         exc = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         name = ast.unparse(exc)
-        made = RETURNS.get(name.rsplit(".", 1)[-1])  # `node.refuse(...)` returns one
+        # `node.refuse(...)` returns one.
+        made = collect_returns().get(name.rsplit(".", 1)[-1])
         for kind in made or {name}:
             yield node.lineno, kind
 
 
-def warned_in(tree):
+@cache
+def warned_in(path):
     """Line and class of every warning."""
+    return list(_warned_in(trees()[path]))
+
+
+def _warned_in(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
             category = [k.value for k in node.keywords if k.arg == "category"]
@@ -71,22 +86,22 @@ def warned_in(tree):
 
 def test_only_documented_errors_are_raised():
     documented, wrong = read_table("Errors"), []
-    for path, tree in TREES.items():
+    for path in trees():
         known = documented | INSIDE.get(path, set()) | PASSED_ON.get(path, set())
         known |= OF_THE_COMMAND if path.startswith("cli/") else set()
-        wrong += [(path, *each) for each in raised_in(tree) if each[1] not in known]
+        wrong += [(path, *each) for each in raised_in(path) if each[1] not in known]
     assert wrong == []
 
 
 def test_only_documented_warnings_are_given():
     known = read_table("Warnings")
-    found = [(path, *each) for path, tree in TREES.items() for each in warned_in(tree)]
+    found = [(path, *each) for path in trees() for each in warned_in(path)]
     assert found and [each for each in found if each[2] not in known] == []
 
 
 def test_nothing_is_documented_that_is_never_raised():
-    raised = {kind for tree in TREES.values() for _, kind in raised_in(tree)}
-    warned = {kind for tree in TREES.values() for _, kind in warned_in(tree)}
+    raised = {kind for path in trees() for _, kind in raised_in(path)}
+    warned = {kind for path in trees() for _, kind in warned_in(path)}
     assert read_table("Errors") - raised == set()
     assert read_table("Warnings") - {"UserWarning"} == warned
 
@@ -110,5 +125,5 @@ def test_the_walk_would_find_others():
     tree = ast.parse(
         "raise RuntimeError('x')\nwarnings.warn('y', FutureWarning)\nraise"
     )
-    assert list(raised_in(tree)) == [(1, "RuntimeError")]
-    assert list(warned_in(tree)) == [(2, "FutureWarning")]
+    assert list(_raised_in(tree)) == [(1, "RuntimeError")]
+    assert list(_warned_in(tree)) == [(2, "FutureWarning")]

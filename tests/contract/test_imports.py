@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -83,9 +84,11 @@ def imports_of(path: Path) -> Iterator[Import]:
             yield Import(str(inside), node.lineno, part, name)
 
 
-EVERY_IMPORT = [
-    found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path)
-]
+@cache
+def every_import() -> list[Import]:
+    """Of all modules, which are parsed once by the process that asks."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [found for path in paths for found in imports_of(path)]
 
 
 def test_the_rule_itself_has_no_cycle():
@@ -102,30 +105,30 @@ def test_every_part_of_the_package_has_its_place():
     assert parts == ALLOWED.keys()
 
 
-@pytest.mark.parametrize("part", sorted({found.part for found in EVERY_IMPORT}))
+@pytest.mark.parametrize("part", sorted(ALLOWED))
 def test_imports_point_down_only(part):
     allowed = ALLOWED[part] | {f"sknimo.{part}"} | sys.stdlib_module_names
     wrong = [
         str(found)
-        for found in EVERY_IMPORT
+        for found in every_import()
         if found.part == part and found.target not in allowed
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_imports_are_absolute():
-    assert [str(found) for found in EVERY_IMPORT if found.name.startswith(".")] == []
+    assert [str(found) for found in every_import() if found.name.startswith(".")] == []
 
 
 def test_only_what_reads_input_imports_sklearn():
-    using = {found.part for found in EVERY_IMPORT if found.target == "sklearn"}
+    using = {found.part for found in every_import() if found.target == "sklearn"}
     # The demonstration sets a lasso of scikit-learn beside the model.
     assert using - {"cli"} == {"estimators", "training"}
 
 
 def test_nothing_is_allowed_that_is_not_imported():
     slack = {
-        part: sorted(targets - {f.target for f in EVERY_IMPORT if f.part == part})
+        part: sorted(targets - {f.target for f in every_import() if f.part == part})
         for part, targets in ALLOWED.items()
     }
     assert {part: names for part, names in slack.items() if names} == {}
@@ -134,7 +137,7 @@ def test_nothing_is_allowed_that_is_not_imported():
 def test_private_sklearn_modules_are_not_imported():
     wrong = [
         str(found)
-        for found in EVERY_IMPORT
+        for found in every_import()
         if found.target == "sklearn"
         and any(word.startswith("_") for word in found.name.split("."))
     ]
@@ -144,7 +147,7 @@ def test_private_sklearn_modules_are_not_imported():
 def test_private_modules_stay_within_their_part():
     wrong = [
         str(found)
-        for found in EVERY_IMPORT
+        for found in every_import()
         if found.target.startswith("sknimo.")
         and found.target != f"sknimo.{found.part}"
         and any(word.startswith("_") for word in found.name.split("."))
