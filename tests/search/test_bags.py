@@ -57,13 +57,26 @@ def make_bags(task, settings):
 
 
 @pytest.fixture(scope="module")
-def trained(make_task):
-    """Bags, states of their bent members, and settings."""
-    settings = settings_of()
+def searched(make_task):
+    """The outcome of a search, and what it has trained: bags, states and settings."""
+    seen, train = [], bagged.train_bags
+
+    def watch(bags, settings, store):
+        seen.append((bags, train(bags, settings, store), settings))
+        return seen[-1][1]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joint, "DTYPE", torch.float64)
-        bags = make_bags(make_task(n_rows=300), settings)
-        states = bagged.train_bags(bags, settings, TaskStore())
+        patch.setattr(bagged, "train_bags", watch)
+        outcome = make_task(n_rows=300).search(**SHORT, max_iter=90)
+    (trained,) = seen
+    return outcome, trained
+
+
+@pytest.fixture(scope="module")
+def trained(searched):
+    """Bags, states of their bent members, and settings."""
+    _, (bags, states, settings) = searched
     assert len(states) == 3
     return bags, states, settings
 
@@ -205,7 +218,7 @@ class TestDial:
         )
         where = bagged._hold_out(bags, states[:2])
         bagged.turn_dial(bags, states[:2], where, settings)
-        bagged.train_bags(bags, settings, TaskStore())
+        bagged.train_bags(bags, replace(settings, max_iter=4), TaskStore())
         assert asked == [2, 3]
 
     def test_no_member_leaves_the_additive_model(self, trained):
@@ -238,9 +251,8 @@ class TestHeldOut:
         both = where.agreed[np.isin(where.rows, [0, 1])]
         assert mean[1] == pytest.approx(both.mean())
 
-    def test_the_table_has_the_losses_of_rows_held_out(self, make_task):
-        task = make_task(n_rows=300)
-        outcome = task.search(**SHORT, max_iter=90)
+    def test_the_table_has_the_losses_of_rows_held_out(self, searched):
+        outcome, _ = searched
         trials = outcome.trials
         assert trials["stage"] == ["additive"] * 3 + ["bent"] * 3
         assert trials["loss"][:3] == pytest.approx(outcome.verdict.glm_loss)
