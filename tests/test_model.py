@@ -12,6 +12,7 @@ import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,8 +59,9 @@ def draw(family, seed=0):
     return X, rng.gamma(5.0, np.exp(eta) / 5.0)
 
 
+@cache
 def fit_estimator(family, dtype="float64", random_state=0):
-    options = {"alpha": 1e-3, "network_alpha": 0.1, "max_iter": 80, "dtype": dtype}
+    options = {"alpha": 1e-3, "network_alpha": 0.1, "max_iter": 40, "dtype": dtype}
     if family == "binomial":
         est = NIMOClassifier(random_state=random_state, **options)
     else:

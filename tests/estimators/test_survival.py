@@ -197,7 +197,7 @@ def test_bad_targets_are_refused_by_row(case):
     y = pd.DataFrame({"time": time, "event": event.astype(float)})
     y.loc[row, column] = value
     with pytest.raises(ValueError, match=text):
-        NIMOSurvival(max_iter=0).fit(X, y)
+        NIMOSurvival(penalty="ridge", max_iter=0).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_too_few_events_are_refused(events, text):
 
 def test_bad_follow_ups_are_refused():
     X, time, event, entry, stratum = draw_rows()
-    y, est = np.column_stack([time, event]), NIMOSurvival(max_iter=0)
+    y, est = np.column_stack([time, event]), NIMOSurvival(penalty="ridge", max_iter=0)
     entry[9] = time[9]
     with pytest.raises(ValueError, match="row 9 enters at .* and ends at"):
         est.fit(X, y, entry=entry)
@@ -241,8 +241,8 @@ def test_rows_that_no_event_finds_at_risk_change_nothing():
     X, time, event, *_ = draw_rows()
     y = np.column_stack([time, event])
     early = np.array([[0.5, 0.0]])
-    one = NIMOSurvival(max_iter=0, alpha=0).fit(X, y)
-    two = NIMOSurvival(max_iter=0, alpha=0).fit(
+    one = NIMOSurvival(penalty="ridge", alpha=0, max_iter=0).fit(X, y)
+    two = NIMOSurvival(penalty="ridge", alpha=0, max_iter=0).fit(
         np.vstack([X, X[:1]]), np.vstack([y, early])
     )
     np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-8)
@@ -367,7 +367,7 @@ def test_metrics_of_scikit_survival_take_what_is_predicted():
     surv = pytest.importorskip("sksurv.util").Surv
     old, new = (make_nimo_survival(n_samples=200, random_state=s) for s in (0, 1))
     y, y_new = (surv.from_arrays(d.y[:, 1] == 1, d.y[:, 0]) for d in (old, new))
-    est = NIMOSurvival(max_iter=0, alpha=0).fit(old.X, y)
+    est = NIMOSurvival(penalty="ridge", alpha=0, max_iter=0).fit(old.X, y)
     risk = est.predict(new.X)
     found = metrics.concordance_index_censored(y_new["event"], y_new["time"], risk)
     assert found[0] == pytest.approx(est.score(new.X, y_new))
@@ -380,9 +380,8 @@ def test_metrics_of_scikit_survival_take_what_is_predicted():
 
 
 @pytest.mark.parametrize("times", [[1.0, 0.2], [0.5, 0.5], []])
-def test_times_that_do_not_increase_are_refused(times):
-    data = make_nimo_survival(n_samples=60, random_state=0)
-    est = NIMOSurvival(max_iter=0).fit(data.X, data.y)
+def test_times_that_do_not_increase_are_refused(times, searched):
+    data, est = searched
     with pytest.raises(ValueError, match="times must"):
         est.predict_survival_function(data.X[:1], times=times)
 
