@@ -1,6 +1,7 @@
 """Standard errors against statsmodels, finite differences and simulation."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ from sknimo.features import FeatureMap, Linear
 from sknimo.inference._bands import t_quantile
 from sknimo.inference._covariance import (
     Averaged,
+    Estimate,
+    _is_certain,
     coefficient_covariance,
     left_out_size,
     member_estimate,
@@ -415,6 +418,30 @@ def test_what_is_not_honest_is_refused_in_a_word_and_a_sentence():
     assert "few rows" in str(est.summary())
     assert "ten residual degrees" in str(est.summary())
     assert np.isnan(est.cov_).all() and est.cov_.shape == (len(est.coef_),) * 2
+
+
+@pytest.mark.parametrize(
+    ("centre", "error", "certain"),
+    [
+        (
+            (0.0, 0.0, 0.0),
+            1e-5,
+            True,
+        ),  # it was told as 0 to 2
+        ((2.1, -1.2, 0.0), 1e-5, True),
+        ((2.0, -1.0, 0.0), 1e-5, False),
+        ((0.0, 0.0, 0.0), 0.3, False),
+    ],
+)
+def test_lines_that_are_sure_of_other_coefficients_know_nothing(centre, error, certain):
+    features = FeatureMap(
+        tuple("abc"), (Linear(0.0, 1.0),) * 3, (Linear(0.0, 1.0),) * 3
+    )
+    shown = SimpleNamespace(coef=torch.tensor([2.0, -1.0, 0.0], dtype=torch.float64))
+    known = torch.eye(4, dtype=torch.float64) * error**2
+    at = torch.tensor((0.5, *centre), dtype=torch.float64)
+    found = Estimate(at, known, None, None, at[1:], known[1:, 1:], 1.0, 3.0, "lines")
+    assert _is_certain(found, shown, features) == certain
 
 
 def test_bands_of_a_spline_hold_its_line(table, gaussian):

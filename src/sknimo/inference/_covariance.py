@@ -70,9 +70,8 @@ MAX_REPLIES = 5e7
 LEAST_FREE = 10.0
 MAX_CONDITION = 1e12
 LEAST_DISPERSION = 1e-20
-# Share of the variance of two classes that is left where they are almost separated:
-# priors decide coefficients there, and errors would be told far too small.
-CERTAIN = 0.1
+# Standard errors of a line that a coefficient of bags is off where it says nothing.
+FAR_OFF = 20.0
 # A row that alone decides a direction would otherwise divide by nothing.
 MOST = 0.999
 # Turns of precisions and dispersion.
@@ -187,8 +186,6 @@ def coefficient_covariance(
     if rows is not None:
         clusters = None if clusters is None else clusters.take(rows, whole)
         watched = None if watched is None else watched.take(rows.cpu().numpy(), whole)
-    if _is_certain(problem, averaged, weight):
-        return Uncertainty("separated")
     with_bends = averaged if penalty is not None else averaged.of_evidence()
     estimates = []
     if with_bends is not None:
@@ -199,7 +196,10 @@ def coefficient_covariance(
         estimates.append(member_estimate(given, with_bends, features, clusters))
     if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
         given = state_given(problem, averaged, weight, watched)
-        estimates.append(line_estimate(given, averaged.coef, features, clusters))
+        lines = line_estimate(given, averaged.coef, features, clusters)
+        if problem.family.is_binary and not isinstance(lines, str):
+            lines = "separated" if _is_certain(lines, averaged, features) else lines
+        estimates.append(lines)
     for found in estimates:
         if isinstance(found, str):
             return Uncertainty(found)
@@ -244,16 +244,20 @@ def _refuse(
     return ""
 
 
-def _is_certain(problem: Problem, averaged: Averaged, weight: Tensor) -> bool:
-    """Whether classes are almost separated: too little is left to tell of a size."""
-    family = problem.family
-    if not family.is_binary:
+def _is_certain(found: Estimate, averaged: Averaged, features: FeatureMap) -> bool:
+    """Whether lines beside bags say nothing of most coefficients, and are sure of it.
+
+    Where classes are almost separated hardly any row is uncertain, and lines are left
+    to their priors: near zero, with errors far too small.
+    """
+    shown = features.coefficients(averaged.coef.cpu().numpy())
+    used = np.flatnonzero(shown)
+    if not len(used):
         return False
-    eta = averaged.eta(problem)
-    left = float(weight @ family.curvature(family.mean(eta), eta))
-    chance = float(weight @ problem.y / weight.sum())
-    before = float(weight.sum()) * chance * (1 - chance)
-    return left < LEAST_FREE and left < CERTAIN * before
+    centre = found.centre.cpu().numpy()[1:]
+    error = np.sqrt(found.nonrobust.diagonal().cpu().numpy()[1:])
+    off = np.abs(shown - centre)[used] > FAR_OFF * error[used]
+    return bool(off.mean() > 0.5)
 
 
 def _fewer_rows(
