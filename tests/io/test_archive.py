@@ -43,7 +43,8 @@ from sknimo.estimators._later import work_out
 from sknimo.explain import Effects, Reach, TrainingFacts
 from sknimo.io import model_from_record, model_record
 from sknimo.io._archive import DTYPES
-from sknimo.io._record import KINDS
+from sknimo.io._checks import Node
+from sknimo.io._record import KINDS, basis_from_record, basis_record
 
 # Files must predict the same far from the training rows too.
 pytestmark = pytest.mark.filterwarnings("ignore::sknimo.ExtrapolationWarning")
@@ -389,6 +390,25 @@ def test_every_basis_has_one_entry_in_the_table_of_kinds():
         # What a fit alone needs is no part of the model, and of no file.
         kept = [field.name for field in fields(kind.cls) if field.compare]
         assert list(kind.fields) == kept
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"basis": "poly2", "clip_inputs": "all"},
+        {"basis": "spline", "input_scaling": "rank_gauss"},
+        {"basis": "ramps", "input_scaling": "ramps"},
+    ],
+)
+def test_drawn_tails_come_back_around_whatever_they_hold(options):
+    x = np.random.default_rng(0).lognormal(sigma=2.0, size=80)
+    how = features_package.FeatureOptions(drawn=(0,), **options)
+    features = features_package.fit_features(x[:, None], ["x"], np.ones(80), None, how)
+    for basis in (features.bases[0], features.input_bases[0]):
+        again = basis_from_record(Node(basis_record(basis), "basis"))
+        assert np.array_equal(again.terms(x), basis.terms(x))
+        assert (again.reference, again.scale) == (basis.reference, basis.scale)
 
 
 def test_files_keep_every_field_of_the_training_facts():

@@ -182,8 +182,8 @@ KINDS: dict[str, Kind] = {
             "centre": NUMBER,
             "width": POSITIVE,
         },
-        lambda b: isinstance(b.basis, Linear | Polynomial | Spline | Ramps),
-        "a scale around a line or a curve",
+        lambda b: isinstance(b.basis, Linear | Polynomial | Spline | Ramps | RankGauss),
+        "a scale around a line, a curve or scores",
     ),
 }
 _KIND_OF = {kind.cls: name for name, kind in KINDS.items()}
