@@ -221,6 +221,13 @@ class TestDrawn:
         ends = basis.terms(np.array([x.min(), x.max()]))
         assert np.array_equal(basis.terms(np.array([-1e9, 1e9])), ends)
 
+    def test_spaced_values_rise_the_line_by_even_steps(self):
+        basis, _ = fit_column(draw("skewed"), drawn=(0,))
+        values = basis.spaced(1.0, 500.0, 9)
+        assert (values[0], values[-1]) == (1.0, 500.0)
+        rise = np.diff(basis.terms(values)[:, 0])
+        assert rise == pytest.approx(np.full(8, rise[0]), rel=1e-9)
+
     def test_only_columns_with_rows_far_out_have_tails(self):
         rng = np.random.default_rng(0)
         weight = np.ones(400)

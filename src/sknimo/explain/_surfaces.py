@@ -15,7 +15,7 @@ from sknimo.explain._frames import Origin, Shown, label_column, make_frame, show
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import exp_or_inf, local_coefficients
 from sknimo.families import Family
-from sknimo.features import FeatureMap, Label
+from sknimo.features import Basis, Clipped, Drawn, FeatureMap, Label, OrMissing
 from sknimo.model import FittedModel
 
 # Numeric features with no more values than this are shown at these values.
@@ -195,13 +195,18 @@ class CorrectionCurve(Shown):
 
 
 def feature_grid(
-    features: FeatureMap, j: int, n_grid: int, table: np.ndarray | None
+    features: FeatureMap,
+    j: int,
+    n_grid: int,
+    table: np.ndarray | None,
+    even: bool = False,
 ) -> np.ndarray:
     """Values along which a feature is shown.
 
     All levels of a category. Otherwise evenly spaced values, from the 2nd to the 98th
     percentile of the rows given, or two standard deviations around the reference as far
-    as training rows went; few distinct values are taken as they are.
+    as training rows went; few distinct values are taken as they are. Where the model
+    draws tails in they are closer together in the middle, unless `even` is asked for.
     """
     levels = features.levels(j)
     if levels is not None:
@@ -212,7 +217,7 @@ def feature_grid(
         if len(values) <= min(n_grid, FEW_VALUES):
             return values
         low, high = np.quantile(known, [0.02, 0.98])
-        return np.linspace(low, high, n_grid)
+        return _space(features.bases[j], low, high, n_grid, even)
     reference, scale = features.reference[j], features.scale[j]
     low, high = reference - 2 * scale, reference + 2 * scale
     if features.low and features.low[j] < high and low < features.high[j]:
@@ -221,6 +226,16 @@ def feature_grid(
         if at_end and features.bases[j].n_terms == 1:
             # A column of two values stands at one of them.
             return np.array([features.low[j], features.high[j]])
+    return _space(features.bases[j], low, high, n_grid, even)
+
+
+def _space(
+    basis: Basis, low: float, high: float, n_grid: int, even: bool
+) -> np.ndarray:
+    while isinstance(basis, OrMissing | Clipped):
+        basis = basis.basis
+    if isinstance(basis, Drawn) and n_grid > 1 and not even:
+        return basis.spaced(low, high, n_grid)
     return np.linspace(low, high, n_grid)
 
 
@@ -273,8 +288,8 @@ def pair_surface(
     k = find_feature(features.names, feature_k)
     if j == k:
         raise ValueError(f"A pair needs two features, got {features.names[j]!r} twice.")
-    grid_j = feature_grid(features, j, n_grid, table)
-    grid_k = feature_grid(features, k, n_grid, table)
+    grid_j = feature_grid(features, j, n_grid, table, even=True)
+    grid_k = feature_grid(features, k, n_grid, table, even=True)
     reference = features.reference
     axis_j, axis_k = np.append(grid_j, reference[j]), np.append(grid_k, reference[k])
     rows = np.tile(reference, (len(axis_j) * len(axis_k), 1))

@@ -509,6 +509,12 @@ class Drawn(_Around):
         """Slope per unit of x at the reference, (1, m)."""
         return self.basis.readout() * self._pace(np.array([self.origin]))
 
+    def spaced(self, low: float, high: float, n_values: int) -> np.ndarray:
+        """Values that are evenly spaced where tails are drawn in, both ends exactly."""
+        first, last = draw(np.array([low, high]), self.centre, self.width).tolist()
+        inner = np.sinh(np.linspace(first, last, n_values)[1:-1])
+        return np.r_[low, self.centre + self.width * inner, high]
+
     def _pace(self, x: np.ndarray) -> np.ndarray:
         return 1 / np.hypot(self.width, x - self.centre)
 
