@@ -319,7 +319,7 @@ class PooledLevels(Levels):
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What stands around another basis and shares its place and scale."""
+    """What stands around another basis and has its place, scale and terms."""
 
     basis: Basis
 
@@ -332,6 +332,21 @@ class _Around:
     def scale(self) -> float:
         """Scale of the basis."""
         return self.basis.scale
+
+    @property
+    def n_terms(self) -> int:
+        """Those of the basis."""
+        return self.basis.n_terms
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of the basis."""
+        return self.basis.labels
+
+    @property
+    def group(self) -> np.ndarray:
+        """Parts of the basis."""
+        return self.basis.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,21 +444,6 @@ class Clipped(_Around):
     low: float
     high: float
 
-    @property
-    def n_terms(self) -> int:
-        """Those of the basis."""
-        return self.basis.n_terms
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Those of the basis."""
-        return self.basis.labels
-
-    @property
-    def group(self) -> np.ndarray:
-        """Parts of the basis."""
-        return self.basis.group
-
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Terms at the nearest value within the range, (n, m)."""
         return self.basis.terms(np.clip(x, self.low, self.high))
@@ -480,21 +480,6 @@ class Drawn(_Around):
     def scale(self) -> float:
         """Spread of the column itself."""
         return self.spread
-
-    @property
-    def n_terms(self) -> int:
-        """Those of the basis."""
-        return self.basis.n_terms
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Those of the basis."""
-        return self.basis.labels
-
-    @property
-    def group(self) -> np.ndarray:
-        """Parts of the basis."""
-        return self.basis.group
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Terms of the drawn values, (n, m)."""
