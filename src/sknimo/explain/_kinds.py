@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from sknimo.features import Clipped, Drawn, FeatureMap, OrMissing
+from sknimo.features import FeatureMap, drawn_scale
 from sknimo.model import FittedModel
 
 ENDS = (0.05, 0.95)
@@ -47,10 +47,7 @@ def _kind(features: FeatureMap, j: int) -> FeatureKind:
     if features.levels(j) is not None:
         return "category"
     n_terms = int((features.bases[j].group < 2).sum())
-    bare = features.bases[j]
-    while isinstance(bare, OrMissing | Clipped):
-        bare = bare.basis
-    return "curve" if n_terms > 1 or isinstance(bare, Drawn) else "line"
+    return "curve" if n_terms > 1 or drawn_scale(features.bases[j]) else "line"
 
 
 def is_category(features: FeatureMap) -> np.ndarray:

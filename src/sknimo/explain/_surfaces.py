@@ -15,7 +15,7 @@ from sknimo.explain._frames import Origin, Shown, label_column, make_frame, show
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import exp_or_inf, local_coefficients
 from sknimo.families import Family
-from sknimo.features import Basis, Clipped, Drawn, FeatureMap, Label, OrMissing
+from sknimo.features import Basis, FeatureMap, Label, drawn_scale
 from sknimo.model import FittedModel
 
 # Numeric features with no more values than this are shown at these values.
@@ -232,10 +232,9 @@ def feature_grid(
 def _space(
     basis: Basis, low: float, high: float, n_grid: int, even: bool
 ) -> np.ndarray:
-    while isinstance(basis, OrMissing | Clipped):
-        basis = basis.basis
-    if isinstance(basis, Drawn) and n_grid > 1 and not even:
-        return basis.spaced(low, high, n_grid)
+    scale = drawn_scale(basis)
+    if scale and n_grid > 1 and not even:
+        return scale.spaced(low, high, n_grid)
     return np.linspace(low, high, n_grid)
 
 

@@ -21,6 +21,7 @@ from sknimo.features._bases import (
     Ramps,
     RankGauss,
     Spline,
+    drawn_scale,
 )
 from sknimo.features._disguise import (
     Disguise,

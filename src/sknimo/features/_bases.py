@@ -509,6 +509,13 @@ def draw(x: np.ndarray, centre: float, width: float) -> np.ndarray:
     return np.arcsinh((x - centre) / width)
 
 
+def drawn_scale(basis: Basis) -> Drawn | None:
+    """The scale on which a basis draws tails in, None where it does not."""
+    while isinstance(basis, OrMissing | Clipped):
+        basis = basis.basis
+    return basis if isinstance(basis, Drawn) else None
+
+
 def innermost(basis: Basis) -> Basis:
     """A basis without what stands around it."""
     while isinstance(basis, _Around):
