@@ -77,8 +77,10 @@ def names(members):
 
 
 def choose(curved, straight=None, n_members=10):
-    """Decide where every row weighs the same."""
-    return decide(curved, straight, Settings(n_members=n_members), np.ones(N_ROWS))
+    """Decide where every row weighs the same: members, verdict and predictions."""
+    settings = Settings(n_members=n_members)
+    found = decide(curved, straight, settings, np.ones(N_ROWS))
+    return found.choice and found.choice.members, found.verdict, found.eta
 
 
 class TestDecide:

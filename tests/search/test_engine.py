@@ -11,10 +11,10 @@ from joblib import parallel_config
 
 import sknimo.search._engine as engine_module
 from sknimo.checkpoint import Checkpoint
-from sknimo.search import Settings
+from sknimo.search import Beside, Settings
 from sknimo.search._engine import feature_margin
 from sknimo.solver import EvidenceOptions, linear_predictor
-from sknimo.training import Ensemble, TaskStore
+from sknimo.training import Ensemble, Fold, TaskStore
 
 
 @pytest.fixture(scope="module")
@@ -273,9 +273,100 @@ class TestBagsBeside:
             runner.gave_up = fails and cautious
             return len(seen)
 
+        def blend(found, other, *how):
+            return SimpleNamespace(by_bags=False, pair=(found, other))
+
         monkeypatch.setattr(engine_module, "search_bags", lambda *args: "bags")
         monkeypatch.setattr(engine_module, "bend_gain", lambda outcome: gain)
-        monkeypatch.setattr(engine_module, "blend_outcomes", lambda *args: args[:2])
+        monkeypatch.setattr(engine_module, "blend_outcomes", blend)
         beside = SimpleNamespace(problem=None, folds=[])
         random = np.random.RandomState(0)
-        return engine_module._with_bags(runner, compare, beside, random), seen
+        mean = engine_module._with_bags(runner, compare, beside, random)
+        return getattr(mean, "pair", mean), seen
+
+    @pytest.mark.parametrize("n_members", [0, 3])
+    @pytest.mark.parametrize("by_bags", [False, True])
+    def test_networks_that_bags_count_beside_are_weighed_again(
+        self, n_members, by_bags, monkeypatch
+    ):
+        settings = Settings(side_by_side=False)
+        runner = SimpleNamespace(
+            settings=settings, weight=torch.ones(9), store=None, gave_up=False
+        )
+        found = SimpleNamespace(n_members=n_members, judged="as ever")
+        weighed = []
+
+        def blend(found, other, *how):
+            weighed.append(found.judged)
+            return SimpleNamespace(by_bags=by_bags)
+
+        def judge(runner, found, beside):
+            return SimpleNamespace(judged="like bags")
+
+        monkeypatch.setattr(engine_module, "search_bags", lambda *args: "bags")
+        monkeypatch.setattr(engine_module, "bend_gain", lambda outcome: 0.5)
+        monkeypatch.setattr(engine_module, "blend_outcomes", blend)
+        monkeypatch.setattr(engine_module, "judge_like_bags", judge)
+        beside = SimpleNamespace(problem=None, folds=[])
+        random = np.random.RandomState(0)
+        engine_module._with_bags(runner, lambda random: found, beside, random)
+        again = ["like bags"] if by_bags and n_members else []
+        assert weighed == ["as ever", *again]
+
+
+class TestJudgedLikeBags:
+    """Evidence that is weighed against bags has seen as many rows as they have."""
+
+    N_FOLDS = 6
+
+    @pytest.fixture
+    def beside(self, task):
+        number = np.arange(task.problem.n_rows) % self.N_FOLDS
+        folds = [Fold(1.0 * (number != k), 1.0 * (number == k)) for k in range(6)]
+        return Beside(task.problem, folds, None)
+
+    @pytest.fixture
+    def judge(self, beside, make_runner):
+        def judged(found):
+            runner = make_runner(found.problem, max_iter=15, n_members=self.N_FOLDS)
+            return engine_module.judge_like_bags(runner, found, beside)
+
+        return judged
+
+    def test_no_target_that_is_held_out_is_seen(self, task, outcome, beside, judge):
+        before = judge(outcome).held_out_eta
+        last = torch.as_tensor(beside.folds[-1].held_out > 0)
+        wrong = replace(task.problem, y=torch.where(last, 5.0, task.problem.y))
+        parts = tuple(
+            replace(
+                part,
+                explored=replace(
+                    part.explored, view=replace(part.explored.view, problem=wrong)
+                ),
+            )
+            for part in outcome.parts
+        )
+        after = judge(replace(outcome, parts=parts)).held_out_eta
+        same = np.isclose(before, after, rtol=0, atol=1e-12)
+        assert same[last].all()
+        assert not same[~last].any()
+
+    def test_restarts_of_the_chosen_pool_have_the_folds_of_bags(
+        self, outcome, beside, judge, monkeypatch
+    ):
+        asked, hold_out = [], engine_module.hold_out
+
+        def watch(runner, explored, folds, agreed, loose, of_path):
+            asked.append((len(folds), bool(agreed), bool(loose)))
+            return hold_out(runner, explored, folds, agreed, loose, of_path)
+
+        monkeypatch.setattr(engine_module, "hold_out", watch)
+        found = judge(outcome)
+        pools = [part.pool for part in outcome.parts]
+        assert asked == [(6, pool == "agreed", pool == "loose") for pool in pools]
+        assert np.isfinite(found.held_out_eta).all()
+        assert found.members is outcome.members
+
+    def test_without_a_network_nothing_is_judged_again(self, outcome, judge):
+        found = replace(outcome, parts=())
+        assert judge(found) is found

@@ -53,6 +53,7 @@ from sknimo.search._restarts import (
 from sknimo.search._runner import (
     MovableReference,
     Runner,
+    Start,
     View,
     lines_alone,
     straight_columns,
@@ -175,7 +176,11 @@ def _with_bags(
     if runner.gave_up and gains(other):
         runner.settings = settings
         found = compare(twin)
-    return blend_outcomes(found, other, beside, weight, settings)
+    mean = blend_outcomes(found, other, beside, weight, settings)
+    if mean.by_bags and found.n_members:
+        found = judge_like_bags(runner, found, beside)
+        mean = blend_outcomes(found, other, beside, weight, settings)
+    return mean
 
 
 def _is_open(
@@ -303,18 +308,19 @@ def _by_evidence(
         bent = straight is not None and straight.has_network
         curved = judge_restarts(runner, curved, merged if bent else folds)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
-    members, verdict, eta = decide(curved, straight, runner.settings, most)
+    decision = decide(curved, straight, runner.settings, most)
+    eta, choice = decision.eta, decision.choice
     held_out = straight_eta = None
     if eta is not None and curved.held_out is not None:
         where, n_rows = curved.held_out, view.problem.n_rows
         held_out = mean_by_row(where.rows, eta, n_rows)
         straight_eta = mean_by_row(where.rows, where.glm, n_rows)
     features, glm = curved.view.features, curved.view.shift(curved.glm)
-    if members is None:
+    if choice is None:
         features, glm = view.features, curved.glm
         if curved.has_network:
             glm = choose_glm(runner, view, curved.selection, path)
-        members = glm_member(view.problem, glm)
+    members = glm_member(view.problem, glm) if choice is None else choice.members
     both = [curved] if straight is None else [curved, straight]
     n_members = int(members.modulated.any(-1).sum())
     agreed = [state for each in both for state in each.agreed] if n_members else []
@@ -323,7 +329,7 @@ def _by_evidence(
         problem=view.problem,
         features=features,
         path=path,
-        verdict=verdict,
+        verdict=decision.verdict,
         alpha=float(path.alphas[path.index]),
         input_precision=input_precision(agreed),
         log_evidence=curved.selection.best.log_evidence,
@@ -336,6 +342,7 @@ def _by_evidence(
         held_out_eta=held_out,
         straight_eta=straight_eta,
         straight=glm,
+        parts=() if choice is None else choice.parts,
     )
 
 
@@ -384,11 +391,45 @@ def judge_restarts(
     """With what is predicted of the rows that folds hold out, if there is time."""
     if runner.out_of_time:
         return explored
-    max_tries, found = runner.settings.max_tries, explored.selection
-    again = found.best_starts(max_tries) if explored.agreed else []
-    others = found.loose_starts(min(max_tries, len(explored.loose)))
-    held_out = hold_out(runner, explored, folds, again, others)
+    agreed, loose = (again_on_folds(runner, explored, x) for x in ("agreed", "loose"))
+    held_out = hold_out(runner, explored, folds, agreed, loose)
     return replace(explored, held_out=held_out)
+
+
+def again_on_folds(runner: Runner, explored: Exploration, pool: str) -> list[Start]:
+    """Restarts of a pool that are tried on every fold."""
+    max_tries, found = runner.settings.max_tries, explored.selection
+    if pool == "agreed":
+        return found.best_starts(max_tries) if explored.agreed else []
+    return found.loose_starts(min(max_tries, len(explored.loose)))
+
+
+def judge_like_bags(runner: Runner, found: Outcome, beside: Beside) -> Outcome:
+    """With what members predict of the rows that bags hold out.
+
+    Each bag leaves out fewer rows than the verdict does, and networks may need all they
+    can get: members that are to be weighed against bags must have seen as many.
+    """
+    folds = [fold for fold in beside.folds if isinstance(fold, Fold)]
+    folds = merge_folds(folds, runner.settings.n_members)
+    if not found.parts:
+        return found
+    held_outs = []
+    for part in found.parts:
+        starts = again_on_folds(runner, part.explored, part.pool)
+        pools = (starts, []) if part.pool == "agreed" else ([], starts)
+        one = hold_out(runner, part.explored, folds, *pools, of_path=False)
+        if one is None:
+            return found
+        held_outs.append(one)
+    first, n_rows = held_outs[0], found.problem.n_rows
+    pairs = zip(held_outs, found.parts, strict=True)
+    eta = np.mean([getattr(one, part.pool) for one, part in pairs], axis=0)
+    return replace(
+        found,
+        held_out_eta=mean_by_row(first.rows, eta, n_rows),
+        straight_eta=mean_by_row(first.rows, first.glm, n_rows),
+    )
 
 
 def choose_glm(

@@ -123,6 +123,8 @@ class Outcome:
     # The model without bends, in the columns of the members: coefficients of one model,
     # or of every class.
     straight: Coefficients | None = None
+    # Restarts that are averaged, before bags stand beside them.
+    parts: tuple[Part, ...] = ()
     # What was drawn of rows in blocks, and how often each row counts, (m,).
     sample: tuple[Problem, Tensor] | None = None
 
@@ -149,8 +151,12 @@ def hold_out(
     folds: list[Fold],
     agreed: list[Start],
     loose: list[Start],
+    of_path: bool = True,
 ) -> HeldOut | None:
-    """Fit restarts and the chosen GLM on every fold; None without time."""
+    """Fit restarts and the chosen GLM on every fold; None without time.
+
+    `of_path` says that folds that are as many as those of the path are the same.
+    """
     view, found, path = explored.view, explored.selection, explored.path
     settings = runner.settings
     n_steps = min(settings.verdict_steps, runner.options.max_iter)
@@ -160,7 +166,7 @@ def hold_out(
     if path.relaxation > 0 and not (agreed or loose):
         gentle = replace(runner.options, feature_margin=settings.linear_margin)
     # Around another point, and without several folds, it is yet to be fitted.
-    same = len(folds) == len(path.fold_loss) and not view.has_moved
+    same = of_path and len(folds) == len(path.fold_loss) and not view.has_moved
     calls = [
         (view.problem, fold, path, options, gentle, bool(agreed), k if same else None)
         for k, fold in enumerate(folds)
@@ -419,6 +425,15 @@ class Choice:
 
     members: Ensemble
     eta: np.ndarray
+    parts: tuple[Part, ...]  # count as equals
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Restarts of one view of the table, in one of the pools."""
+
+    explored: Exploration
+    pool: str  # "agreed" or "loose"
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,8 +461,9 @@ class Exploration:
         eta = np.empty(0)
         if self.held_out is not None:
             eta = getattr(self.held_out, pool if states else "glm")
+        parts = (Part(self, pool),)
         if not states:
-            return Choice(glm_member(self.view.problem, self.glm), eta)
+            return Choice(glm_member(self.view.problem, self.glm), eta, parts)
         bent = ~self.view.problem.unbent
         modulated = [s.support & bent & s.input_support.any() for s in states]
         members = Ensemble(
@@ -456,7 +472,7 @@ class Exploration:
             torch.stack([s.params for s in states]),
             torch.stack(modulated),
         )
-        return Choice(members, eta)
+        return Choice(members, eta, parts)
 
 
 def glm_member(problem: Problem, glm: Coefficients) -> Ensemble:
@@ -467,20 +483,27 @@ def glm_member(problem: Problem, glm: Coefficients) -> Ensemble:
     return Ensemble(coef, glm.intercept[:1], silent, nothing)
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is returned, and what rows held out say of it."""
+
+    choice: Choice | None  # None for the GLM
+    verdict: Verdict | None  # None without a network, or without time
+    eta: np.ndarray | None  # predicted of the rows held out, (m,)
+
+
 def decide(
     curved: Exploration,
     straight: Exploration | None,
     settings: Settings,
     most: np.ndarray,
-) -> tuple[Ensemble | None, Verdict | None, np.ndarray | None]:
-    """Members to return, None for the GLM, and what the held-out rows say of them.
+) -> Decision:
+    """What to return, as the rows held out have it.
 
-    The last is what the chosen model predicts of these rows, (m,). `most` is the weight
-    of every row. Without time the evidence has the last word.
+    `most` is the weight of every row. Without time the evidence has the last word.
     """
     if curved.held_out is None:
-        members = curved.choice("agreed").members if curved.agreed else None
-        return members, None, None
+        return Decision(curved.choice("agreed") if curved.agreed else None, None, None)
     pools = [
         choices
         for pool in ("agreed", "loose")
@@ -488,7 +511,7 @@ def decide(
     ]
     problem, where = curved.view.problem, curved.held_out
     if not pools:
-        return None, None, where.glm
+        return Decision(None, None, where.glm)
 
     def loss(choice: Choice) -> float:
         losses = eta_losses(problem, where.rows, choice.eta)
@@ -502,8 +525,8 @@ def decide(
             best = other
     verdict = judge(problem, where, best.eta, most, tiny_gain=settings.tiny_gain)
     if verdict.keeps_network:
-        return best.members, verdict, best.eta
-    return None, verdict, where.glm
+        return Decision(best, verdict, best.eta)
+    return Decision(None, verdict, where.glm)
 
 
 def make_choices(
@@ -532,7 +555,8 @@ def average(first: Choice, second: Choice, n_members: int) -> Choice:
     both = first.members, second.members
     count = torch.arange(min(n_members // 2, max(len(each.coef) for each in both)))
     members = Ensemble.join([each.take(count % len(each.coef)) for each in both])
-    return Choice(members, (first.eta + second.eta) / 2)
+    eta = (first.eta + second.eta) / 2
+    return Choice(members, eta, first.parts + second.parts)
 
 
 def _with_curves(members: Ensemble, kept: Tensor) -> Ensemble:
