@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from sknimo.search import Settings
 from sknimo.search._restarts import (
     Selection,
+    _Relaxed,
     choose_members,
     keep_stable,
     loose_members,
@@ -159,3 +161,57 @@ def test_where_every_restart_failed_nobody_votes(vote):
     """Below the GLM: nothing is stable, and nothing is dropped."""
     state, kept = vote([([0], [1], -10.0, ALL), ([2], [3], -20.0, ALL)])
     assert kept is state
+
+
+class TestWidened:
+    """Restarts in which what acts may bend, and what bends may act."""
+
+    ACTS, BENDS = [True, True, False, False], [True, False, True, False]
+    EITHER = [True, True, True, False]
+
+    @pytest.fixture
+    def widen(self, make_problem, make_state, make_start, make_runner, monkeypatch):
+        """The result for a selection of evidence 50 and restarts of that given."""
+
+        def widen(evidence, acts=self.ACTS, bends=self.BENDS):
+            problem = make_problem()
+            state, view, tried = make_state(problem), View(problem), []
+
+            def run(starts, at):
+                tried.extend(starts)
+                done = replace(state, log_evidence=evidence)
+                return [Restart(start, done, view) for start in starts]
+
+            runner = make_runner(problem)
+            monkeypatch.setattr(runner, "run", lambda view, *how: run(*how))
+            monkeypatch.setattr(
+                runner, "call", lambda view, name, work, state, how: state
+            )
+            acts, bends = (torch.tensor(kept) for kept in (acts, bends))
+            chosen = replace(
+                state, support=acts, input_support=bends, log_evidence=50.0
+            )
+            relaxed = _Relaxed(runner, None, np.random.RandomState(0), 0.0)
+            best = relaxed._widened(Restart(make_start(), chosen, view))
+            return best.log_evidence, tried, relaxed.done
+
+        return widen
+
+    @pytest.mark.parametrize(("evidence", "expected"), [(49.0, 50.0), (51.0, 51.0)])
+    def test_the_better_one_is_kept(self, widen, evidence, expected):
+        assert widen(evidence)[0] == expected
+
+    def test_restarts_may_use_all_that_acts_or_bends_for_both(self, widen):
+        tried = widen(49.0)[1]
+        assert len(tried) == SETTINGS.n_starts // 2
+        for start in tried:
+            assert start.support.tolist() == self.EITHER
+            assert start.input_support.tolist() == self.EITHER
+
+    def test_they_may_join_the_average(self, widen):
+        _, tried, done = widen(49.0)
+        assert [each.start for each in done] == tried
+
+    def test_where_all_does_both_there_are_none(self, widen):
+        best, tried, _ = widen(51.0, self.ACTS, self.ACTS)
+        assert (best, tried) == (50.0, [])

@@ -269,7 +269,24 @@ class _Relaxed:
             again = self._restart(fewer, max(1, n_starts // 2))
             if self._confirms(best, again):
                 best = self._simplified(again, runner.options)
-        return best
+        return best if runner.settings.rule != "min" else self._widened(best)
+
+    def _widened(self, best: Restart) -> Restart:
+        """The same, or a better one in which all that acts or bends may do both.
+
+        What left the coefficients too early often bends others still, and comes back.
+        """
+        runner, state = self.runner, best.state
+        if torch.equal(state.support, state.input_support):
+            return best
+        either = state.support | state.input_support
+        wide = replace(state, support=either, input_support=either)
+        found = self._tried(best, wide, max(1, runner.settings.n_starts // 2))
+        leader = max(found, key=by_evidence)
+        # No more than what features are worth that are idle in the wider one.
+        if leader.log_evidence <= best.log_evidence - runner.options.feature_margin:
+            return best
+        return max(best, self._simplified(leader, runner.options), key=by_evidence)
 
     def _simplified(self, restart: Restart, options: EvidenceOptions) -> Restart:
         view, state = restart.view, restart.state
@@ -278,19 +295,24 @@ class _Relaxed:
 
     def _restart(self, known: Restart, count: int) -> Restart:
         """Best of restarts within the supports of a known one, and of that one."""
-        runner, state = self.runner, known.state
+        return max([known, *self._tried(known, known.state, count)], key=by_evidence)
+
+    def _tried(
+        self, known: Restart, within: EvidenceState, count: int
+    ) -> list[Restart]:
+        """Restarts around the point of a known one, within the supports of a state."""
         starts = make_starts(
-            runner.settings,
+            self.runner.settings,
             known.view.problem,
             self.random,
             "relaxed",
-            state.support,
-            state.input_support,
+            within.support,
+            within.input_support,
             count,
         )
-        found = _until_agreed(runner, known.view, starts, self.at, self.floor)
+        found = _until_agreed(self.runner, known.view, starts, self.at, self.floor)
         self.done += found
-        return max([known, *found], key=by_evidence)
+        return found
 
     def _confirms(self, before: Restart, after: Restart) -> bool:
         """Whether the features that are gone cost no more than their margins."""
