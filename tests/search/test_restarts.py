@@ -212,6 +212,13 @@ class TestWidened:
         _, tried, done = widen(49.0)
         assert [each.start for each in done] == tried
 
+    def test_others_follow_within_what_the_better_one_keeps(self, widen):
+        """Those before have other supports, and would leave few members."""
+        _, tried, done = widen(51.0)
+        assert len(tried) > SETTINGS.n_starts // 2
+        assert [each.start for each in done] == tried
+        assert all(start.support.all() for start in tried[SETTINGS.n_starts // 2 :])
+
     def test_where_all_does_both_there_are_none(self, widen):
         best, tried, _ = widen(51.0, self.ACTS, self.ACTS)
         assert (best, tried) == (50.0, [])

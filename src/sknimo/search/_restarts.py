@@ -286,7 +286,11 @@ class _Relaxed:
         # No more than what features are worth that are idle in the wider one.
         if leader.log_evidence <= best.log_evidence - runner.options.feature_margin:
             return best
-        return max(best, self._simplified(leader, runner.options), key=by_evidence)
+        other = self._simplified(leader, runner.options)
+        if other.log_evidence <= best.log_evidence:
+            return best
+        # Restarts within other supports fail within these, and leave few members.
+        return self._restart(other, runner.settings.n_starts)
 
     def _simplified(self, restart: Restart, options: EvidenceOptions) -> Restart:
         view, state = restart.view, restart.state
