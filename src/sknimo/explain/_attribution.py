@@ -124,12 +124,8 @@ def _by_enumeration(
     code = np.arange(2**n_players)
     member = (code[:, None] >> np.arange(n_players) & 1).astype(bool)  # (c, players)
     size = member.sum(1)
-    weight = np.array(
-        [
-            1 / (n_players * math.comb(n_players - 1, s)) if s < n_players else 0.0
-            for s in range(n_players + 1)
-        ]
-    )
+    orders = [math.comb(n_players - 1, s) for s in range(n_players)]
+    weight = 1 / (n_players * np.array(orders))  # of a coalition without the player
     out = np.empty((len(table), n_players))
     step = max(1, MAX_EVALUATIONS // len(code))
     for begin in range(0, len(table), step):

@@ -295,12 +295,13 @@ def compare(
     kept = spread_rows(len(table), compared_rows(model))
     weight, fixed = check_weight(weight, len(table)), fill_offset(offset, len(table))
     support = measure_support(model, table, weight)
-    cells = Cells(table, find_roles(model).relevant)
+    relevant = find_roles(model).relevant
+    cells = Cells(table, relevant)
     table, weight, fixed = table[kept], weight[kept], fixed[kept]
     out = np.full((8, n_coef), np.nan)
     importance = np.zeros(p)
     eta = model.eta(table)
-    for j in np.flatnonzero(find_roles(model).relevant).tolist():
+    for j in np.flatnonzero(relevant).tolist():
         before = eta_at(model, table, j, float(model.features.reference[j]), eta)
         importance[j] = weight @ np.abs(eta - before) / weight.sum()
         for move in moves_of(
