@@ -120,8 +120,6 @@ class Support:
     def beyond_own(self, z: np.ndarray, feature: int) -> np.ndarray:
         """The same of the other features, given what this one is, (n,)."""
         own = self.owner == feature
-        if not own.any():
-            return self.square(z)
         alone = np.linalg.inv(self.covariance[np.ix_(own, own)])
         return self.square(z) - np.einsum("ij,ij->i", z[:, own] @ alone, z[:, own])
 
