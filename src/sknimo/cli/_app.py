@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -468,6 +469,7 @@ def _conclude(
     json: bool,
 ) -> None:
     """Write the files that were asked for and print what was found."""
+    from sknimo.checkpoint import Checkpoint
     from sknimo.cli import _fit
     from sknimo.cli._output import print_json
 
@@ -476,7 +478,7 @@ def _conclude(
     if report is not None:
         _fit.write_report(fitted.est, report, fitted.rows, fitted.held_out)
     if checkpoint is not None and model is not None:
-        _fit.clear_checkpoint(checkpoint)
+        Checkpoint(Path(checkpoint), "").clear()
     if json:
         print_json({**fitted.describe(), "model_file": model, "report_file": report})
         return

@@ -74,11 +74,10 @@ def assess(
         return Candidate(name, est, rows, judged, mean, (rows.y - mean) ** 2)
     if len(est.classes_) > 2:  # the chance of what happened
         chances = est.predict_proba(rows.X)
-        own = (chances * (rows.y[:, None] == est.classes_)).sum(axis=1)
-        loss = -np.log(np.clip(own, 1e-300, 1))
-        return Candidate(name, est, rows, judged, own, loss)
-    mean = est.predict_proba(rows.X, rows.offset)[:, 1]
-    own = np.where(rows.y == est.classes_[1], mean, 1 - mean)
+        mean = own = (chances * (rows.y[:, None] == est.classes_)).sum(axis=1)
+    else:
+        mean = est.predict_proba(rows.X, rows.offset)[:, 1]
+        own = np.where(rows.y == est.classes_[1], mean, 1 - mean)
     return Candidate(name, est, rows, judged, mean, -np.log(np.clip(own, 1e-300, 1)))
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pa_compute
 import typer
 
-from sknimo.checkpoint import Checkpoint
 from sknimo.cli._describe import describe_model
 from sknimo.cli._errors import APPLIED, UserError, count_rows
 from sknimo.cli._far import FarRows
@@ -386,11 +385,6 @@ def read_size(text: str) -> float:
     return number * 1000 ** " kMGT".upper().index(found[2].upper() or " ")
 
 
-def clear_checkpoint(folder: str) -> None:
-    """Remove the states of a fit that is done."""
-    Checkpoint(Path(folder), "").clear()
-
-
 def choose_estimator(
     request: Request,
     roles: ColumnRoles,
@@ -521,10 +515,7 @@ def _judge_several(est: Any, rows: FileRows, weight: np.ndarray) -> Judgement:
     def measure(chances: np.ndarray) -> dict[str, float]:
         own = np.clip((chances * truth).sum(axis=1), 1e-300, 1.0)
         right = truth[np.arange(len(truth)), chances.argmax(axis=1)]
-        return {
-            "accuracy": float(np.average(right, weights=weight)),
-            "log_loss": float(np.average(-np.log(own), weights=weight)),
-        }
+        return _rate(own, right, weight)
 
     return Judgement(measure(chances), measure(np.tile(share, (len(truth), 1))))
 
@@ -539,7 +530,12 @@ def _judge_classes(
     found = {}
     if np.ptp(truth) > 0:
         found["auc"] = float(roc_auc_score(truth, chance, sample_weight=weight))
-    right = (chance > 0.5) == truth
-    found["accuracy"] = float(np.average(right, weights=weight))
-    found["log_loss"] = float(np.average(-np.log(own), weights=weight))
-    return found
+    return found | _rate(own, (chance > 0.5) == truth, weight)
+
+
+def _rate(own: np.ndarray, right: np.ndarray, weight: np.ndarray) -> dict[str, float]:
+    """Measures of how often rows are right, and of the chances of what happened."""
+    return {
+        "accuracy": float(np.average(right, weights=weight)),
+        "log_loss": float(np.average(-np.log(own), weights=weight)),
+    }

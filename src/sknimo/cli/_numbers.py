@@ -141,10 +141,9 @@ def _advise(found: Disguise, name: str) -> str:
 def advise_reading(text: str) -> str:
     """The options that read one cell as a number, empty where there are none."""
     found = find_disguise([text])
-    usual = (
-        found is None or found.is_date or (found.decimal, found.thousands) == (".", "")
-    )
-    return "" if found is None or usual else _advise(found, "")
+    if found is None or found.is_date or (found.decimal, found.thousands) == (".", ""):
+        return ""
+    return _advise(found, "")
 
 
 def remark_on(

@@ -198,9 +198,10 @@ class SeveralClasses(BaseNIMO):
         self._class_reach = reach.within(float(reach.times(data.table).max()))
         return is_separated(model, data)
 
-    def _on_response(self, found: Explanation, table: np.ndarray) -> Explanation:
+    def _with_errors(self, found: Explanation) -> Explanation:
+        found, table = super()._with_errors(found), found.data
         if self._whole is None:
-            return super()._on_response(found, table)
+            return found
         effect = self._response_effects(table, between=False)
         return replace(found, response=self._chance(table), response_effect=effect)
 

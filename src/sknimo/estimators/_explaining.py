@@ -113,13 +113,7 @@ default="min_energy"
             n_permutations=n_permutations,
             seed=random_state,
         )
-        return self._with_errors(self._on_response(found, table))
-
-    def _on_response(
-        self, found: records.Explanation, table: np.ndarray
-    ) -> records.Explanation:
-        """An explanation with what the response is, where its family cannot tell."""
-        return found
+        return self._with_errors(found)
 
     def _directed(self, table: np.ndarray) -> np.ndarray:
         """Who bends whom, over the training rows or some of these."""

@@ -9,14 +9,10 @@ import numpy as np
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._plain import Certificate, NIMOClassifier, NIMORegressor
 from sknimo.estimators._saved_errors import (
-    BASELINE,
     read_baseline,
     read_dial,
     read_errors,
     read_intervals,
-    write_dial,
-    write_errors,
-    write_intervals,
 )
 from sknimo.estimators._saving import (
     CERTIFICATE,
@@ -28,7 +24,6 @@ from sknimo.estimators._saving import (
     read_classes,
     read_facts,
     read_param,
-    write_facts,
 )
 from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV, Searching
 from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
@@ -37,7 +32,7 @@ from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import restore_reach, widest_class
 from sknimo.families import SOFTMAX
-from sknimo.io import MODEL_TENSORS, Archive, Node, read_archive, unpack_model
+from sknimo.io import Archive, Node, Tensors, read_archive, unpack_model
 from sknimo.model import ClassModels
 
 # The only classes that a file can name.
@@ -110,7 +105,8 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     class_name, classes = found["class"], found["classes"]
     cls = CLASSES[class_name.text(CLASSES)]
     est = cls(**_read_params(found["params"], found["omitted"], cls))
-    model = unpack_model(found["model"], archive.tensors)
+    tensors = Tensors(archive.tensors)
+    model = unpack_model(found["model"], tensors)
     several = model.family is SOFTMAX
     if (several or model.family.is_binary) != issubclass(cls, ClassificationTask):
         raise class_name.refuse(f"a class for the {model.family.name} family")
@@ -125,32 +121,25 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         if n_members % n_classes or found["facts"].value is not None:
             raise classes.refuse(f"labels among which {n_members} members are shared")
         est._show_model(ClassModels(model, n_classes))
-        if CLASS_REACH in archive.tensors:
+        if CLASS_REACH in tensors:
             one = widest_class(ClassModels(model, n_classes))
             size = len(restore_reach(one).columns)
-            shape = Node(archive.tensors[CLASS_REACH], CLASS_REACH)
-            est._class_reach = restore_reach(one, shape.array((size + 1, size)))
+            shape = tensors.node(CLASS_REACH).array((size + 1, size))
+            est._class_reach = restore_reach(one, shape)
     else:
         est._show_model(model)
-    est._facts = read_facts(found["facts"], archive.tensors, model)
-    est._conformal = read_intervals(archive.tensors, model)
-    known = {*MODEL_TENSORS, *write_facts(est._facts)[1]}
-    known |= {*write_intervals(est._conformal), *([CLASS_REACH] if several else [])}
+    est._facts = read_facts(found["facts"], tensors, model)
+    est._conformal = read_intervals(tensors, model)
     count = len(est.classes_) if several else 1
     est._uncertainty = read_errors(
-        found["errors"], archive.tensors, model.features, model.n_members, count
+        found["errors"], tensors, model.features, model.n_members, count
     )
-    known |= {*write_errors(est._uncertainty, model.features)[1]}
     if isinstance(est, SurvivalTask):
-        est._show_baseline(read_baseline(found["baseline"], archive.tensors))
-        known |= {*BASELINE}
+        est._show_baseline(read_baseline(found["baseline"], tensors))
     if isinstance(est, Searching):
         n_terms = len(model.features.term_feature)
-        est._dial = read_dial(archive.tensors, n_terms, count, est.bend_)
-        known |= {*write_dial(est._dial)}
-    unused = archive.tensors.keys() - known
-    if unused:
-        raise ModelFileError(f"arrays belong to nothing: {', '.join(sorted(unused))}.")
+        est._dial = read_dial(tensors, n_terms, count, est.bend_)
+    tensors.finish()
     est.n_features_in_ = model.features.n_features
     if found["named"].flag():
         est.feature_names_in_ = np.array(model.features.names, dtype=object)

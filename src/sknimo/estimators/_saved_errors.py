@@ -16,7 +16,7 @@ from sknimo.inference import (
     pack_conformal,
     restore_conformal,
 )
-from sknimo.io import Node, write_real
+from sknimo.io import Node, Tensors, write_real
 from sknimo.model import POSITIONS, Dial, FittedModel
 from sknimo.survival import Baseline
 
@@ -75,7 +75,7 @@ def _acting(features: FeatureMap, used: list[int]) -> set[int]:
 
 def read_errors(
     node: Node,
-    tensors: dict[str, np.ndarray],
+    tensors: Tensors,
     features: FeatureMap,
     n_members: int,
     n_classes: int = 1,
@@ -101,10 +101,11 @@ def read_errors(
     used = [place.integer(0, size - 1) for place in found["used"].items()]
     if used != sorted(set(used)):
         raise found["used"].refuse("increasing positions")
+    if len(used) > MAX_KEPT:
+        raise found["used"].refuse(f"at most {MAX_KEPT} positions")
 
     def array(name: str, *shape: int) -> np.ndarray:
-        place = f"errors.{name}"
-        return Node(tensors.get(place), place).array(shape)
+        return tensors.node(f"errors.{name}").array(shape)
 
     def square(name: str) -> np.ndarray | None:
         if name != "nonrobust" and f"errors.{name}" not in tensors:
@@ -113,7 +114,6 @@ def read_errors(
         out[np.ix_(used, used)] = array(name, len(used), len(used))
         return out
 
-    term_centre = array("term_centre", n_classes * len(features.term_feature))
     return replace(
         known,
         centre=array("centre", size),
@@ -121,23 +121,19 @@ def read_errors(
         hc3=square("hc3"),
         cluster=square("cluster"),
         terms=_read_blocks(tensors, features, used, n_classes),
-        term_centre=term_centre,
+        term_centre=array("term_centre", n_classes * len(features.term_feature)),
         scale=array("scale", n_members) if "errors.scale" in tensors else None,
     )
 
 
 def _read_blocks(
-    tensors: dict[str, np.ndarray],
-    features: FeatureMap,
-    used: list[int],
-    n_classes: int,
+    tensors: Tensors, features: FeatureMap, used: list[int], n_classes: int
 ) -> tuple[np.ndarray, ...]:
     """Covariance of the terms of each feature, those of features that have any."""
     widths = [n_classes * basis.n_terms for basis in features.bases]
     acting = _acting(features, used)
     sizes = [width**2 if j in acting else 0 for j, width in enumerate(widths)]
-    place = "errors.terms"
-    flat = Node(tensors.get(place), place).array((sum(sizes),))
+    flat = tensors.node("errors.terms").array((sum(sizes),))
     blocks = np.split(flat, np.cumsum(sizes)[:-1]) if sizes else []
     return tuple(
         block.reshape(width, width) if len(block) else np.zeros((width, width))
@@ -155,16 +151,11 @@ def write_intervals(found: Conformal | None) -> dict[str, np.ndarray]:
     return {f"intervals.{name}": array for name, array in packed.items()}
 
 
-def read_intervals(
-    tensors: dict[str, np.ndarray], model: FittedModel
-) -> Conformal | None:
+def read_intervals(tensors: Tensors, model: FittedModel) -> Conformal | None:
     """Undo `write_intervals`."""
     if not any(name in tensors for name in INTERVAL_TENSORS):
         return None
-    nodes = {
-        name: Node(tensors.get(f"intervals.{name}"), f"intervals.{name}")
-        for name in SHAPES
-    }
+    nodes = {name: tensors.node(f"intervals.{name}") for name in SHAPES}
     found = {name: nodes[name].array(shape) for name, shape in SHAPES.items()}
     # A width follows all terms and the linear predictor, or that alone.
     if found["width"].shape[1] not in (1, len(model.features.term_feature) + 1):
@@ -200,7 +191,7 @@ def write_baseline(
     return {"baseline": content}, dict(zip(BASELINE, steps, strict=True))
 
 
-def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
+def read_baseline(node: Node, tensors: Tensors) -> Baseline:
     """Undo `write_baseline`."""
     late = [name for name in ("entered",) if name in node.value]
     strata, lengths, *entered = node.fields("strata", "lengths", *late)
@@ -208,7 +199,7 @@ def read_baseline(node: Node, tensors: dict[str, np.ndarray]) -> Baseline:
     labels = (None,) if strata.value is None else strata.labels()
     if len(labels) != len(sizes) or len(set(labels)) != len(labels):
         raise strata.refuse("a label for every stratum")
-    steps = (Node(tensors.get(name), name).array((sum(sizes),)) for name in BASELINE)
+    steps = (tensors.node(name).array((sum(sizes),)) for name in BASELINE)
     ends = np.cumsum(sizes)[:-1]
     times, hazard = (tuple(np.split(each, ends)) for each in steps)
     for part in (*times, *hazard):
@@ -230,17 +221,18 @@ def write_dial(dial: Dial | None) -> dict[str, np.ndarray]:
 
 
 def read_dial(
-    tensors: dict[str, np.ndarray], n_terms: int, n_classes: int, bend: float
+    tensors: Tensors, n_terms: int, n_classes: int, bend: float
 ) -> Dial | None:
     """Undo `write_dial`; earlier files have none of it."""
     if not any(name in tensors for name in DIAL_TENSORS):
         return None
-    shapes = (n_classes, n_terms), (n_classes,), POSITIONS.shape
-    nodes = [Node(tensors.get(name), name) for name in DIAL_TENSORS]
-    coef, intercept = (
-        node.array(shape) for node, shape in zip(nodes[:2], shapes[:2], strict=True)
+    coef, intercept, scores = map(tensors.node, DIAL_TENSORS)
+    dial = Dial(
+        bend,
+        coef.array((n_classes, n_terms)),
+        intercept.array((n_classes,)),
+        scores.array(POSITIONS.shape, finite=False),
     )
-    scores = nodes[2].array(shapes[2], finite=False)
     if not 0 < bend <= 1:
-        raise nodes[0].refuse("a share of bends above 0")
-    return Dial(bend, coef, intercept, scores)
+        raise coef.refuse("a share of bends above 0")
+    return dial

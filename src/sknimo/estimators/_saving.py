@@ -51,6 +51,7 @@ from sknimo.io import (
     Node,
     OnnxDtype,
     Scorecard,
+    Tensors,
     bent_features,
     build_onnx,
     build_scorecard,
@@ -499,22 +500,20 @@ def _used(matrix: np.ndarray) -> dict[str, list[int]]:
     }
 
 
-def _read_comparisons(
-    tensors: dict[str, np.ndarray], model: FittedModel
-) -> Comparisons | None:
+def _read_comparisons(tensors: Tensors, model: FittedModel) -> Comparisons | None:
     """Comparisons over the training rows; not in files of earlier versions."""
     if "facts.comparisons" not in tensors:
         return None
     features = model.features
     shapes = (8, len(features.coef_feature)), (features.n_features,)
     measured, importance = (
-        Node(tensors.get(f"facts.{name}"), f"facts.{name}").array(shape, finite=False)
+        tensors.node(f"facts.{name}").array(shape, finite=False)
         for name, shape in zip(COMPARED, shapes, strict=True)
     )
     found = restore_comparisons(measured, importance)
     if f"facts.{CORRECTED}" not in tensors:
         return found
-    node = Node(tensors[f"facts.{CORRECTED}"], f"facts.{CORRECTED}")
+    node = tensors.node(f"facts.{CORRECTED}")
     return replace(found, corrected=node.array((4, shapes[0][1]), finite=False))
 
 
@@ -531,7 +530,7 @@ def _read_square(kept: Node, values: Node, size: int) -> np.ndarray:
 
 
 def read_facts(
-    node: Node, tensors: dict[str, np.ndarray], model: FittedModel
+    node: Node, tensors: Tensors, model: FittedModel
 ) -> TrainingFacts | None:
     """Undo `write_facts`."""
     if node.value is None:
@@ -545,7 +544,7 @@ def read_facts(
         raise ModelFileError(f"the model has more than {MAX_TERMS} terms.")
 
     def fact(name: str) -> Node:
-        return Node(tensors.get(f"facts.{name}"), f"facts.{name}")
+        return tensors.node(f"facts.{name}")
 
     def column(name: str, dtype: Any = np.float64) -> np.ndarray:
         return fact(name).array((p,), dtype, finite=False)

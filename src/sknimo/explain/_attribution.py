@@ -31,6 +31,7 @@ from sknimo.explain._local import (
     sum_by_owner,
 )
 from sknimo.model import FittedModel
+from sknimo.solver import cut_rows
 
 # Gauss-Legendre nodes are doubled up to this many until the shares sum to eta.
 MAX_NODES = 256
@@ -124,21 +125,15 @@ def _by_enumeration(
     code = np.arange(2**n_players)
     member = (code[:, None] >> np.arange(n_players) & 1).astype(bool)  # (c, players)
     size = member.sum(1)
-    weight = np.array(
-        [
-            1 / (n_players * math.comb(n_players - 1, s)) if s < n_players else 0.0
-            for s in range(n_players + 1)
-        ]
-    )
+    orders = [math.comb(n_players - 1, s) for s in range(n_players)]
+    weight = 1 / (n_players * np.array(orders))  # of a coalition without the player
     out = np.empty((len(table), n_players))
-    step = max(1, MAX_EVALUATIONS // len(code))
-    for begin in range(0, len(table), step):
-        block = table[begin : begin + step]
-        value = _coalition_eta(model, block, players, member)  # (c, n)
+    for rows in cut_rows(len(table), len(code), MAX_EVALUATIONS):
+        value = _coalition_eta(model, table[rows], players, member)  # (c, n)
         for j in range(n_players):
             without = code[~member[:, j]]
             gain = value[without | 1 << j] - value[without]
-            out[begin : begin + step, j] = weight[size[without]] @ gain
+            out[rows, j] = weight[size[without]] @ gain
     return out
 
 

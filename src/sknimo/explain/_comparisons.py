@@ -120,8 +120,6 @@ class Support:
     def beyond_own(self, z: np.ndarray, feature: int) -> np.ndarray:
         """The same of the other features, given what this one is, (n,)."""
         own = self.owner == feature
-        if not own.any():
-            return self.square(z)
         alone = np.linalg.inv(self.covariance[np.ix_(own, own)])
         return self.square(z) - np.einsum("ij,ij->i", z[:, own] @ alone, z[:, own])
 
@@ -295,12 +293,13 @@ def compare(
     kept = spread_rows(len(table), compared_rows(model))
     weight, fixed = check_weight(weight, len(table)), fill_offset(offset, len(table))
     support = measure_support(model, table, weight)
-    cells = Cells(table, find_roles(model).relevant)
+    relevant = find_roles(model).relevant
+    cells = Cells(table, relevant)
     table, weight, fixed = table[kept], weight[kept], fixed[kept]
     out = np.full((8, n_coef), np.nan)
     importance = np.zeros(p)
     eta = model.eta(table)
-    for j in np.flatnonzero(find_roles(model).relevant).tolist():
+    for j in np.flatnonzero(relevant).tolist():
         before = eta_at(model, table, j, float(model.features.reference[j]), eta)
         importance[j] = weight @ np.abs(eta - before) / weight.sum()
         for move in moves_of(

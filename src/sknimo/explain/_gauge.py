@@ -27,6 +27,7 @@ Shapes: n rows, p features, q terms, m grid values.
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from sknimo.explain._kinds import switch
 from sknimo.explain._local import (
@@ -133,8 +134,7 @@ def _bent_pairs(
     features = model.features
     owner, p = features.term_feature, features.n_features
     phi = features.terms(table)
-    eps = float(np.finfo(str(model.params.dtype).removeprefix("torch.")).eps)
-    floor = 1e3 * eps * np.abs(local).max(initial=0.0)
+    floor = 1e3 * torch.finfo(model.params.dtype).eps * np.abs(local).max(initial=0.0)
     size = np.zeros((p, p))
     for k in np.flatnonzero(relevant).tolist():
         without = switch(table, k, float(features.reference[k]))

@@ -35,6 +35,7 @@ from sknimo.explain._local import (
     sum_by_owner,
 )
 from sknimo.model import FittedModel
+from sknimo.solver import cut_rows
 
 Kind = Literal["directed", "strength"]
 
@@ -175,9 +176,8 @@ def _bend_along_slopes(
     features = model.features
     owner, p = features.term_feature, features.n_features
     total = np.zeros((p, p))
-    step = max(1, MAX_CELLS // max(len(owner) * p, 1))
-    for begin in range(0, len(table), step):
-        block = table[begin : begin + step]
+    for rows in cut_rows(len(table), len(owner) * p, MAX_CELLS):
+        block = table[rows]
         change = local_jacobian(model, block)  # (n, q, p)
         if swap is not None:
             # Column by column: all products at once would take n q q numbers.
@@ -186,7 +186,7 @@ def _bend_along_slopes(
                 moved[owner[term]] += slope[:, None] * swap[:, term]
             change = change - np.moveaxis(moved, 0, 2)
         size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
-        total += np.einsum("n,nkj->jk", weight[begin : begin + step], size)
+        total += np.einsum("n,nkj->jk", weight[rows], size)
     return total * usual_scale(features, table)
 
 
@@ -202,9 +202,7 @@ def _bend_many_terms(
     p = features.n_features
     coef = model.coef.double().cpu().numpy() / model.n_members
     total = np.zeros((p, p))
-    step = max(1, MAX_CELLS // (model.n_members * p * p))
-    for begin in range(0, len(table), step):
-        rows = slice(begin, begin + step)
+    for rows in cut_rows(len(table), model.n_members * p * p, MAX_CELLS):
         bends = bent_jacobian(model, table[rows])  # (n, M, p, p)
         slopes = features.term_slopes(table[rows])
         for j, k in permutations(range(p), 2):

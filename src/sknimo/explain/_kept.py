@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sknimo.explain._comparisons import POSSIBLE, RARE, Comparisons
-from sknimo.explain._frames import clean, cut, show_number
+from sknimo.explain._frames import cut, show_number
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import find_roles
 from sknimo.families import Family
@@ -154,16 +154,12 @@ def describe_stop(converged: bool | None, status: str = "") -> tuple[str, ...]:
 
 
 def warn_of_reference(
-    model: FittedModel, comparisons: Comparisons | None, n_rows: np.ndarray | None
+    model: FittedModel, comparisons: Comparisons, n_rows: np.ndarray
 ) -> tuple[str, ...]:
     """Coefficients that mislead about the average; `n_rows` (c,) of levels, or NaN."""
-    if comparisons is None:
-        return ()
     features = model.features
     coef = features.coefficients(model.term_coef)
-    quoted = np.isfinite(comparisons.eta)
-    if n_rows is not None:
-        quoted &= ~(n_rows < RARE)
+    quoted = np.isfinite(comparisons.eta) & ~(n_rows < RARE)
     found = np.flatnonzero(comparisons.contradicts(coef) & quoted)
     if len(found) == 0:
         return ()
@@ -173,7 +169,7 @@ def warn_of_reference(
     ranked = found[np.argsort(-np.abs(comparisons.eta[found]), kind="stable")]
     unit = "" if model.family.link == "identity" else f" on the {model.family.eta_name}"
     named = [
-        f"{cut(clean(features.coef_names[c]), 40)} "
+        f"{cut(features.coef_names[c], 40)} "
         f"({show_number(coef[c] * comparisons.step[c], 3)} there, "
         f"{show_number(comparisons.eta[c], 3)} on average)"
         for c in ranked[:NAMED]
@@ -193,12 +189,8 @@ def describe_reference(n_wrong: int, n_all: int) -> str:
     ) * (n_wrong > max(MANY, n_all / 2))
 
 
-def warn_of_support(
-    model: FittedModel, comparisons: Comparisons | None
-) -> tuple[str, ...]:
+def warn_of_support(model: FittedModel, comparisons: Comparisons) -> tuple[str, ...]:
     """Features whose step hardly any row could make, all else equal."""
-    if comparisons is None:
-        return ()
     features = model.features
     owner = features.coef_feature
     # Cells that are missing together say nothing of the values; a feature's last

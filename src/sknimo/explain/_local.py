@@ -320,8 +320,6 @@ def local_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
         slopes = as_tensor(model, features.input_slopes(table[rows]))
         with torch.enable_grad():
             local = model.local_term_coef(terms, inputs)
-            if not local.requires_grad:
-                continue
             weights = torch.ones_like(terms, requires_grad=True)
             (slope,) = gradients((weights * local).sum(), (inputs,), create_graph=True)
             for k in wanted.tolist():

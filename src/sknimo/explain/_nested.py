@@ -158,8 +158,7 @@ def _precondition(design: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
     """Factor of the scaled Gram matrix with a column of ones first, and its scale."""
     n_rows, q = design.shape
     gram = torch.zeros(1 + q, 1 + q, dtype=design.dtype)
-    for begin in range(0, n_rows, BLOCK_ROWS):
-        some = slice(begin, begin + BLOCK_ROWS)
+    for some in cut_rows(n_rows, 1, BLOCK_ROWS):
         block = torch.nn.functional.pad(design[some], (1, 0), value=1.0)
         gram.addmm_((block * curvature[some, None]).T, block)
     gram.diagonal().add_(RIDGE)

@@ -19,6 +19,7 @@ from sknimo.explain._kinds import is_category
 from sknimo.explain._local import MAX_ROWS, find_roles, spread_rows
 from sknimo.features import Clipped, OrMissing
 from sknimo.model import ClassModels, FittedModel
+from sknimo.solver import cut_rows
 
 # One deviation beyond the range, or its far end alone, happens to new rows too often.
 BEYOND = 3.0
@@ -82,13 +83,13 @@ class Reach:
     def find_far(self, table: np.ndarray) -> np.ndarray:
         """Rows that are far, (n,) bool."""
         far = np.empty(len(table), dtype=bool)
-        for begin in range(0, len(table), BLOCK_ROWS):
-            block = table[begin : begin + BLOCK_ROWS]
+        for rows in cut_rows(len(table), 1, BLOCK_ROWS):
+            block = table[rows]
             own = self.times(block) > TIMES
             beyond = self._beyond(block)
             if beyond.any():  # along rows numpy is slow, and hardly ever is there one
                 own |= beyond.any(axis=1)
-            far[begin : begin + BLOCK_ROWS] = own
+            far[rows] = own
         return far
 
     def worst(self, table: np.ndarray) -> FarValue:

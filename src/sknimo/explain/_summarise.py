@@ -81,14 +81,17 @@ def summarise(
     family = model.family
     if certificate is not None:
         status = certificate.status
-    counts = None if known is None else level_counts(model, known.levels)
+    warned: tuple[str, ...] = ()
+    if known is not None and compared is not None:
+        counts = level_counts(model, known.levels)
+        warned = warn_of_reference(model, compared, counts)
+        warned += warn_of_support(model, compared)
     return Summary(
         title=title,
         headline=(
             describe_kept(model, scores, converged),
             *describe_stop(converged, status),
-            *warn_of_reference(model, compared, counts),
-            *warn_of_support(model, compared),
+            *warned,
         ),
         facts=head,
         reference=_describe_reference(model, roles.relevant, reference),

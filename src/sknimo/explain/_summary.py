@@ -390,9 +390,8 @@ class Summary:
         head = "".join(f"<th>{escape(name)}</th>" for name in self.headings)
         body = "".join(
             f'<tr><th class="name">{escape(name)}</th>'
-            + "".join(f"<td>{escape(text)}</td>" for text in line[1:])
-            + "</tr>"
-            for name, line in zip(self._names(), self.cells(), strict=True)
+            f"{''.join(f'<td>{escape(text)}</td>' for text in cells)}</tr>"
+            for name, *cells in self._full_lines()
         )
         parts = [
             f'<div class="sknimo">{HTML_STYLE}<b>{escape(self.title)}</b>',
@@ -417,8 +416,10 @@ class Summary:
         parts.append(f"<details><summary>How to read</summary><ul>{notes}</ul>")
         return "\n".join([*parts, "</details></div>"])
 
-    def _names(self) -> list[str]:
-        return ["at the reference", *(row.full_name for row in self.rows)]
+    def _full_lines(self) -> list[tuple[str, ...]]:
+        """The same as `cells`, by names for which there is room."""
+        names = ["at the reference", *(row.full_name for row in self.rows)]
+        return [(n, *line[1:]) for n, line in zip(names, self.cells(), strict=True)]
 
     def to_frame(self) -> Any:
         """One row per line of the table, numbers in full, as a data frame."""
@@ -431,15 +432,12 @@ class Summary:
 
     def to_markdown(self) -> str:
         """What was kept and the coefficient table, as Markdown."""
-        head = " | ".join(self.headings).strip() or " "
-        rule = " | ".join([":--", *["--:"] * (len(self.headings) - 1)])
+        rule = (":--", *["--:"] * (len(self.headings) - 1))
         lines = [f"**{_escape_markdown(self.title)}**", ""]
         for text in self.headline:
             lines += [_escape_markdown(text), ""]
-        lines += [f"| {' ' if not self.headings[0] else ''}{head} |", f"| {rule} |"]
-        for name, cells in zip(self._names(), self.cells(), strict=True):
-            shown = map(_escape_markdown, (name, *cells[1:]))
-            lines.append(f"| {' | '.join(shown)} |")
+        table = [tuple(map(_escape_markdown, line)) for line in self._full_lines()]
+        lines += [f"| {' | '.join(line)} |" for line in (self.headings, rule, *table)]
         return "\n".join(
             [*lines, "", *(f"* {_escape_markdown(n)}" for n in self.notes)]
         )
@@ -455,8 +453,8 @@ class Summary:
             " & ".join(map(_escape_latex, self.headings)) + r" \\",
             r"\midrule",
         ]
-        for name, cells in zip(self._names(), self.cells(), strict=True):
-            lines.append(" & ".join(map(_escape_latex, (name, *cells[1:]))) + r" \\")
+        for cells in self._full_lines():
+            lines.append(" & ".join(map(_escape_latex, cells)) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 

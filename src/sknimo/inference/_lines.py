@@ -48,7 +48,7 @@ from sknimo.inference._posterior import (
     kinds,
     solve_sized,
 )
-from sknimo.solver import Problem
+from sknimo.solver import Problem, cut_rows
 
 # Products beyond so many are seen through as many random combinations.
 MAX_PRODUCTS = 256
@@ -122,9 +122,8 @@ class Lines:
 
     def chunks(self) -> list[slice]:
         """Blocks of rows that stay small."""
-        n, width = self.problem.n_rows, max(len(self.first), 1)
-        size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // width))
-        return [slice(b, min(b + size, n)) for b in range(0, n, size)]
+        size = min(BLOCK_ROWS, BLOCK_CELLS // max(len(self.first), 1))
+        return cut_rows(self.problem.n_rows, 1, size)
 
     def rows(self, rows: slice) -> Tensor:
         """Columns of some rows, (n, 1 + q + b)."""

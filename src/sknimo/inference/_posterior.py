@@ -34,7 +34,7 @@ from torch import Tensor
 
 from sknimo.inference._hazard import Risks
 from sknimo.network import keep_inputs, unpack
-from sknimo.solver import Problem, Tangent, param_groups
+from sknimo.solver import Problem, Tangent, cut_rows, param_groups
 
 # Precisions are kept in this range, see `EvidenceOptions`.
 PRECISION_RANGE = (1e-6, 1e10)
@@ -163,9 +163,7 @@ class Tangents:
         n_per_row = 2 * len(self.columns) + len(self.active) * 4 * (h1 + h2)
         if slopes:
             n_per_row += 2 * len(self.params) + 2 * len(self.live) * h1
-        size = max(1, BLOCK_BYTES // (8 * max(n_per_row, 1)))
-        n_rows = self.problem.n_rows
-        return [slice(b, min(b + size, n_rows)) for b in range(0, n_rows, size)]
+        return cut_rows(self.problem.n_rows, 8 * max(n_per_row, 1), BLOCK_BYTES)
 
     def design(self, rows: slice) -> Tensor:
         """Columns whose coefficients add up to `eta`, (n, q')."""

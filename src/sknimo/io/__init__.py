@@ -3,6 +3,7 @@
 from sknimo.io._archive import (
     MODEL_TENSORS,
     Archive,
+    Tensors,
     pack_model,
     read_archive,
     unpack_model,

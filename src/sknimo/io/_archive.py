@@ -56,6 +56,27 @@ class Archive:
     tensors: dict[str, np.ndarray]  # arrays of float64, float32 or bool by name
 
 
+class Tensors:
+    """The arrays of a file, which remember those that nobody has asked for."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self._arrays, self._unread = arrays, set(arrays)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def node(self, name: str) -> Node:
+        """An array and its name; None where there is none."""
+        self._unread.discard(name)
+        return Node(self._arrays.get(name), name)
+
+    def finish(self) -> None:
+        """Refuse arrays that belong to nothing."""
+        if self._unread:
+            names = ", ".join(sorted(self._unread))
+            raise ModelFileError(f"arrays belong to nothing: {names}.")
+
+
 def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
     """Write a file, or leave the one that was there before as it is."""
     document = {
@@ -264,16 +285,16 @@ def pack_model(model: FittedModel) -> Archive:
     return Archive(record, tensors)
 
 
-def unpack_model(node: Node, tensors: dict[str, np.ndarray]) -> FittedModel:
+def unpack_model(node: Node, tensors: Tensors) -> FittedModel:
     """Undo `pack_model`."""
-    missing = set(MODEL_TENSORS) - tensors.keys()
+    missing = sorted(name for name in MODEL_TENSORS if name not in tensors)
     if missing:
-        raise ModelFileError(f"arrays are missing: {', '.join(sorted(missing))}.")
+        raise ModelFileError(f"arrays are missing: {', '.join(missing)}.")
     family, spec, features = node.fields("family", "spec", "features")
     if type(spec.value) is dict:  # before schema 4 there was one output
         spec = replace(spec, value={"own_out": False, **spec.value})
     spec.fields("hidden", "mask", "own_out", "input_feature")
-    pool = _Numbers(tensors["bases"])
+    pool = _Numbers(tensors.node("bases"))
     columns = []
     for feature in features.items():
         name, basis, read = feature.fields("name", "basis", "input")
@@ -284,9 +305,9 @@ def unpack_model(node: Node, tensors: dict[str, np.ndarray]) -> FittedModel:
     return model_from_record(
         {
             "family": family.value,
-            "spec": {**spec.value, "code": tensors["code"]},
+            "spec": {**spec.value, "code": tensors.node("code").value},
             "features": columns,
-            **{name: tensors[name] for name in ARRAYS},
+            **{name: tensors.node(name).value for name in ARRAYS},
         }
     )
 
@@ -317,8 +338,8 @@ def _lower(node: Node, pool: _Numbers) -> Any:
 class _Numbers:
     """Numbers of all features, handed out in turn."""
 
-    def __init__(self, values: np.ndarray) -> None:
-        self.values, self.used = Node(values, "bases").array((None,)), 0
+    def __init__(self, values: Node) -> None:
+        self.values, self.used = values.array((None,)), 0
 
     def take(self, shape: Node) -> np.ndarray:
         lengths = [length.integer(0, MAX_LENGTH) for length in shape.items()]

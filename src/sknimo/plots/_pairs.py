@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
@@ -201,8 +200,7 @@ def plot_interactions(
     part = table[np.ix_(shown, shown)]
     count = len(shown)
     side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
-    if ax is None:
-        _, ax = plt.subplots(figsize=(side + 1.2, side), layout="constrained")
+    ax = style.open_axes(ax, side + 1.2, side)
     if not part.any():
         return style.say_instead(ax, "no feature bends another")
     mesh = ax.imshow(
@@ -258,8 +256,7 @@ def plot_modification_graph(
     keep = (size > 0) & (size >= FAINT * size[0])
     bent, bends, size = bent[keep], bends[keep], size[keep]
     nodes = np.unique(np.concatenate([bent, bends]))
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 6.0), layout="constrained")
+    ax = style.open_axes(ax, 6.4, 6.0)
     ax.set_aspect("equal")
     ax.axis("off")
     ax.set_xlim(-1.55, 1.55)

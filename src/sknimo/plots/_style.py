@@ -56,9 +56,13 @@ def make_axes(
     ax: Axes | None, width: float, n_rows: int, row_height: float = 0.3
 ) -> Axes:
     """The given axes, or new ones high enough for a number of rows."""
+    return open_axes(ax, width, float(np.clip(1.2 + row_height * n_rows, 2.2, 14)))
+
+
+def open_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """The given axes, or new ones of a size in inches."""
     if ax is not None:
         return ax
-    height = float(np.clip(1.2 + row_height * n_rows, 2.2, 14))
     _, made = plt.subplots(figsize=(width, height), layout="constrained")
     return made
 

@@ -112,13 +112,13 @@ class Story:
 
     def show_changes(self, low: float, high: float) -> str:
         """The ends of a range of such changes."""
-        if self.model.family.is_hazard:
-            ends = [show_number(np.exp(end), 3) for end in (low, high)]
-            return f"{ends[0]} to {ends[1]}"
-        if not self.model.family.is_binary:
+        hazard = self.model.family.is_hazard
+        if not (hazard or self.model.family.is_binary):
             return show_range(low, high)
-        ends = [show_fixed(100 * end, 1) for end in (low, high)]
-        return f"{ends[0]} to {ends[1]}"
+        return " to ".join(
+            show_number(np.exp(end), 3) if hazard else show_fixed(100 * end, 1)
+            for end in (low, high)
+        )
 
     def show_interval(self, line: Line) -> str:
         """The 95 % interval of an average, where rows held out give one."""
