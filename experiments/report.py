@@ -64,6 +64,10 @@ rows alone too.
 splits of the same rows. Results of earlier versions of sknimo on the seeds reported
 here were seen during its development.
 
+**Versions.** Cells of sknimo are of the version named below. The search has changed
+since; [benchmarks.md](benchmarks.md) says what it reaches today on the simulated
+settings and on the small tables.
+
 **Statistics.** Numbers in brackets count the seeds. Methods are compared on their
 common seeds by paired t-tests at 5 %; with one seed nothing is tested. Splits of a real
 table share rows, for which the variance is widened (Nadeau and Bengio). Tests of one

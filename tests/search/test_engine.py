@@ -370,3 +370,9 @@ class TestJudgedLikeBags:
     def test_without_a_network_nothing_is_judged_again(self, outcome, judge):
         found = replace(outcome, parts=())
         assert judge(found) is found
+
+    def test_where_bags_have_no_more_rows_nothing_is(
+        self, task, outcome, beside, judge
+    ):
+        beside.folds[:] = task.folds
+        assert judge(outcome) is outcome

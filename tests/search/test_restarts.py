@@ -179,6 +179,8 @@ class TestWidened:
 
             def run(starts, at):
                 tried.extend(starts)
+                if evidence is None:  # time is up
+                    return []
                 done = replace(state, log_evidence=evidence)
                 return [Restart(start, done, view) for start in starts]
 
@@ -218,6 +220,9 @@ class TestWidened:
         assert len(tried) > SETTINGS.n_starts // 2
         assert [each.start for each in done] == tried
         assert all(start.support.all() for start in tried[SETTINGS.n_starts // 2 :])
+
+    def test_without_time_there_is_nothing_to_choose_from(self, widen):
+        assert widen(None)[0] == 50.0
 
     def test_where_all_does_both_there_are_none(self, widen):
         best, tried, _ = widen(51.0, self.ACTS, self.ACTS)

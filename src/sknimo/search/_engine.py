@@ -412,7 +412,8 @@ def judge_like_bags(runner: Runner, found: Outcome, beside: Beside) -> Outcome:
     """
     folds = [fold for fold in beside.folds if isinstance(fold, Fold)]
     folds = merge_folds(folds, runner.settings.n_members)
-    if not found.parts:
+    before = [part.explored.held_out for part in found.parts]
+    if not any(one is not None and one.fold.max() + 1 < len(folds) for one in before):
         return found
     held_outs = []
     for part in found.parts:

@@ -282,6 +282,8 @@ class _Relaxed:
         either = state.support | state.input_support
         wide = replace(state, support=either, input_support=either)
         found = self._tried(best, wide, max(1, runner.settings.n_starts // 2))
+        if not found:  # time is up
+            return best
         leader = max(found, key=by_evidence)
         # No more than what features are worth that are idle in the wider one.
         if leader.log_evidence <= best.log_evidence - runner.options.feature_margin:
