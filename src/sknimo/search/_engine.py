@@ -178,8 +178,9 @@ def _with_bags(
         found = compare(twin)
     mean = blend_outcomes(found, other, beside, weight, settings)
     if mean.by_bags and found.n_members:
-        found = judge_like_bags(runner, found, beside)
-        mean = blend_outcomes(found, other, beside, weight, settings)
+        again = judge_like_bags(runner, found, beside)
+        if again is not found:
+            mean = blend_outcomes(again, other, beside, weight, settings)
     return mean
 
 
