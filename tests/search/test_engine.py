@@ -322,7 +322,8 @@ class TestJudgedLikeBags:
     @pytest.fixture
     def beside(self, task):
         number = np.arange(task.problem.n_rows) % self.N_FOLDS
-        folds = [Fold(1.0 * (number != k), 1.0 * (number == k)) for k in range(6)]
+        every = range(self.N_FOLDS)
+        folds = [Fold(1.0 * (number != k), 1.0 * (number == k)) for k in every]
         return Beside(task.problem, folds, None)
 
     @pytest.fixture
@@ -363,7 +364,7 @@ class TestJudgedLikeBags:
         monkeypatch.setattr(engine_module, "hold_out", watch)
         found = judge(outcome)
         pools = [part.pool for part in outcome.parts]
-        assert asked == [(6, pool == "agreed", pool == "loose") for pool in pools]
+        assert asked == [(self.N_FOLDS, p == "agreed", p == "loose") for p in pools]
         assert np.isfinite(found.held_out_eta).all()
         assert found.members is outcome.members
 
