@@ -498,6 +498,9 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     A restart has failed when it gains less than a share of the evidence that the best
     one gains over the linear fit, or, once it has been restricted to the selected
     supports, of what the selected state gains.
+
+    Which of the selected features bend others is more than two classes tell: there
+    every restart keeps what it has found of that, one restart per seed.
     """
     settings, view = runner.settings, found.view
     if not found.restarts:
@@ -506,14 +509,18 @@ def choose_members(runner: Runner, found: Selection) -> list[EvidenceState]:
     gain = selected.log_evidence - floor
     if not gain >= _least_gain(view.problem, settings):
         return []
-    pool = successful([found.restarts[k] for k in found.eligible], floor, settings)
+    within, pool = selected, [found.restarts[k] for k in found.eligible]
+    if view.problem.family.is_binary:
+        either = selected.support | selected.input_support
+        within, pool = replace(selected, input_support=either), found.leaders()
+    pool = successful(pool, floor, settings)
     pool = sorted(pool, key=lambda r: -r.log_evidence)[: settings.n_members]
     # Others were fitted around another point, or before the last step.
     agreed = refit_all(
         runner,
         view,
         [restart.state for restart in pool],
-        [selected] * len(pool),
+        [within] * len(pool),
         [view.has_moved and restart.state is not selected for restart in pool],
     )
     least = settings.member_share * gain

@@ -340,21 +340,38 @@ def solve_bags(
     coefs, intercepts = [], []
     for out in left_out:
         moments = look.moments.less(_some_moments(problem, per_row * out))
-        mean, gram = moments.centred()
-        factor = factorise(frame.gram(gram), torch.where(idle, 1e12, 1.0) * ridge)
-        own, coef, intercept = fit.own, fit.coef, fit.intercept
+        state, train, eta = fit, weight - out, start
+        mean, factor = _factorise(moments, frame, ridge, idle)
         for step in range(1 if problem.family.least_squares else n_steps):
-            eta = predict_additive(problem, coef, intercept) if step else start
-            score = problem.family.score(problem.y, eta) * (weight - out)
+            if step:
+                eta = predict_additive(problem, state.coef, state.intercept)
+            score = problem.family.score(problem.y, eta) * train
             total = score.sum()
-            pull = frame.pull(_pull(problem, score) - mean * total) - ridge * own
+            pull = frame.pull(_pull(problem, score) - mean * total) - ridge * state.own
             move = torch.cholesky_solve(pull.unsqueeze(1), factor).squeeze(1)
-            own = own + torch.where(idle, 0.0, move)
-            before, coef = coef, frame.coef(own)
-            intercept = intercept + total / moments.weight - mean @ (coef - before)
-        coefs.append(coef)
-        intercepts.append(intercept)
+            own = state.own + torch.where(idle, 0.0, move)
+            coef = frame.coef(own)
+            level = state.intercept + total / moments.weight
+            level = level - mean @ (coef - state.coef)
+            after = replace(state, coef=coef, own=own, intercept=level)
+            state, whole = _damp(problem, train, state, after, frame)
+            if not whole:
+                # Rows of its own decide where classes can almost be told apart: the
+                # matrix of all rows says nothing of a bag without them.
+                eta = predict_additive(problem, state.coef, state.intercept)
+                moments = _look(problem, train, eta).moments
+                mean, factor = _factorise(moments, frame, ridge, idle)
+        coefs.append(state.coef)
+        intercepts.append(state.intercept)
     return torch.stack(coefs), torch.stack(intercepts)
+
+
+def _factorise(
+    moments: Moments, frame: Frame, ridge: Tensor, idle: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Means of terms, and the factor of a Newton step that leaves what is idle."""
+    mean, gram = moments.centred()
+    return mean, factorise(frame.gram(gram), torch.where(idle, 1e12, 1.0) * ridge)
 
 
 def bag_moments(problem: Problem, train: Tensor) -> Iterator[Moments | None]:
