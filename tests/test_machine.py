@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from sknimo import machine
-from sknimo.machine import all_threads, run_alone, torch_threads, work_beside
+from sknimo.machine import (
+    all_threads,
+    do_in_two,
+    run_alone,
+    torch_threads,
+    work_beside,
+)
 
 FORKED = """
 import os, torch
@@ -172,6 +178,30 @@ class TestWorkBeside:
 
         with work_beside(work, True) as wait:
             assert wait() == "done"
+
+    @pytest.mark.parametrize("n_tasks", [0, 1, 2, 5])
+    @pytest.mark.parametrize("wanted", [True, False])
+    def test_tasks_of_two_processes_keep_their_order(self, n_tasks, wanted):
+        tasks = [lambda k=k: (k, os.getpid()) for k in range(n_tasks)]
+        found = do_in_two(tasks, wanted)
+        assert [k for k, _ in found] == list(range(n_tasks))
+        n_processes = min(n_tasks, 2 if wanted else 1)
+        assert len({process for _, process in found}) == n_processes
+
+    def test_it_is_known_when_the_other_process_is_over(self):
+        source, sink = os.pipe()
+        with work_beside(lambda: os.read(source, 1), True) as other:
+            assert not other.is_over
+            os.write(sink, b"!")
+            for _ in range(1000):
+                if other.is_over:
+                    break
+                time.sleep(0.01)
+            assert other.is_over
+            assert other() == b"!"
+            assert other.is_over
+        with work_beside(lambda: 1, False) as nobody:
+            assert nobody.is_over
 
     def test_nothing_is_left_behind(self):
         before, seen = children(), set()

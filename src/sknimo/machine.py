@@ -19,12 +19,12 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -157,10 +157,35 @@ def run_alone(
         left.clear()  # after an interrupt there are tasks left
 
 
+class Beside(Generic[Result]):
+    """Work in a process of its own, or work that is done here when it is asked for."""
+
+    def __init__(self, work: Callable[[], Result], source: int | None = None) -> None:
+        self._work, self._source = work, source
+        self._begun = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other process works: there is none, or its result has begun."""
+        ready = self._source is None or select.select([self._source], [], [], 0)[0]
+        return bool(ready)
+
+    def __call__(self) -> Result:
+        """Wait for the result."""
+        if self._source is None:
+            return self._work()
+        now = time.monotonic()
+        wait = LEAST_WAIT + WAIT_TIMES * (now - self._begun)
+        try:
+            found: Result = pickle.loads(_read(self._source, now + wait))
+        except (EOFError, pickle.UnpicklingError):  # it came to nothing
+            found = self._work()
+        self._source = None
+        return found
+
+
 @contextmanager
-def work_beside(
-    work: Callable[[], Result], wanted: bool
-) -> Iterator[Callable[[], Result]]:
+def work_beside(work: Callable[[], Result], wanted: bool) -> Iterator[Beside[Result]]:
     """Begin some work in a process of its own; what is yielded waits for its result.
 
     Threads would not do for many small operations: each holds the interpreter most of
@@ -169,10 +194,9 @@ def work_beside(
     takes far longer than this process did: it may wait for a lock that nobody holds.
     """
     if not wanted or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
-        yield work
+        yield Beside(work)
         return
     source, sink = os.pipe()
-    begun = time.monotonic()
     with warnings.catch_warnings():
         # Other threads may hold locks: the child takes none that they know of.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -180,22 +204,25 @@ def work_beside(
     if child == 0:
         _serve(work, sink)
     os.close(sink)
-
-    def wait() -> Result:
-        now = time.monotonic()
-        found = _read(source, now + LEAST_WAIT + WAIT_TIMES * (now - begun))
-        try:
-            return pickle.loads(found)
-        except (EOFError, pickle.UnpicklingError):  # it came to nothing
-            return work()
-
     try:
-        yield wait
+        yield Beside(work, source)
     finally:
         os.close(source)
         with suppress(ChildProcessError, ProcessLookupError):  # somebody else waited
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def do_in_two(tasks: Sequence[Callable[[], Result]], wanted: bool) -> list[Result]:
+    """Results of tasks, every other one in a process of its own if that is wanted."""
+
+    def work() -> list[Result]:
+        return [task() for task in tasks[1::2]]
+
+    with work_beside(work, wanted and len(tasks) > 1) as others:
+        mine = [task() for task in tasks[::2]]
+        theirs = others()
+    return [(theirs if k % 2 else mine)[k // 2] for k in range(len(tasks))]
 
 
 def _read(source: int, until: float) -> bytes:

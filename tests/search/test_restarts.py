@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import sknimo.search._restarts as restarts_module
 from sknimo.search import Settings
 from sknimo.search._restarts import (
     Selection,
@@ -72,6 +73,31 @@ def test_a_network_that_does_not_earn_its_keep_has_no_members(select, family):
         assert members(*select([-10.0, least - 1e-6], family=family)) == []
         assert members(*select([], family=family)) == []
         assert len(members(*select([-10.0, least], family=family))) == 1
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_members_of_two_classes_keep_which_features_they_find_to_bend(
+    family, select, monkeypatch
+):
+    """A selected feature that bends others in one restart does so in the average."""
+
+    def restrict_all(runner, view, states, within, always):
+        return [
+            replace(state, input_support=state.input_support & other.input_support)
+            for state, other in zip(states, within, strict=True)
+        ]
+
+    monkeypatch.setattr(restarts_module, "refit_all", restrict_all)
+    runner, found = select([100.0, 99.0, 98.0], family=family, seeds=(1, 2, 3))
+    others, last = found.restarts[:2], found.restarts[2]
+    selected = torch.tensor([True, False, True, False])
+    state = replace(last.state, input_support=selected)
+    found = replace(found, restarts=[*others, replace(last, state=state)])
+    members = choose_members(runner, found)
+    kept = [state.input_support for state in members]
+    every = torch.ones(4) > 0
+    usual = every if family == "binomial" else selected
+    assert [x.tolist() for x in kept] == [x.tolist() for x in (usual, usual, selected)]
 
 
 def test_a_selection_that_costs_evidence_keeps_members_of_its_own(select):

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 import sknimo.search._runner as runner_module
-from sknimo.search._runner import Crewed, Start, Try, View, run_crew
+from sknimo.search._runner import (
+    LARGEST_CREW,
+    Crewed,
+    Start,
+    Try,
+    View,
+    in_crews,
+    run_crew,
+)
 from sknimo.solver import Coefficients, EvidenceOptions
 
 # Sums of a crew are in another order; steps carry that on.
@@ -52,6 +60,38 @@ def test_a_restart_that_is_no_number_is_left_out(make_task, monkeypatch):
     assert seeds[0] not in outcome.trials["seed"]
     assert np.isfinite(outcome.trials["log_evidence"]).all()
     assert outcome.n_members > 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 11])
+def test_crews_have_all_members_in_order_and_a_second_process_its_half(
+    count, make_problem
+):
+    crews = in_crews(list(range(count)), make_problem())
+    sizes = [len(crew) for crew in crews]
+    assert [k for crew in crews for k in crew] == list(range(count))
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    assert max(sizes, default=0) <= LARGEST_CREW
+    assert len(crews) >= min(count, 2)
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_restarts_in_two_processes_have_the_same_bits(
+    free, make_problem, make_start, make_runner, monkeypatch
+):
+    problem = make_problem(n_rows=90)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    at = Coefficients(torch.full((1, 4), 0.1).double(), torch.zeros(1).double())
+    starts = [make_start(seed) for seed in range(5)]
+
+    def fit(side_by_side):
+        runner = make_runner(problem, max_iter=6, side_by_side=side_by_side)
+        runner.is_free = lambda: free
+        return runner.run(View(problem), starts, at)
+
+    for one, other in zip(fit(False), fit(True), strict=True):
+        assert one.start == other.start
+        assert one.log_evidence == other.log_evidence
+        assert torch.equal(one.state.params, other.state.params)
 
 
 def test_a_crew_ends_where_its_members_end_alone(make_problem, make_runner):

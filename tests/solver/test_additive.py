@@ -158,6 +158,25 @@ class TestBags:
         gap = (few[0] - many[0]).abs().max()
         assert gap < 0.02 * (many[0][0] - many[0][1]).abs().max()
 
+    @pytest.mark.parametrize("n_steps", [1, 2, 3, 4])
+    def test_steps_that_would_raise_the_loss_of_a_bag_are_halved(
+        self, n_steps, make_problem
+    ):
+        """Sure of every class, and wrong: the matrix says next to nothing there."""
+        problem = make_problem("binomial", n_rows=200)
+        weight, fit = some_weight(problem), given_fit(problem, coef=9.0)
+        out = torch.where(torch.arange(200) < 180, 0.0, weight)
+        coef, intercept = solve_bags(problem, weight, out[None], fit, n_steps)
+        ridge = fit.ridge(problem.term_group)
+
+        def objective(coef, intercept):
+            eta = problem.terms @ coef + problem.offset + intercept
+            loss = (weight - out) @ problem.family.loss(problem.y, eta)
+            return float(loss + (ridge * coef.square()).sum() / 2)
+
+        before = objective(fit.coef, fit.intercept)
+        assert objective(coef[0], intercept[0]) < before
+
     def test_part_of_the_weight_can_be_left_out(self, make_problem):
         problem = make_problem()
         weight, fit = some_weight(problem), given_fit(problem)

@@ -170,6 +170,7 @@ def _with_bags(
         if other is not None and many and not gains(other):
             return other
         runner.settings = replace(settings, cautious=not gains(other))
+        runner.is_free = lambda: not at_once or bags.is_over
         found = compare(random)
         if other is None:
             other = bags()

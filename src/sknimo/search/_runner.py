@@ -18,15 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from torch import Tensor
 
 from sknimo.features import Clipped, FeatureMap, Linear
-from sknimo.machine import to_device, torch_threads
+from sknimo.machine import do_in_two, to_device, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.search._settings import Settings
 from sknimo.solver import (
@@ -198,6 +200,8 @@ class Runner:
         self.store: TaskStore = store
         self.out_of_time = False
         self.gave_up = False  # after a few restarts
+        # Whether a second processor has nothing else to do.
+        self.is_free: Callable[[], bool] = lambda: True
         # Restarts that went ahead, by view and seed.
         self._known: dict[tuple[object, ...], EvidenceState | None] = {}
 
@@ -244,8 +248,7 @@ class Runner:
         self, view: View, stage: str, tries: Sequence[Try], options: EvidenceOptions
     ) -> list[EvidenceState | None]:
         """Where each of these ends; those of a crew are one task, None without time."""
-        size = crew_size(view.problem)
-        crews = [list(tries[k : k + size]) for k in range(0, len(tries), size)]
+        crews = in_crews(tries, view.problem)
         calls = [(view.problem, crew, options) for crew in crews]
         done = self.map(Crewed, view, stage, run_crew, calls)
         states: list[EvidenceState | None] = []
@@ -257,14 +260,10 @@ class Runner:
         self, view: View, states: Sequence[EvidenceState], options: EvidenceOptions
     ) -> list[EvidenceState]:
         """States that go on from where they are, as crews of this process."""
-        size = crew_size(view.problem)
-        done: list[EvidenceState] = []
-        for begin in range(0, len(states), size):
-            crew = Crewed(tuple(states[begin : begin + size]))
-            args = view.problem, self.weight, crew, options
-            found = self._store(view).call(Crewed, "within", refit_crew, *args)
-            done += found.states
-        return done
+        crews = [Crewed(tuple(some)) for some in in_crews(states, view.problem)]
+        calls = [(view.problem, self.weight, crew, options) for crew in crews]
+        done = self.map(Crewed, view, "within", refit_crew, calls)
+        return [state for found in done if found is not None for state in found.states]
 
     def call(
         self, view: View, stage: str, function: Callable[..., EvidenceState], *args: Any
@@ -290,9 +289,13 @@ class Runner:
         names = [store.name(stage, args) for args in calls]
         done = [store.load(kind, name) for name in names]
         left = [k for k, result in enumerate(done) if result is None]
-        found = Parallel(n_jobs=self.settings.n_jobs)(
-            delayed(store.run)(names[k], function, calls[k]) for k in left
-        )
+        if effective_n_jobs(self.settings.n_jobs) > 1:
+            found = Parallel(n_jobs=self.settings.n_jobs)(
+                delayed(store.run)(names[k], function, calls[k]) for k in left
+            )
+        else:
+            tasks = [partial(store.run, names[k], function, calls[k]) for k in left]
+            found = do_in_two(tasks, self.settings.side_by_side and self.is_free())
         for k, result in zip(left, found, strict=True):
             done[k] = result
         self.out_of_time = self.out_of_time or self.options.out_of_time
@@ -336,6 +339,16 @@ def crew_size(problem: Problem) -> int:
     """Members that are fitted as one program: several where tables are small."""
     numbers = problem.n_rows * (problem.n_terms + problem.spec.n_params)
     return max(1, min(LARGEST_CREW, int(CREW_NUMBERS // numbers)))
+
+
+def in_crews(members: Sequence[Result], problem: Problem) -> list[Sequence[Result]]:
+    """Members in crews of about the same size, two crews at least.
+
+    However many processors there are: what a crew has in common decides last bits.
+    """
+    count = max(math.ceil(len(members) / crew_size(problem)), min(2, len(members)))
+    ends = [k * len(members) // count for k in range(count + 1)] if count else []
+    return [members[a:b] for a, b in pairwise(ends)]
 
 
 def run_crew(
