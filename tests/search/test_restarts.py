@@ -16,6 +16,7 @@ from sknimo.search._restarts import (
     loose_members,
 )
 from sknimo.search._runner import Restart, View
+from sknimo.solver import EvidenceOptions
 
 SETTINGS = Settings()
 
@@ -253,3 +254,63 @@ class TestWidened:
     def test_where_all_does_both_there_are_none(self, widen):
         best, tried, _ = widen(51.0, self.ACTS, self.ACTS)
         assert (best, tried) == (50.0, [])
+
+
+class TestAgreed:
+    """Features that restarts within the same supports can mostly do without."""
+
+    MARGIN = EvidenceOptions().feature_margin
+
+    @pytest.fixture
+    def agree(self, make_problem, make_state, make_start, make_runner, monkeypatch):
+        """Features that stay where the second of four is worth this to restarts.
+
+        It is worth a hundred to the best one.
+        """
+
+        def agree(costs, family="gaussian", shown=(True,) * 4, tried=(1,)):
+            problem = make_problem(family=family)
+            state = replace(make_state(problem), log_evidence=200.0)
+            view, runner = View(problem), make_runner(problem)
+
+            def refit(view, states, options):
+                return [
+                    each
+                    if each.support[1]
+                    else replace(each, log_evidence=each.log_evidence - cost)
+                    for each, cost in zip(states, costs, strict=False)  # or none
+                ]
+
+            monkeypatch.setattr(runner, "refit", refit)
+            monkeypatch.setattr(
+                restarts_module, "weak_features", lambda *_: list(tried)
+            )
+            relaxed = _Relaxed(runner, None, np.random.RandomState(0), 0.0)
+            relaxed.done = [
+                Restart(make_start(k, shown), replace(state, log_evidence=190.0), view)
+                for k in range(len(costs))
+            ]
+            best = relaxed._agreed(Restart(make_start(), state, view))
+            return best.state.support.tolist()
+
+        return agree
+
+    def test_the_luckiest_restart_does_not_decide(self, agree):
+        assert agree([100.0, 0.0, -1.0, 100.0, 1.0]) == [True, False, True, True]
+
+    def test_what_most_of_them_need_stays(self, agree):
+        assert all(agree([self.MARGIN + 0.1] * 3 + [-100.0] * 2))
+
+    def test_less_is_enough_where_the_dispersion_is_known(self, agree):
+        part = (SETTINGS.known_dispersion_share + 1) / 2 * self.MARGIN
+        assert all(agree([part] * 3, family="binomial"))
+        assert not all(agree([part] * 3))
+
+    def test_restarts_that_were_not_shown_it_have_no_say(self, agree):
+        assert all(agree([0.0] * 5, shown=(True, False, True, True)))
+
+    def test_a_few_are_no_jury(self, agree):
+        assert all(agree([0.0] * (SETTINGS.n_jurors - 1)))
+
+    def test_what_is_strong_is_not_tried(self, agree):
+        assert all(agree([0.0] * 5, tried=()))

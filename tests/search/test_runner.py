@@ -74,6 +74,24 @@ def test_crews_have_all_members_in_order_and_a_second_process_its_half(
     assert len(crews) >= min(count, 2)
 
 
+@pytest.mark.parametrize(("least", "n_crews"), [(-np.inf, 2), (-1e6, 1)])
+def test_restarts_that_may_be_given_up_together_are_one_crew(
+    least, n_crews, make_problem, make_start, make_runner, monkeypatch
+):
+    """In two, one of them would be given up although the other succeeds."""
+    runner = make_runner(make_problem(), max_iter=1)
+    at = Coefficients(torch.full((1, 4), 0.1).double(), torch.zeros(1).double())
+    asked, usual = [], runner.map
+
+    def count(*args):
+        asked.append(len(args[-1]))
+        return usual(*args)
+
+    monkeypatch.setattr(runner, "map", count)
+    runner.run(View(make_problem()), [make_start(k) for k in range(4)], at, least)
+    assert asked == [n_crews]
+
+
 @pytest.mark.parametrize("free", [True, False])
 def test_restarts_in_two_processes_have_the_same_bits(
     free, make_problem, make_start, make_runner, monkeypatch

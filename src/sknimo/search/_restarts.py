@@ -6,6 +6,7 @@ same answer.
 
 import math
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from sknimo.solver import (
     reference_step,
     restrict,
     simplify,
+    weak_features,
 )
 
 
@@ -269,7 +271,9 @@ class _Relaxed:
             again = self._restart(fewer, max(1, n_starts // 2))
             if self._confirms(best, again):
                 best = self._simplified(again, runner.options)
-        return best if runner.settings.rule != "min" else self._widened(best)
+        if runner.settings.rule == "min":
+            best = self._widened(best)
+        return best if stable else self._agreed(best)
 
     def _widened(self, best: Restart) -> Restart:
         """The same, or a better one in which all that acts or bends may do both.
@@ -293,6 +297,45 @@ class _Relaxed:
             return best
         # Restarts within other supports fail within these, and leave few members.
         return self._restart(other, runner.settings.n_starts)
+
+    def _agreed(self, best: Restart) -> Restart:
+        """Without features that restarts within its supports can mostly do without.
+
+        The best of many restarts is the luckiest, also in what it makes of a feature
+        that does nothing.
+        """
+        runner, state, view = self.runner, best.state, best.view
+        pool = [each for each in self.done if _may_have(each.start, state)]
+        pool = successful(pool, self.floor, runner.settings) if pool else []
+        pool = sorted(pool, key=by_evidence)[-runner.settings.n_members :]
+        if len(pool) < runner.settings.n_jurors:
+            return best
+        problem, options = view.problem, runner.options
+        known = not problem.family.estimates_dispersion
+        share = runner.settings.known_dispersion_share if known else 1.0
+        n_steps = min(options.feature_steps, options.max_iter)
+        brief = replace(options, max_iter=n_steps, burn_in=1)
+        moved = [each.view is not view for each in pool]
+        own = [each.state for each in pool]
+        jury = refit_all(runner, view, own, [state] * len(own), moved)
+        support = state.support.clone()
+        for feature in weak_features(problem, runner.weight, jury, options):
+            support[feature] = False
+            fewer = [
+                restrict(each, problem, each.input_support, support) for each in jury
+            ]
+            trials = runner.refit(view, fewer, brief)
+            costs = [
+                before.log_evidence - after.log_evidence
+                for before, after in zip(jury, trials, strict=True)
+            ]
+            if median(costs) >= share * options.feature_margin:
+                support[feature] = True
+                break
+            jury = trials
+        inputs = state.input_support
+        state = refit_within(runner, view, state, support, inputs)
+        return replace(best, state=state)
 
     def _simplified(self, restart: Restart, options: EvidenceOptions) -> Restart:
         view, state = restart.view, restart.state
@@ -325,6 +368,13 @@ class _Relaxed:
         n_gone = int((before.state.support & ~after.state.support).sum())
         cost = before.log_evidence - after.log_evidence
         return cost <= self.runner.options.feature_margin * max(n_gone, 1)
+
+
+def _may_have(start: Start, state: EvidenceState) -> bool:
+    """Whether a restart begins with all that a state uses."""
+    missing = state.support & ~start.support
+    unread = state.input_support & ~start.input_support
+    return not bool((missing | unread).any())
 
 
 def by_evidence(restart: Restart) -> float:

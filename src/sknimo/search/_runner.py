@@ -248,7 +248,9 @@ class Runner:
         self, view: View, stage: str, tries: Sequence[Try], options: EvidenceOptions
     ) -> list[EvidenceState | None]:
         """Where each of these ends; those of a crew are one task, None without time."""
-        crews = in_crews(tries, view.problem)
+        # Those that are given up where nobody succeeds must stay together.
+        together = options.least > -math.inf
+        crews = in_crews(tries, view.problem, 1 if together else 2)
         calls = [(view.problem, crew, options) for crew in crews]
         done = self.map(Crewed, view, stage, run_crew, calls)
         states: list[EvidenceState | None] = []
@@ -341,12 +343,15 @@ def crew_size(problem: Problem) -> int:
     return max(1, min(LARGEST_CREW, int(CREW_NUMBERS // numbers)))
 
 
-def in_crews(members: Sequence[Result], problem: Problem) -> list[Sequence[Result]]:
-    """Members in crews of about the same size, two crews at least.
+def in_crews(
+    members: Sequence[Result], problem: Problem, least: int = 2
+) -> list[Sequence[Result]]:
+    """Members in crews of about the same size, a second processor has its half.
 
     However many processors there are: what a crew has in common decides last bits.
     """
-    count = max(math.ceil(len(members) / crew_size(problem)), min(2, len(members)))
+    fewest = min(least, len(members))
+    count = max(math.ceil(len(members) / crew_size(problem)), fewest)
     ends = [k * len(members) // count for k in range(count + 1)] if count else []
     return [members[a:b] for a, b in pairwise(ends)]
 

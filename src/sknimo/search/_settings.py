@@ -199,6 +199,12 @@ class Settings:
     # if restarts without it then reach the evidence that was there before. Halved: as
     # another seed (poisson); doubled: same fit.
     faint_slack: float = 4.0
+    # Restarts within the same supports that say, by the median, whether a feature earns
+    # its margin, at least, and the share of the margin where the dispersion is known,
+    # so that evidence is less bumpy. Ten samples of six settings, seeds 100 to 109:
+    # medians of features that act are 3.6 and more, of others 2.1 and less but for one.
+    n_jurors: int = 3
+    known_dispersion_share: float = 0.75
     # Log evidence that a feature must bring to an unshrunken linear model: that of
     # a squared Wald statistic of 4.5, by the formula of `feature_margin`. Halved and
     # doubled: same fit (poisson).

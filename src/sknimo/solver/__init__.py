@@ -15,6 +15,7 @@ from sknimo.solver._evidence import (
     fit_evidence,
     linear_predictor,
     simplify,
+    weak_features,
 )
 from sknimo.solver._heads import HeadsState, predict_heads, train_heads
 from sknimo.solver._joint import (

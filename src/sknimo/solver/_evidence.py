@@ -150,15 +150,14 @@ def _remove(
             if inputs
             else feature_strength(problem, weight, state, options)
         )
-        order = [int(j) for j in torch.argsort(strength) if kept[j]]
-        width = problem.term_feature.bincount(minlength=len(needed)).to(strength)
-        most = options.weak_margins * margin * width
-        weak = [j for j in order if inputs or strength[j] < most[j]]
+        weak = _in_order(strength, kept)
+        if not inputs:
+            weak = _weak(problem, strength, kept, options)
         if not weak:
             return state
         allowance = torch.full_like(strength, margin)
         if not inputs and problem.family.estimates_dispersion:
-            faint = wald_gain(strength, width) < margin - 1
+            faint = wald_gain(strength, _width(problem, strength)) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)
         count = 1 if inputs else max(1, len(weak) // 2)
@@ -182,6 +181,36 @@ def _remove(
             if count == 1:
                 needed[weak[0]] = True
             count //= 2
+
+
+def weak_features(
+    problem: Problem,
+    weight: Tensor,
+    states: Sequence[EvidenceState],
+    options: EvidenceOptions,
+) -> list[int]:
+    """Features that may be worth nothing to most of these, the weakest first."""
+    each = [feature_strength(problem, weight, state, options) for state in states]
+    used = torch.stack([state.support for state in states]).any(0)
+    return _weak(problem, torch.stack(each).median(0).values, used, options)
+
+
+def _weak(
+    problem: Problem, strength: Tensor, kept: Tensor, options: EvidenceOptions
+) -> list[int]:
+    margin = options.weak_margins * options.feature_margin
+    most = margin * _width(problem, strength)
+    return [j for j in _in_order(strength, kept) if strength[j] < most[j]]
+
+
+def _in_order(strength: Tensor, kept: Tensor) -> list[int]:
+    return [int(j) for j in torch.argsort(strength) if kept[j]]
+
+
+def _width(problem: Problem, strength: Tensor) -> Tensor:
+    """Terms of each feature, (p,)."""
+    n_features = len(strength)
+    return problem.term_feature.bincount(minlength=n_features).to(strength)
 
 
 def wald_gain(strength: Tensor, width: Tensor) -> Tensor:
