@@ -296,7 +296,8 @@ class _Relaxed:
         if other.log_evidence <= best.log_evidence:
             return best
         # Restarts within other supports fail within these, and leave few members.
-        return self._restart(other, runner.settings.n_starts)
+        best = self._restart(other, runner.settings.n_starts)
+        return self._simplified(best, runner.options)
 
     def _agreed(self, best: Restart) -> Restart:
         """Without features that restarts within its supports can mostly do without.
@@ -305,12 +306,12 @@ class _Relaxed:
         that does nothing.
         """
         runner, state, view = self.runner, best.state, best.view
+        problem, options = view.problem, runner.options
         pool = [each for each in self.done if _may_have(each.start, state)]
         pool = successful(pool, self.floor, runner.settings) if pool else []
         pool = sorted(pool, key=by_evidence)[-runner.settings.n_members :]
         if len(pool) < runner.settings.n_jurors:
             return best
-        problem, options = view.problem, runner.options
         known = not problem.family.estimates_dispersion
         share = runner.settings.known_dispersion_share if known else 1.0
         n_steps = min(options.feature_steps, options.max_iter)
@@ -333,9 +334,10 @@ class _Relaxed:
                 support[feature] = True
                 break
             jury = trials
-        inputs = state.input_support
-        state = refit_within(runner, view, state, support, inputs)
-        return replace(best, state=state)
+        if torch.equal(support, state.support):
+            return best
+        state = refit_within(runner, view, state, support, state.input_support)
+        return replace(best, state=max([state, *jury], key=by_evidence))
 
     def _simplified(self, restart: Restart, options: EvidenceOptions) -> Restart:
         view, state = restart.view, restart.state
@@ -377,9 +379,9 @@ def _may_have(start: Start, state: EvidenceState) -> bool:
     return not bool((missing | unread).any())
 
 
-def by_evidence(restart: Restart) -> float:
-    """Key to rank restarts by."""
-    return restart.log_evidence
+def by_evidence(found: Restart | EvidenceState) -> float:
+    """Key to rank restarts and states by."""
+    return found.log_evidence
 
 
 def settle_reference(runner: Runner, restart: Restart) -> Restart:
