@@ -171,6 +171,8 @@ def make_numbers() -> tuple[Number, ...]:
         Number("wald_threshold"),
         Number("bilinear_margin"),
         Number("faint_slack"),
+        Number("n_jurors"),
+        Number("known_dispersion_share", (0.5, 1.0), KNOWN),
         Number("linear_margin"),
         Number("stable_share", (0.4, 0.9), ("stable",)),
         Number("member_share", (0.35, 0.85)),

@@ -39,16 +39,14 @@ def clock(monkeypatch):
 
 
 def test_restarts_within_the_time_are_kept(data, clock, make_search):
-    """The deadline passes in the midst of the first crew."""
+    """The deadline passes in the midst of the first crew, and no other begins."""
     X, y = data
     est = make_search(max_time=10, n_starts=4, batch_size=0)
     with pytest.warns(ConvergenceWarning, match="restarts; the best so far"):
         est.fit(X, y)
     stages = est.trials_["stage"]
-    assert stages.count("wide") == 2
-    steps = est.trials_["n_iter"]
-    assert max(steps[:2]) < MAX_ITER
-    assert min(steps[:2]) > 0
+    assert stages.count("wide") == 1
+    assert 0 < est.trials_["n_iter"][0] < MAX_ITER
     assert "relaxed" not in stages
     assert est.verdict_ is None
     assert not est.converged_

@@ -68,6 +68,7 @@ def test_several_classes_are_not_asked():
     assert choose(X, np.digitize(X[:, 0], [0.3, 3.0]), SOFTMAX) == ()
 
 
+@pytest.mark.slow
 def test_a_search_predicts_rows_far_out_as_well_as_on_logarithms():
     X, new = draw(seed=2), draw(2000, seed=3)
     rng = np.random.default_rng(6)
