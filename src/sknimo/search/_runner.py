@@ -250,7 +250,7 @@ class Runner:
         """Where each of these ends; those of a crew are one task, None without time."""
         # Those that are given up where nobody succeeds must stay together.
         together = options.least > -math.inf
-        crews = in_crews(tries, view.problem, 1 if together else 2)
+        crews = in_crews(tries, view.problem, together)
         calls = [(view.problem, crew, options) for crew in crews]
         done = self.map(Crewed, view, stage, run_crew, calls)
         states: list[EvidenceState | None] = []
@@ -344,14 +344,15 @@ def crew_size(problem: Problem) -> int:
 
 
 def in_crews(
-    members: Sequence[Result], problem: Problem, least: int = 2
+    members: Sequence[Result], problem: Problem, together: bool = False
 ) -> list[Sequence[Result]]:
-    """Members in crews of about the same size, a second processor has its half.
+    """Members in crews of about the same size; a second processor has its half.
 
     However many processors there are: what a crew has in common decides last bits.
     """
-    fewest = min(least, len(members))
-    count = max(math.ceil(len(members) / crew_size(problem)), fewest)
+    halves = 1 if together or problem.device.type != "cpu" else 2
+    count = math.ceil(len(members) / crew_size(problem))
+    count = max(count, min(halves, len(members)))
     ends = [k * len(members) // count for k in range(count + 1)] if count else []
     return [members[a:b] for a, b in pairwise(ends)]
 
