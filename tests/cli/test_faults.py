@@ -348,6 +348,8 @@ def test_a_report_refuses_labels_that_the_model_does_not_know(
         ["fit", PATIENTS, "-t", "fall", "--family", "cauchy"],
         ["fit", PATIENTS, "-t", "fall", "--speed"],
         ["fit", PATIENTS, "-t", "fall", "--fixed", "--jobs", "2"],
+        ["fit", PATIENTS, "-t", "fall", "--test", "0.2", "--seed", "-1"],
+        ["demo", "--seed", "-1"],
         ["predict"],
         ["bake"],
     ],

@@ -86,7 +86,9 @@ def test_a_run_broken_off_at_any_step_goes_on_as_if_nothing_had_happened(
     end = int(expected.n_iter)
     assert (end < options.max_iter) == (patience < 60)
     step = _Run.step
-    for last in {1, 11, end - 2}:
+    # Before the first state, right after one half way, and between the last two.
+    half_way = end // 2 // options.check_every * options.check_every - 1
+    for last in {1, half_way, end - 2}:
 
         def break_off(self, number, last=last):
             if number > last:

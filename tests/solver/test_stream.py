@@ -384,7 +384,6 @@ class Made:
 
 
 def fit(columns, n, n_iter):
-    ones = torch.ones(1, p, dtype=torch.bool)
     weight = torch.full((1, n), 1 / n, dtype=torch.float64)
     y = torch.empty(n, dtype=torch.float64)
     for part in torch.arange(n).split(10_000):
@@ -396,7 +395,7 @@ def fit(columns, n, n_iter):
     )
     members = Members(
         make_penalty("lasso", torch.tensor([0.01]).double(), torch.arange(p), p),
-        torch.zeros(1).double(), (0,), weight, None, ones, ones.clone(),
+        torch.zeros(1).double(), (0,), weight, None,
     )
     options = Options(
         max_iter=n_iter, memory_budget=budget, scale_contributions=True,

@@ -185,7 +185,16 @@ SettingOption = Annotated[
     list[str] | None,
     takes("NAME=VALUE", "Model")("--set", "Any other parameter of the estimator."),
 ]
-SeedOption = Annotated[int, choice("--seed", "Governs everything random.")]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        metavar="NUMBER",
+        rich_help_panel="Model",
+        help="Governs everything random.",
+    ),
+]
 MaxTimeOption = Annotated[
     float | None,
     takes("SECONDS", "Model")("--max-time", "Begin no further restart after this."),
