@@ -8,7 +8,6 @@ import torch
 
 import sknimo.search._runner as runner_module
 from sknimo.search._runner import (
-    LARGEST_CREW,
     Crewed,
     Start,
     Try,
@@ -16,7 +15,7 @@ from sknimo.search._runner import (
     in_crews,
     run_crew,
 )
-from sknimo.solver import Coefficients, EvidenceOptions
+from sknimo.solver import LARGEST_CREW, Coefficients, EvidenceOptions
 
 # Sums of a crew are in another order; steps carry that on.
 CREW_RTOL = 1e-6

@@ -28,6 +28,7 @@ from sknimo.solver import (
     MemoryColumns,
     Problem,
     Rows,
+    fit_crew,
     fit_evidence,
     restrict,
     simplify,
@@ -635,14 +636,32 @@ class TestSimplify:
         problem, state = fitted
         asked = []
 
-        def watched(problem, weight, start, options):
+        def watched(problem, weight, starts, options):
             asked.append(options.max_iter)
-            return fit_evidence(problem, weight, start, options)
+            return fit_crew(problem, weight, starts, options)
 
-        monkeypatch.setattr(evidence_module, "fit_evidence", watched)
+        monkeypatch.setattr(evidence_module, "fit_crew", watched)
         simplify(problem, ones(problem), state, EvidenceOptions(max_iter=7))
         assert asked
         assert max(asked) == 7
+
+    def test_trials_that_are_one_program_lead_where_single_ones_do(
+        self, fitted, monkeypatch
+    ):
+        problem, state = fitted
+        both = []
+        for size in (1, 5):
+            monkeypatch.setattr(evidence_module, "crew_size", lambda *_, k=size: k)
+            both.append(simplify(problem, ones(problem), state, EvidenceOptions()))
+        one, other = both
+        assert torch.equal(one.support, other.support)
+        assert torch.equal(one.input_support, other.input_support)
+        assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-3)
+
+    def test_the_weakest_go_several_at_a_time_while_that_succeeds(self):
+        tried = list(evidence_module._tried([7, 5, 3, 1, 0], halve=True))
+        assert tried == [[7, 5], [7], [5, 3], [5], [3], [1], [0]]
+        assert list(evidence_module._tried([7, 5], halve=False)) == [[7], [5]]
 
     def test_no_trial_begins_after_the_deadline(self, fitted):
         problem, state = fitted

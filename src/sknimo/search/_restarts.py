@@ -314,13 +314,17 @@ class _Relaxed:
             return best
         known = not problem.family.estimates_dispersion
         share = runner.settings.known_dispersion_share if known else 1.0
+        own = [each.state for each in pool]
+        weak = weak_features(problem, runner.weight, own, options)
+        weak = [feature for feature in weak if state.support[feature]]
+        if not weak:
+            return best
         n_steps = min(options.feature_steps, options.max_iter)
         brief = replace(options, max_iter=n_steps, burn_in=1)
         moved = [each.view is not view for each in pool]
-        own = [each.state for each in pool]
         jury = refit_all(runner, view, own, [state] * len(own), moved)
         support = state.support.clone()
-        for feature in weak_features(problem, runner.weight, jury, options):
+        for feature in weak:
             support[feature] = False
             fewer = [
                 restrict(each, problem, each.input_support, support) for each in jury

@@ -37,6 +37,7 @@ from sknimo.solver import (
     EvidenceState,
     MemoryColumns,
     Problem,
+    crew_size,
     fit_crew,
     fit_evidence,
     restrict,
@@ -45,11 +46,6 @@ from sknimo.solver import (
 from sknimo.training import TaskStore, state_columns
 
 Result = TypeVar("Result")
-
-# Numbers in the Jacobians of a crew, which should not leave the cache of a processor by
-# far, and members at most, as many as there are folds: half a stage is less.
-CREW_NUMBERS = 1e6
-LARGEST_CREW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,12 +331,6 @@ class Crewed:
     """States of members that were fitted as one program."""
 
     states: tuple[EvidenceState, ...]
-
-
-def crew_size(problem: Problem) -> int:
-    """Members that are fitted as one program: several where tables are small."""
-    numbers = problem.n_rows * (problem.n_terms + problem.spec.n_params)
-    return max(1, min(LARGEST_CREW, int(CREW_NUMBERS // numbers)))
 
 
 def in_crews(

@@ -45,6 +45,21 @@ STANDSTILL = 1e-13
 TRIALS = 6
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
 GLM_INNER_STEPS = 3
+# Numbers in the Jacobians of a crew, which should not leave the cache of a processor by
+# far, and members at most, as many as there are folds: half a stage is less.
+CREW_NUMBERS = 1e6
+LARGEST_CREW = 5
+
+
+def crew_size(problem: Problem, n_used: int | None = None) -> int:
+    """Members that are fitted as one program: several where tables are small.
+
+    They use `n_used` of the features, or all of them.
+    """
+    numbers = problem.n_rows * (problem.n_terms + problem.spec.n_params)
+    if n_used is not None:
+        numbers = max(1, numbers * n_used // problem.spec.n_features)
+    return max(1, min(LARGEST_CREW, int(CREW_NUMBERS // numbers)))
 
 
 class Crew:

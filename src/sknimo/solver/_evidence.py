@@ -21,14 +21,15 @@ Shapes: n rows, q term columns, r inputs, p features, a active features, P weigh
 m = q + P parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from sknimo.network import input_norms
-from sknimo.solver._crew import Crew, wald
+from sknimo.solver._crew import Crew, crew_size, wald
 from sknimo.solver._member import (
     EvidenceOptions,
     EvidenceState,
@@ -160,26 +161,52 @@ def _remove(
             faint = wald_gain(strength, _width(problem, strength)) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)
-        count = 1 if inputs else max(1, len(weak) // 2)
-        while count and not options.out_of_time:
-            gone = torch.zeros_like(needed)
-            gone[weak[:count]] = True
-            fewer = restrict(
-                state,
-                problem,
-                state.input_support & ~gone if inputs else state.input_support,
-                state.support if inputs else state.support & ~gone,
-            )
-            trial = fit_evidence(problem, weight, fewer, brief)
+        for gone, trial in _trials(problem, weight, state, brief, weak, inputs):
             cost = state.log_evidence - trial.log_evidence
-            allowed = float(allowance[weak[:count]].sum())
+            allowed = float(allowance[gone].sum())
             if bool(state.input_support.any()) and not bool(trial.input_support.any()):
-                allowed = margin * count  # no slack for losing the whole network
+                allowed = margin * len(gone)  # no slack for losing the whole network
             if cost < allowed:
                 state = trial
                 break
-            if count == 1:
-                needed[weak[0]] = True
+            if len(gone) == 1:
+                needed[gone] = True
+        else:
+            return state
+
+
+def _trials(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    options: EvidenceOptions,
+    weak: list[int],
+    inputs: bool,
+) -> Iterator[tuple[list[int], EvidenceState]]:
+    """What may go, and the state without it, as long as none of them is accepted.
+
+    One failure announces others, so that ever more trials are one program.
+    """
+    every = _tried(weak, halve=not inputs)
+    size, used = 1, state.support | state.input_support
+    largest = crew_size(problem, int(used.sum()))
+    while (some := list(islice(every, size))) and not options.out_of_time:
+        fewer = []
+        for gone in some:
+            acts, bends = state.support.clone(), state.input_support.clone()
+            (bends if inputs else acts)[gone] = False
+            fewer.append(restrict(state, problem, bends, acts))
+        found = fit_crew(problem, weight.expand(len(some), -1), fewer, options)
+        yield from zip(some, found, strict=True)
+        size = min(2 * size, largest)
+
+
+def _tried(weak: list[int], halve: bool) -> Iterator[list[int]]:
+    """The weakest, several at a time; what fails alone is needed, and others follow."""
+    for begin in range(len(weak)):
+        count = max(1, (len(weak) - begin) // 2) if halve else 1
+        while count:
+            yield weak[begin : begin + count]
             count //= 2
 
 
