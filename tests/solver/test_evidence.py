@@ -32,6 +32,7 @@ from sknimo.solver import (
     fit_evidence,
     restrict,
     simplify,
+    simplify_in_turn,
     start_state,
 )
 from sknimo.solver._crew import Crew
@@ -657,6 +658,30 @@ class TestSimplify:
         assert torch.equal(one.support, other.support)
         assert torch.equal(one.input_support, other.input_support)
         assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-3)
+
+    def test_bolder_margins_go_on_from_the_careful_ones_without_their_trials(
+        self, fitted, monkeypatch
+    ):
+        problem, state = fitted
+        careful, bold = EvidenceOptions(), EvidenceOptions(faint_slack=4.0)
+        one = simplify(problem, ones(problem), state, careful)
+        other = simplify(problem, ones(problem), one, bold)
+        n_trials = []
+
+        def watched(problem, weight, starts, options):
+            n_trials.append(len(starts))
+            return fit_crew(problem, weight, starts, options)
+
+        monkeypatch.setattr(evidence_module, "fit_crew", watched)
+        both = simplify_in_turn(problem, ones(problem), state, [careful, bold])
+        assert [each.log_evidence for each in both] == [
+            one.log_evidence,
+            other.log_evidence,
+        ]
+        n_both = sum(n_trials)
+        simplify(problem, ones(problem), state, careful)
+        simplify(problem, ones(problem), one, bold)
+        assert n_both < sum(n_trials) - n_both
 
     def test_the_weakest_go_several_at_a_time_while_that_succeeds(self):
         tried = list(evidence_module._tried([7, 5, 3, 1, 0], halve=True))

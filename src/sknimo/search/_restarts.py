@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from sknimo.search._runner import (
+    Crewed,
     Restart,
     Runner,
     Start,
     View,
     is_wide,
+    simplify_crew,
     with_terms,
 )
 from sknimo.search._settings import Settings
@@ -265,8 +267,10 @@ class _Relaxed:
             best = self._restart(careful, n_starts)
         # A better fit tells more clearly what does nothing, and where the mean is.
         best = settle_reference(runner, best)
-        best = self._simplified(best, runner.options)
-        fewer = self._simplified(best, bold)
+        how = [(best.view.problem, runner.weight, best.state, [runner.options, bold])]
+        (done,) = runner.map(Crewed, best.view, "simplified", simplify_crew, how)
+        assert done is not None
+        best, fewer = (replace(best, state=state) for state in done.states)
         if bool((fewer.state.support != best.state.support).any()):
             again = self._restart(fewer, max(1, n_starts // 2))
             if self._confirms(best, again):

@@ -41,6 +41,7 @@ from sknimo.solver import (
     fit_crew,
     fit_evidence,
     restrict,
+    simplify_in_turn,
     start_state,
 )
 from sknimo.training import TaskStore, state_columns
@@ -365,6 +366,16 @@ def refit_crew(
     each = weight.expand(len(states.states), -1)
     with torch_threads(problem.n_rows):
         return Crewed(tuple(fit_crew(problem, each, states.states, options)))
+
+
+def simplify_crew(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    options: Sequence[EvidenceOptions],
+) -> Crewed:
+    """A state simplified by one set of margins, then by the next."""
+    return Crewed(tuple(simplify_in_turn(problem, weight, state, options)))
 
 
 def fit_linear_evidence(

@@ -15,6 +15,7 @@ from sknimo.solver._evidence import (
     fit_evidence,
     linear_predictor,
     simplify,
+    simplify_in_turn,
     weak_features,
 )
 from sknimo.solver._heads import HeadsState, predict_heads, train_heads

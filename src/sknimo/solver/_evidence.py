@@ -37,6 +37,9 @@ from sknimo.solver._member import (
 )
 from sknimo.solver._problem import Problem
 
+# Trials by the state that they begin from, which is kept so that no other has its id.
+Known = dict[tuple[int, ...], tuple[EvidenceState, EvidenceState]]
+
 
 def fit_evidence(
     problem: Problem, weight: Tensor, start: EvidenceState, options: EvidenceOptions
@@ -126,8 +129,26 @@ def simplify(
     The weakest go first, several at a time while that succeeds; every trial is refitted
     briefly and judged by its log evidence. At the deadline what is achieved stays.
     """
-    state = _remove(problem, weight, state, options, inputs=False)
-    return _remove(problem, weight, state, options, inputs=True)
+    return simplify_in_turn(problem, weight, state, [options])[0]
+
+
+def simplify_in_turn(
+    problem: Problem,
+    weight: Tensor,
+    state: EvidenceState,
+    options: Sequence[EvidenceOptions],
+) -> list[EvidenceState]:
+    """Simplified by ever bolder margins, each what is left by those before.
+
+    Trials that failed are judged again, not fitted again: only margins may differ.
+    """
+    found: list[EvidenceState] = []
+    known: Known = {}
+    for margins in options:
+        state = _remove(problem, weight, state, margins, False, known)
+        state = _remove(problem, weight, state, margins, True, known)
+        found.append(state)
+    return found
 
 
 def _remove(
@@ -136,6 +157,7 @@ def _remove(
     state: EvidenceState,
     options: EvidenceOptions,
     inputs: bool,
+    known: Known,
 ) -> EvidenceState:
     n_steps = options.input_steps if inputs else options.feature_steps
     n_steps = min(n_steps, options.max_iter)
@@ -161,7 +183,8 @@ def _remove(
             faint = wald_gain(strength, _width(problem, strength)) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)
-        for gone, trial in _trials(problem, weight, state, brief, weak, inputs):
+        trials = _trials(problem, weight, state, brief, weak, inputs, known)
+        for gone, trial in trials:
             cost = state.log_evidence - trial.log_evidence
             allowed = float(allowance[gone].sum())
             if bool(state.input_support.any()) and not bool(trial.input_support.any()):
@@ -182,6 +205,7 @@ def _trials(
     options: EvidenceOptions,
     weak: list[int],
     inputs: bool,
+    known: Known,
 ) -> Iterator[tuple[list[int], EvidenceState]]:
     """What may go, and the state without it, as long as none of them is accepted.
 
@@ -191,13 +215,18 @@ def _trials(
     size, used = 1, state.support | state.input_support
     largest = crew_size(problem, int(used.sum()))
     while (some := list(islice(every, size))) and not options.out_of_time:
+        keys = [(id(state), inputs, *gone) for gone in some]
+        fresh = [k for k, key in enumerate(keys) if key not in known]
         fewer = []
-        for gone in some:
+        for k in fresh:
             acts, bends = state.support.clone(), state.input_support.clone()
-            (bends if inputs else acts)[gone] = False
+            (bends if inputs else acts)[some[k]] = False
             fewer.append(restrict(state, problem, bends, acts))
-        found = fit_crew(problem, weight.expand(len(some), -1), fewer, options)
-        yield from zip(some, found, strict=True)
+        if fewer:
+            found = fit_crew(problem, weight.expand(len(fewer), -1), fewer, options)
+            for k, trial in zip(fresh, found, strict=True):
+                known[keys[k]] = state, trial
+        yield from ((gone, known[key][1]) for gone, key in zip(some, keys, strict=True))
         size = min(2 * size, largest)
 
 
