@@ -57,7 +57,7 @@ class Result:
         return self.task, self.rival, self.seed, self.n_fit
 
 
-def measure(task: Task, rival: Rival, n_jobs: int) -> Result:
+def measure(task: Task, rival: Rival, n_jobs: int | None) -> Result:
     """Fit, predict the test rows and compare supports with the truth."""
     rival.load()
     begin = perf_counter()
@@ -72,7 +72,7 @@ def measure(task: Task, rival: Rival, n_jobs: int) -> Result:
         task.figure,
         task.score(fitted.predict(task.X_test)),
         seconds,
-        n_jobs,
+        n_jobs or 1,
         rival.version,
         **{f"{name}_exact": is_exact(task, fitted, name) for name in SUPPORTS},
     )

@@ -107,7 +107,7 @@ class Rival:
         except metadata.PackageNotFoundError:  # run from its sources
             return "source"
 
-    def fit(self, rows: Rows, seed: int, n_jobs: int = 1) -> Fitted:
+    def fit(self, rows: Rows, seed: int, n_jobs: int | None = 1) -> Fitted:
         """Fit without the warnings that methods raise about their own progress."""
         self.load()
         with warnings.catch_warnings():
@@ -298,7 +298,7 @@ def held_out_loss(est: Any, rows: Rows, X: np.ndarray, y: np.ndarray) -> float:
     return float(-np.log(np.maximum(chance, 1e-12)).mean())
 
 
-def fit_sknimo(rows: Rows, seed: int, n_jobs: int, **options: Any) -> Fitted:
+def fit_sknimo(rows: Rows, seed: int, n_jobs: int | None, **options: Any) -> Fitted:
     """All defaults."""
     import sknimo
 
