@@ -7,7 +7,8 @@ Both fit the same 300 rows. `NIMORegressorCV` has its defaults, which use two pr
 if torch may; with `--n-jobs` it uses as many processes, started beforehand. LassoNet
 has one path to walk and no way to share it out; torch gets the number of threads with
 which it is fastest on tables of this size, which is one. The two take turns, so that
-other work on the machine meets both alike. The first fit is left out: it loads libraries.
+other work on the machine meets both alike. A first fit, which loads libraries, is left
+out.
 """
 
 from __future__ import annotations
