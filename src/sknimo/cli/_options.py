@@ -7,12 +7,15 @@ from typing import Annotated, Any
 import typer
 
 
-def takes(metavar: str | None = None, panel: str | None = None) -> Callable[..., Any]:
+def takes(
+    metavar: str | None = None, panel: str | None = None, **limits: Any
+) -> Callable[..., Any]:
     """Options of one kind, by their names and, as the last word, their help."""
+    kind = {"metavar": metavar, "rich_help_panel": panel, **limits}
 
     def option(*names: str) -> Any:
         *flags, told = names
-        return typer.Option(*flags, metavar=metavar, rich_help_panel=panel, help=told)
+        return typer.Option(*flags, help=told, **kind)
 
     return option
 
@@ -186,14 +189,7 @@ SettingOption = Annotated[
     takes("NAME=VALUE", "Model")("--set", "Any other parameter of the estimator."),
 ]
 SeedOption = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        min=0,
-        metavar="NUMBER",
-        rich_help_panel="Model",
-        help="Governs everything random.",
-    ),
+    int, takes("NUMBER", "Model", min=0)("--seed", "Governs everything random.")
 ]
 MaxTimeOption = Annotated[
     float | None,

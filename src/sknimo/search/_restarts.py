@@ -33,6 +33,7 @@ from sknimo.solver import (
     reference_step,
     restrict,
     simplify,
+    trial_options,
     weak_features,
 )
 
@@ -323,8 +324,6 @@ class _Relaxed:
         weak = [feature for feature in weak if state.support[feature]]
         if not weak:
             return best
-        n_steps = min(options.feature_steps, options.max_iter)
-        brief = replace(options, max_iter=n_steps, burn_in=1)
         moved = [each.view is not view for each in pool]
         jury = refit_all(runner, view, own, [state] * len(own), moved)
         support = state.support.clone()
@@ -333,7 +332,7 @@ class _Relaxed:
             fewer = [
                 restrict(each, problem, each.input_support, support) for each in jury
             ]
-            trials = runner.refit(view, fewer, brief)
+            trials = runner.refit(view, fewer, trial_options(options))
             costs = [
                 before.log_evidence - after.log_evidence
                 for before, after in zip(jury, trials, strict=True)

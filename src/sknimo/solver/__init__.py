@@ -16,6 +16,7 @@ from sknimo.solver._evidence import (
     linear_predictor,
     simplify,
     simplify_in_turn,
+    trial_options,
     weak_features,
 )
 from sknimo.solver._heads import HeadsState, predict_heads, train_heads

@@ -159,9 +159,7 @@ def _remove(
     inputs: bool,
     known: Known,
 ) -> EvidenceState:
-    n_steps = options.input_steps if inputs else options.feature_steps
-    n_steps = min(n_steps, options.max_iter)
-    brief = replace(options, max_iter=n_steps, burn_in=1)
+    brief = trial_options(options, inputs)
     margin = options.input_margin if inputs else options.feature_margin
     needed = torch.zeros_like(state.support)
     while True:
@@ -173,9 +171,11 @@ def _remove(
             if inputs
             else feature_strength(problem, weight, state, options)
         )
-        weak = _in_order(strength, kept)
-        if not inputs:
-            weak = _weak(problem, strength, kept, options)
+        weak = (
+            _in_order(strength, kept)
+            if inputs
+            else _weak(problem, strength, kept, options)
+        )
         if not weak:
             return state
         allowance = torch.full_like(strength, margin)
@@ -196,6 +196,12 @@ def _remove(
                 needed[gone] = True
         else:
             return state
+
+
+def trial_options(options: EvidenceOptions, inputs: bool = False) -> EvidenceOptions:
+    """A brief refit without some features, or without inputs of the network."""
+    n_steps = options.input_steps if inputs else options.feature_steps
+    return replace(options, max_iter=min(n_steps, options.max_iter), burn_in=1)
 
 
 def _trials(
