@@ -301,8 +301,7 @@ class _Relaxed:
         if other.log_evidence <= best.log_evidence:
             return best
         # Restarts within other supports fail within these, and leave few members.
-        best = self._restart(other, runner.settings.n_starts)
-        return self._simplified(best, runner.options)
+        return self._restart(other, runner.settings.n_starts)
 
     def _agreed(self, best: Restart) -> Restart:
         """Without features that restarts within its supports can mostly do without.
