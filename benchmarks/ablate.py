@@ -248,7 +248,7 @@ def make_evidence_numbers(fixed: Settings) -> tuple[Number, ...]:
 # compute, records with numbers of their own, and what a search sets by other fields.
 LEFT_OUT = {
     *("relax", "rule", "alphas", "batch_size", "n_jobs", "memory_budget", "deadline"),
-    *("side_by_side", "progress", "curves", "evidence"),
+    *("n_processes", "progress", "curves", "evidence"),
     "sample_rows",  # of rows in blocks alone
     # Limits of memory, and what acts on sparse models of large tables alone.
     *("max_columns", "columns_per_row", "least_edges"),

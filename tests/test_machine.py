@@ -7,14 +7,16 @@ import threading
 import time
 from pathlib import Path
 
+import joblib
 import pytest
 import torch
 
 from sknimo import machine
 from sknimo.machine import (
     all_threads,
-    do_in_two,
+    count_processes,
     run_alone,
+    share_out,
     torch_threads,
     work_beside,
 )
@@ -111,6 +113,9 @@ def test_a_forked_process_starts_threads_of_its_own():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="beside a GPU torch takes no gradients in forks"
+)
 def test_forked_processes_fit_after_a_fit_of_their_parent():
     command = [sys.executable, "-W", "ignore", "-c", FORKED_FITS]
     assert subprocess.run(command, timeout=60).returncode == 0
@@ -180,13 +185,24 @@ class TestWorkBeside:
             assert wait() == "done"
 
     @pytest.mark.parametrize("n_tasks", [0, 1, 2, 5])
-    @pytest.mark.parametrize("wanted", [True, False])
-    def test_tasks_of_two_processes_keep_their_order(self, n_tasks, wanted):
+    @pytest.mark.parametrize("n_processes", [0, 1, 2, 3])
+    def test_tasks_of_several_processes_keep_their_order(self, n_tasks, n_processes):
         tasks = [lambda k=k: (k, os.getpid()) for k in range(n_tasks)]
-        found = do_in_two(tasks, wanted)
+        found = share_out(tasks, n_processes)
         assert [k for k, _ in found] == list(range(n_tasks))
-        n_processes = min(n_tasks, 2 if wanted else 1)
-        assert len({process for _, process in found}) == n_processes
+        used = {process for _, process in found}
+        assert len(used) == min(n_tasks, max(n_processes, 1))
+        assert os.getpid() in used or not found
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="forks are safe on Linux alone")
+    def test_whoever_names_a_number_of_processes_gets_as_many_forks(self, n_threads):
+        assert count_processes(3) == 3
+        assert count_processes(1) == 1
+        assert count_processes(None) == (2 if n_threads > 1 else 1)
+        with joblib.parallel_config(n_jobs=3):
+            assert count_processes(None) == 3
+        with joblib.parallel_config(backend="threading", n_jobs=3):
+            assert count_processes(None) == count_processes(3) == 1
 
     def test_it_is_known_when_the_other_process_is_over(self):
         source, sink = os.pipe()

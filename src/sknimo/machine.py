@@ -6,6 +6,9 @@ single operation over a team of threads. For operations as small as the blocks o
 prediction a team waits more than it works, and where other programs hold the cores it
 waits a hundred times as long. Alone, every task runs on one thread and the tasks run
 side by side: torch lets go of the interpreter while it computes.
+
+Tasks of many small operations have processes of their own (`share_out`): forks where
+these are safe, since a new process takes as long to begin as a small search.
 """
 
 import math
@@ -21,12 +24,15 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import torch
+from joblib import effective_n_jobs
+from joblib.parallel import BACKENDS, DEFAULT_BACKEND, get_active_backend
 from torch import Tensor
 from tqdm import tqdm
 
@@ -213,16 +219,31 @@ def work_beside(work: Callable[[], Result], wanted: bool) -> Iterator[Beside[Res
             os.waitpid(child, 0)
 
 
-def do_in_two(tasks: Sequence[Callable[[], Result]], wanted: bool) -> list[Result]:
-    """Results of tasks, every other one in a process of its own if that is wanted."""
+def count_processes(n_jobs: int | None) -> int:
+    """How many processes forks may make of this one; one where joblib is to work.
 
-    def work() -> list[Result]:
-        return [task() for task in tasks[1::2]]
+    Two of them, if torch has two threads, where nobody says how many.
+    """
+    own = isinstance(get_active_backend()[0], BACKENDS[DEFAULT_BACKEND])
+    if not own or sys.platform != "linux":
+        return 1
+    count = int(effective_n_jobs(n_jobs))
+    free = n_jobs is None and count == 1 and torch.get_num_threads() > 1
+    return 2 if free else count
 
-    with work_beside(work, wanted and len(tasks) > 1) as others:
-        mine = [task() for task in tasks[::2]]
-        theirs = others()
-    return [(theirs if k % 2 else mine)[k // 2] for k in range(len(tasks))]
+
+def share_out(tasks: Sequence[Callable[[], Result]], n_processes: int) -> list[Result]:
+    """Results of tasks that this process and forks of it take in turn."""
+    count = max(min(n_processes, len(tasks)), 1)
+    shares = [partial(_do_all, tasks[k::count]) for k in range(count)]
+    with ExitStack() as stack:
+        others = [stack.enter_context(work_beside(each, True)) for each in shares[1:]]
+        parts = [shares[0](), *(other() for other in others)]
+    return [parts[k % count][k // count] for k in range(len(tasks))]
+
+
+def _do_all(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    return [task() for task in tasks]
 
 
 def _read(source: int, until: float) -> bytes:

@@ -86,7 +86,7 @@ def draw_bent():
             return X, eta + 0.1 * rng.normal(size=n_rows)
         if family == "binomial":
             return X, (rng.random(n_rows) < 1 / (1 + np.exp(-2 * eta))).astype(int)
-        if family == "poisson":
+        if family in ("poisson", "negative_binomial"):
             return X, rng.poisson(np.exp(eta / 2)).astype(float)
         return X, rng.gamma(5.0, np.exp(eta / 2) / 5.0)
 

@@ -272,7 +272,6 @@ class TestFolder:
         assert est.converged_
         assert_same(est, expected, data[0])
 
-    @pytest.mark.slow
     def test_processes_time_and_talk_may_change(self, data, expected, idle, tmp_path):
         make(tmp_path).fit(*data)
         idle()

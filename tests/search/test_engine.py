@@ -260,7 +260,7 @@ class TestBagsBeside:
     def look(gain, fails, waits, n_rows, monkeypatch):
         """What is returned, and how each search by evidence went."""
         runner = SimpleNamespace(
-            settings=Settings(side_by_side=not waits),
+            settings=Settings(n_processes=1 if waits else 2),
             weight=torch.ones(n_rows),
             store=None,
             gave_up=False,
@@ -289,7 +289,7 @@ class TestBagsBeside:
     def test_networks_that_bags_count_beside_are_weighed_again(
         self, n_members, by_bags, monkeypatch
     ):
-        settings = Settings(side_by_side=False)
+        settings = Settings()
         runner = SimpleNamespace(
             settings=settings, weight=torch.ones(9), store=None, gave_up=False
         )

@@ -91,21 +91,21 @@ def test_restarts_that_may_be_given_up_together_are_one_crew(
     assert asked == [n_crews]
 
 
-@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize("n_busy", [0, 1])
 def test_restarts_in_two_processes_have_the_same_bits(
-    free, make_problem, make_start, make_runner, monkeypatch
+    n_busy, make_problem, make_start, make_runner, monkeypatch
 ):
     problem = make_problem(n_rows=90)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     at = Coefficients(torch.full((1, 4), 0.1).double(), torch.zeros(1).double())
     starts = [make_start(seed) for seed in range(5)]
 
-    def fit(side_by_side):
-        runner = make_runner(problem, max_iter=6, side_by_side=side_by_side)
-        runner.is_free = lambda: free
+    def fit(n_processes):
+        runner = make_runner(problem, max_iter=6, n_processes=n_processes)
+        runner.n_busy = lambda: n_busy
         return runner.run(View(problem), starts, at)
 
-    for one, other in zip(fit(False), fit(True), strict=True):
+    for one, other in zip(fit(1), fit(2), strict=True):
         assert one.start == other.start
         assert one.log_evidence == other.log_evidence
         assert torch.equal(one.state.params, other.state.params)

@@ -20,7 +20,7 @@ from sknimo.estimators._texts import SEARCHING, document
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions
-from sknimo.machine import DeviceName, torch_threads
+from sknimo.machine import DeviceName, count_processes, torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.network import make_spec
 from sknimo.progress import LAST, expect, plan, watch
@@ -422,6 +422,8 @@ class Searching(Bagging, Bendable):
         """What the parameters ask of the search."""
         size: int | None = None if isinstance(self.batch_size, str) else self.batch_size
         deadline = math.inf if self.max_time is None else started + self.max_time
+        on_gpu = self.device == "cuda"  # which is one for all
+        n_processes = 1 if on_gpu else count_processes(self.n_jobs)
         return replace(
             self._settings,
             n_starts=int(self.n_starts),
@@ -433,17 +435,12 @@ class Searching(Bagging, Bendable):
             batch_size=None if size is None else int(size),
             bag_hidden=self._widths(self._settings.bag_hidden),
             few_hidden=self._widths(self._settings.few_hidden),
-            n_jobs=self.n_jobs,
-            side_by_side=self._has_cores(),
+            n_jobs=self.n_jobs if n_processes == 1 else 1,
+            n_processes=n_processes,
             memory_budget=self._budget(),
             deadline=deadline,
             progress=bool(self.verbose),
         )
-
-    def _has_cores(self) -> bool:
-        """Whether two processors may be used, and nobody has said how."""
-        free = self.n_jobs is None and self.device != "cuda"
-        return free and torch.get_num_threads() > 1
 
     def _keep(self, outcome: Outcome, separated: bool) -> None:
         """Write what is known of the search, and warn where there is cause."""

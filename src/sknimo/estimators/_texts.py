@@ -59,8 +59,9 @@ default="auto"
         Seconds after which no further step of the search begins; the best so far is
         kept.
     n_jobs : int, optional
-        Processes (joblib); None is this one, on Linux with another beside it where
-        torch has two threads or more. The answer does not depend on it.
+        Processes. None is this one, on Linux with another beside it where torch has
+        two threads or more. They are forks on Linux, which begin at once, and joblib's
+        elsewhere or where a backend was chosen. The answer does not depend on it.
     <device>
     memory_budget : float or "auto", default="auto"
         Bytes that each process may take beside the table. Rows are cut into blocks.

@@ -152,7 +152,7 @@ def _with_bags(
     """What evidence finds and what bags do, side by side, and a mean of both."""
     settings, weight, twin = runner.settings, runner.weight, deepcopy(random)
     many = float(weight.sum()) > settings.few_rows  # equal rows may be one by now
-    at_once = settings.side_by_side and not many
+    at_once = settings.n_processes > 1 and not many
 
     def bag() -> Outcome:
         rows = beside.problem, beside.folds
@@ -170,7 +170,7 @@ def _with_bags(
         if other is not None and many and not gains(other):
             return other
         runner.settings = replace(settings, cautious=not gains(other))
-        runner.is_free = lambda: not at_once or bags.is_over
+        runner.n_busy = lambda: int(at_once and not bags.is_over)
         found = compare(random)
         if other is None:
             other = bags()
@@ -276,8 +276,8 @@ def _path(
     others: Sequence[AnyFold] = (),
 ) -> GlmPath:
     # What does not change the answer must not change the name of the task.
-    how = replace(settings, deadline=math.inf, n_jobs=None, progress=False)
-    how = replace(how, side_by_side=False)
+    how = replace(settings, deadline=math.inf, progress=False)
+    how = replace(how, n_jobs=None, n_processes=1)
     rows = problem, weight, list(folds)
     return store.call(GlmPath, "path", glm_path, *rows, how, list(others))
 

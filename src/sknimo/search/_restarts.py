@@ -268,7 +268,7 @@ class _Relaxed:
             best = self._restart(careful, n_starts)
         # A better fit tells more clearly what does nothing, and where the mean is.
         best = settle_reference(runner, best)
-        how = [(best.view.problem, runner.weight, best.state, [runner.options, bold])]
+        how = [(best.view.problem, runner.weight, best.state, runner.options, bold)]
         (done,) = runner.map(Crewed, best.view, "simplified", simplify_crew, how)
         assert done is not None
         best, fewer = (replace(best, state=state) for state in done.states)

@@ -28,7 +28,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from torch import Tensor
 
 from sknimo.features import Clipped, FeatureMap, Linear
-from sknimo.machine import do_in_two, to_device, torch_threads
+from sknimo.machine import share_out, to_device, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.search._settings import Settings
 from sknimo.solver import (
@@ -197,8 +197,8 @@ class Runner:
         self.store: TaskStore = store
         self.out_of_time = False
         self.gave_up = False  # after a few restarts
-        # Whether a second processor has nothing else to do.
-        self.is_free: Callable[[], bool] = lambda: True
+        # Processes that have other things to do.
+        self.n_busy: Callable[[], int] = lambda: 0
         # Restarts that went ahead, by view and seed.
         self._known: dict[tuple[object, ...], EvidenceState | None] = {}
 
@@ -294,7 +294,7 @@ class Runner:
             )
         else:
             tasks = [partial(store.run, names[k], function, calls[k]) for k in left]
-            found = do_in_two(tasks, self.settings.side_by_side and self.is_free())
+            found = share_out(tasks, self.settings.n_processes - self.n_busy())
         for k, result in zip(left, found, strict=True):
             done[k] = result
         self.out_of_time = self.out_of_time or self.options.out_of_time
@@ -372,7 +372,7 @@ def simplify_crew(
     problem: Problem,
     weight: Tensor,
     state: EvidenceState,
-    options: Sequence[EvidenceOptions],
+    *options: EvidenceOptions,
 ) -> Crewed:
     """A state simplified by one set of margins, then by the next."""
     return Crewed(tuple(simplify_in_turn(problem, weight, state, options)))

@@ -66,9 +66,9 @@ class Settings:
     bag_hidden, few_hidden : tuple of two int
         Widths of the network of bags, and of bags of few rows.
     n_jobs : int or None
-        Processes.
-    side_by_side : bool
-        Whether bags have a process of their own beside evidence.
+        Processes that joblib may use.
+    n_processes : int
+        Processes without joblib, this one among them: it makes forks of itself.
     memory_budget, deadline : float
         Bytes beside the table; time on the monotonic clock.
     progress : bool
@@ -95,7 +95,7 @@ class Settings:
     # Where rows are few: 8 and 64 units do as well.
     few_hidden: tuple[int, int] = (16, 16)
     n_jobs: int | None = None
-    side_by_side: bool = False
+    n_processes: int = 1
     memory_budget: float = 1e9
     deadline: float = math.inf
     progress: bool = False
