@@ -48,6 +48,18 @@ def test_calibration_of_probabilities_stays_within_zero_and_one():
     assert constant.observed.tolist() == [0.5]
 
 
+def test_bins_are_by_what_they_are_asked_to_be():
+    rng, by = np.random.default_rng(1), np.arange(400.0)
+    expected = rng.exponential(size=400)
+    truth = rng.poisson(expected)
+    found = calibrate(truth, expected, is_probability=False, n_bins=4, by=by)
+    parts = expected.reshape(4, 100), truth.reshape(4, 100)
+    np.testing.assert_allclose(found.predicted, parts[0].mean(1))
+    np.testing.assert_allclose(found.observed, parts[1].mean(1))
+    error = (parts[1] - parts[0]).std(1, ddof=1) / 10
+    np.testing.assert_allclose((found.high - found.low) / (2 * 1.96), error, rtol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def fitted():
     X = pd.DataFrame(RNG.normal(size=(150, 2)), columns=["a", "b"])

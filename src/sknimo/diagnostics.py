@@ -147,12 +147,18 @@ class Calibration(_Framed):
 
 
 def calibrate(
-    truth: Any, predicted: Any, *, is_probability: bool, n_bins: int = 10
+    truth: Any,
+    predicted: Any,
+    *,
+    is_probability: bool,
+    n_bins: int = 10,
+    by: Any = None,
 ) -> Calibration:
-    """Bins of rows with similar predictions; equal ones share a bin."""
+    """Bins of rows with similar predictions, or `by` (n,); equal ones share a bin."""
     truth, predicted = np.asarray(truth, float), np.asarray(predicted, float)
-    inner = np.quantile(predicted, np.linspace(0, 1, n_bins + 1)[1:-1])
-    bin_of = np.searchsorted(np.unique(inner), predicted, side="right")
+    ranked = predicted if by is None else np.asarray(by, float)
+    inner = np.quantile(ranked, np.linspace(0, 1, n_bins + 1)[1:-1])
+    bin_of = np.searchsorted(np.unique(inner), ranked, side="right")
     _, bin_of, count = np.unique(bin_of, return_inverse=True, return_counts=True)
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -166,7 +172,9 @@ def calibrate(
         half *= WIDTH_95 / (1 + z2 / count)
         low, high = np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
     else:
-        spread = np.sqrt(mean((truth - observed[bin_of]) ** 2))
+        # Bins by anything else have unlike predictions: what these tell is no spread.
+        rest = truth if by is None else truth - predicted
+        spread = np.sqrt(mean((rest - mean(rest)[bin_of]) ** 2))
         half = WIDTH_95 * spread / np.sqrt(np.maximum(count - 1, 1))
         low, high = observed - half, observed + half
     return Calibration(mean(predicted), observed, low, high, count, is_probability)

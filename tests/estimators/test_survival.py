@@ -288,6 +288,10 @@ def test_expected_events_are_explained_and_priced(searched):
     price = est.price_of_nonlinearity(data.X, data.y)
     with pytest.raises(ValueError, match="a hazard has none"):
         est.average_effects(data.X, data.y)
+    with pytest.raises(ValueError, match="test_bends needs residuals"):
+        est.test_bends(data.X, data.y)
+    with pytest.raises(ValueError, match="influence leaves out one row"):
+        est.influence(data.X, data.y)
     assert price.deviance == pytest.approx(est._facts.deviance, rel=1e-9)
     explained = est.explain(data.X)
     np.testing.assert_allclose(explained.eta, est.predict(data.X), atol=1e-9)
@@ -384,6 +388,16 @@ def test_times_that_do_not_increase_are_refused(times, searched):
     data, est = searched
     with pytest.raises(ValueError, match="times must"):
         est.predict_survival_function(data.X[:1], times=times)
+
+
+def test_calibration_of_a_right_model_holds_as_many_events_as_it_expects():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    time = rng.exponential(size=1000) / np.exp(X[:, 0])
+    y = np.column_stack([np.minimum(time, 5), time <= 5])
+    found = NIMOSurvival(alpha=0, max_iter=0).fit(X, y).calibration(X, y)
+    # Twice an interval of 95 in 100: about four standard errors.
+    assert (np.abs(found.observed - found.predicted) < found.high - found.low).all()
 
 
 def test_rows_that_entered_late_are_expected_to_have_the_events_they_had(tmp_path):

@@ -50,6 +50,9 @@ class Diagnosable(Explainable):
     ) -> Calibration:
         """Set predictions beside what happened, in bins.
 
+        Bins have similar predictions; of survival, whose predictions are the events
+        that are expected until a row's own time, similar risks.
+
         Parameters
         ----------
         X : array or data frame of shape (n_samples, n_features)
@@ -69,9 +72,16 @@ class Diagnosable(Explainable):
         >>> len(est.calibration(data.X, data.y, n_bins=4).observed)
         4
         """
-        truth, _, mean = self._judge(X, y, offset)
-        binary = self._explained().family.is_binary
-        return calibrate(truth, mean, is_probability=binary, n_bins=n_bins)
+        truth, eta, mean = self._judge(X, y, offset)
+        family, by = self._explained().family, None
+        known = self._offset_for(y, offset, len(eta))
+        if family.is_hazard and known is not None:
+            # Expected events grow with the time until the row's own event, so that they
+            # know of what they are compared with; risks do not.
+            by = eta - known
+        return calibrate(
+            truth, mean, is_probability=family.is_binary, n_bins=n_bins, by=by
+        )
 
     def residuals(self, X: Any, y: Any, *, offset: Any = None) -> Residuals:
         """Deviance residuals of every row.
