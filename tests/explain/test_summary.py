@@ -169,6 +169,16 @@ def test_one_member_has_no_spread(fitted):
     assert "members: " not in str(summary)
 
 
+@pytest.mark.parametrize("n_bent", [0, 2])
+def test_parts_that_are_no_models_alone_have_no_spread(make_mixed, n_bent):
+    model = make_mixed(n_members=3)
+    modulated = model.modulated.clone()
+    modulated[n_bent:] = False
+    summary = summarise(replace(model, modulated=modulated), None, title="x")
+    assert all(row.member_sd is None for row in summary.rows)
+    assert "members: " not in str(summary)
+
+
 def test_a_coefficient_that_members_cancel_is_zero(make_model):
     model = make_model(n_members=3)
     coef = model.coef.clone()

@@ -212,11 +212,10 @@ def _at(
 def _member_sds(model: FittedModel) -> tuple[list[float | None], list[float | None]]:
     """Standard deviations between members: of slopes (p,), of levels (l,).
 
-    None where a silent member has what all of them share: they are no models alone.
+    None where a member is silent: then all are parts of one model, scaled by how much
+    each counts, and no models alone.
     """
-    coefs, bent = model.coef, model.modulated.any(-1)
-    if bent.any() and not bent.all():
-        coefs = coefs[:1]
+    coefs = model.coef if model.modulated.any(-1).all() else model.coef[:1]
     members = [replace(model, coef=coef.unsqueeze(0)) for coef in coefs]
     slopes = [model.features.feature_coef(each.term_coef) for each in members]
     levels = [restore_levels(each).coef for each in members]
