@@ -166,6 +166,22 @@ def test_the_card_is_a_table(glm):
     assert "| sum of points | probability |" in text and "south's" in text
 
 
+def test_columns_of_two_whole_numbers_have_a_row_for_each():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"sick": rng.random(80) < 0.3, "sex": rng.integers(1, 3, 80)})
+    X["share"], X["visits"] = rng.random(80).round(2), rng.integers(0, 3, 80)
+    X["side"] = np.where(rng.random(80) < 0.2, np.nan, rng.integers(0, 2, 80))
+    est = NIMORegressor(alpha=0, max_iter=0, missing="indicator")
+    card = est.fit(X, X.fillna(2) @ [3, 2, 1, 1, 1]).scorecard()
+    rows = [(r.value, r.low, r.high) for r in card.rows if r.feature == "sick"]
+    assert rows == [("0", None, None), ("1", None, None)]
+    values = {name: [r.value for r in card.rows if r.feature == name] for name in X}
+    assert values["sex"] == ["1", "2"] and values["side"] == ["0", "1", "missing"]
+    assert min(len(values["share"]), len(values["visits"])) > 3
+    gap = 3 / card.unit
+    assert card.rows[1].points - card.rows[0].points == pytest.approx(gap, abs=1)
+
+
 def test_a_column_of_the_table_is_not_taken_for_the_linear_predictor():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"eta": rng.normal(size=50), "x": rng.normal(size=50)})

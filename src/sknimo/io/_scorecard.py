@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sknimo.families import Family
-from sknimo.features import MISSING_LABEL, OrMissing
+from sknimo.features import MISSING_LABEL, FeatureMap, OrMissing
 from sknimo.model import FittedModel
 from sknimo.network import unpack
 
@@ -167,7 +167,7 @@ def build_scorecard(
             continue
         least = float(values.min())
         exact = (values - least) / unit
-        labels = model.features.levels(j)
+        labels = model.features.levels(j) or _two_values(model.features, j)
         own, wrong = (
             _cut(model.features.names[j], grid, exact, max_ranges)
             if labels is None
@@ -183,14 +183,32 @@ def _shape(model: FittedModel, j: int) -> tuple[np.ndarray, np.ndarray]:
     """Values of a feature, a missing one last, and what they contribute."""
     features = model.features
     levels = features.levels(j)
+    two = _two_values(features, j)
     if levels is not None:
         grid = np.arange(len(levels), dtype=float)
+    elif two is not None:
+        grid = np.array(two, dtype=float)
     else:
         grid = np.linspace(features.low[j], features.high[j], GRID)
     if isinstance(features.bases[j], OrMissing):
         grid = np.append(grid, np.nan)
     own = model.term_coef[features.term_feature == j]
     return grid, np.asarray(features.bases[j].terms(grid) @ own)
+
+
+def _two_values(features: FeatureMap, j: int) -> tuple[int, int] | None:
+    """The two whole numbers of a column of flags or codes, such as 0 and 1.
+
+    It has one of them as its reference, and nothing lies between; amounts have theirs
+    inside of their range.
+    """
+    low, high = features.low[j], features.high[j]
+    basis = features.bases[j]
+    inner = basis.basis if isinstance(basis, OrMissing) else basis
+    at_end = features.reference[j] in (low, high)
+    if inner.n_terms != 1 or not at_end or low % 1 or high - low != 1:
+        return None
+    return int(low), int(high)
 
 
 def _list(
