@@ -228,6 +228,22 @@ class TestFits:
         est = fit("y ~ np.log(dose) + sex", gaps, missing="indicator")
         assert "np.log(dose)[missing]" in est.coef_names_
 
+    @pytest.mark.parametrize(
+        ("formula", "reference", "shown"),
+        [
+            ("y ~ age + bmi", None, "(mean)"),
+            ("y ~ age + bmi", "median", "(median)"),
+            ("y ~ age + bmi", {"age": 50}, "(set for 1 of 2 features)"),
+            ("y ~ age + bmi + C(sex, Treatment('m'))", None, "(set for 1 of 3 "),
+            ("y ~ age + C(sex, Treatment('m'))", {"age": 50}, "(set for 2 of 2 "),
+        ],
+    )
+    def test_a_summary_counts_the_references_that_were_set(
+        self, data, formula, reference, shown
+    ):
+        given = {} if reference is None else {"reference": reference}
+        assert f"Reference {shown}" in str(fit(formula, data, **given).summary())
+
 
 class TestPrediction:
     FORMULA = "y ~ age + bs(bmi) + sex + np.log(dose)"

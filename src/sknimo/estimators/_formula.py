@@ -134,19 +134,25 @@ class Recipe:
         given = [given] if isinstance(given, str | int) else list(given or ())
         levels = read_table(self.apply(data), [*declared, *given], True).levels
         kinds = spread_option("basis", params.get("basis", "linear"), names, "linear")
-        at = spread_option("reference", params.get("reference", "mean"), names, "mean")
-        basis, reference = {}, {}
+        basis = {}
         for j, each in enumerate(self.features):
             is_curve = each.kind in ("spline", "poly2")
             if is_curve or levels is None or levels[j] is None:
                 basis[each.name] = each.kind if is_curve else kinds[j]
-            reference[each.name] = at[j] if each.baseline is None else each.baseline
-        return {
-            **params,
-            "categorical": [*declared, *given] or None,
-            "basis": basis,
-            "reference": reference,
-        }
+        own = {"categorical": [*declared, *given] or None, "basis": basis}
+        return {**params, **own, **self._references(names, params.get("reference"))}
+
+    def _references(self, names: list[str], given: Any) -> dict[str, Any]:
+        """The parameter `reference` where the formula names a baseline, else nothing.
+
+        A dictionary holds what was asked for alone, so that a summary counts no more.
+        """
+        named = {f.name: f.baseline for f in self.features if f.baseline is not None}
+        if not named:
+            return {}
+        asked = None if given in ("auto", "mean") else given
+        at = zip(names, spread_option("reference", asked, names, None), strict=True)
+        return {"reference": {k: v for k, v in at if v is not None} | named}
 
 
 class FromFormula:
