@@ -29,6 +29,7 @@ def test_commands_take_several_classes(table, tmp_path, sknimo):
         *("fit", table, "--target", "ward", "--model", model, "--test", "0.3"),
         *("--fixed", "--set", "max_iter=0", "--json"),
     )
+    assert "3 classes, as column 'ward' suggests" in told.stderr
     judged = json.loads(told.stdout)["held_out"]
     assert judged["log_loss"] < np.log(3)
     out = pd.read_csv(io.StringIO(sknimo("predict", model, table).stdout))

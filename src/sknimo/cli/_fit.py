@@ -404,7 +404,9 @@ def choose_estimator(
         family = likely
         if likely == "gaussian" and (other := propose_family(y, roles.target)):
             remark(other)
-        remark(f"{family} family, as column {roles.target!r} suggests (--family).")
+        n_labels = len({*y.tolist()} - {None}) if y.dtype == object else 0
+        what = f"{n_labels} classes" if n_labels > 2 else f"{family} family"
+        remark(f"{what}, as column {roles.target!r} suggests (--family).")
     if roles.categorical:
         settings = {"categorical": list(roles.categorical)} | settings
     return family, make_estimator(family, request.fixed, settings)
