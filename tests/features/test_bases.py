@@ -134,6 +134,10 @@ class TestReference:
         with pytest.raises(ValueError, match="^reference "):
             fit_column(draw(), reference=given)
 
+    def test_a_wrong_name_for_one_column_is_told_with_the_column(self):
+        with pytest.raises(ValueError, match=r"column 'x' is 'abc'; .* 'median', 'mo"):
+            fit_column(draw(), reference={"x": "abc"})
+
     def test_no_level_of_that_name_is_refused_with_a_list(self):
         codes = np.repeat([0.0, 1.0], 5)
         with pytest.raises(ValueError, match=r"'x' is 'c', .* levels: 'a', 'b'\."):

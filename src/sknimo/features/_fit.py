@@ -219,7 +219,8 @@ def fit_summaries(
         if own is not None:
             basis = read = fit_levels(known, own, references[j], names[j])
         else:
-            at = _choose_reference(known, references[j], names[j])
+            of_all = not isinstance(options.reference, Mapping)
+            at = _choose_reference(known, references[j], names[j], of_all)
             if j in options.drawn and at.scale:
                 pulled, scale = known.drawn(at)
                 inner = _fit_numeric(pulled, kinds[j], pulled.line, options)
@@ -366,14 +367,24 @@ def _fit_numeric(
     return fit_spline(sample.reach(known.low, known.high), line)
 
 
-def _choose_reference(known: ColumnSummary, reference: Any, name: str) -> Linear:
-    """Mean by default, a level for a column of two values, or what was asked for."""
+def _choose_reference(
+    known: ColumnSummary, reference: Any, name: str, of_all: bool
+) -> Linear:
+    """Mean by default, a level for a column of two values, or what was asked for.
+
+    `of_all` says whether it was asked for of all columns.
+    """
     line, sample = known.line, known.sample
     if line.scale == 0:
         return line
     if isinstance(reference, str):
         if reference not in get_args(ReferenceName):
             names = ", ".join(repr(option) for option in get_args(ReferenceName))
+            if not of_all:
+                raise ValueError(
+                    f"reference of column {name!r} is {reference!r}; give a number or "
+                    f"one of {names}."
+                )
             raise ValueError(
                 f"reference must be one of {names} or a dictionary by column, got "
                 f"{reference!r}."
