@@ -122,7 +122,7 @@ def test_predict_adds_intervals(
     assert first[0] == ["prediction", "lower", "upper"]
     assert len(first[1]) == 5
     done = sknimo("predict", model_file, PATIENTS, "--interval", "0.8", code=1)
-    assert "held none out" in done.stderr
+    assert "held none out. Fit without --fixed." in done.stderr
 
 
 def test_columns_can_be_kept(sknimo, model_file, patients):

@@ -373,7 +373,9 @@ def test_an_export_of_unknown_kind_or_a_network_is_refused(
     told = sknimo("export", model_file, "-o", tmp_path / "m.pkl", code=1).stderr
     assert "names no export. Use .onnx, .sql" in told
     args = ["export", model_file, "-o", tmp_path / "m.sql"]
-    assert "(--data FILE)" in sknimo(*args, code=1).stderr
+    assert "approximate it: name rows with --data FILE." in sknimo(*args, code=1).stderr
+    told = sknimo("export", model_file, "-o", tmp_path / "m.md", code=1).stderr
+    assert "fit an additive model (--set max_iter=0)" in told
     told = sknimo(*args, "--data", PATIENTS).stdout
     assert "Approximates a network by curves: R2 of" in told
     told = sknimo(*args, "--format", "onnx", code=1).stderr

@@ -37,6 +37,9 @@ OPTIONS = {
     "Drop such rows first.": "Drop such rows, or say --drop-missing.",
     "for example days since a start.": "for example days since a start, or leave it "
     "out with --drop.",
+    "Give it such rows: est.calibrate_interval(X, y).": "Fit without --fixed.",
+    "give X to to_sql (--data FILE)": "name rows with --data FILE",
+    "additive model (max_iter=0)": "additive model (--set max_iter=0)",
 }
 # The same of warnings.
 WARNED = {
@@ -135,8 +138,10 @@ def describe(error: Exception) -> str:
         text = f"No permission to use {error.filename}."
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}."
-    elif isinstance(error, UserError | ValueError | TypeError | ImportError | OSError):
+    elif isinstance(error, UserError):
         text = str(error)
+    elif isinstance(error, ValueError | TypeError | ImportError | OSError):
+        text = _translate(str(error), OPTIONS)
     elif _lost_others(error):
         text = (
             "another process has ended, and with it the fit. Its own message, if it "
@@ -174,13 +179,15 @@ def count_rows(
         yield
     except (ValueError, TypeError) as error:
         text = re.sub(r"\brow (\d+)\b", count, str(error))
-        for words, option in options.items():
-            text = text.replace(words, option)
-        raise UserError(text) from error
+        raise UserError(_translate(text, options)) from error
+
+
+def _translate(text: str, options: Mapping[str, str]) -> str:
+    """The same with remedies in words of the command."""
+    for words, option in options.items():
+        text = text.replace(words, option)
+    return text
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    text = " ".join(str(message).split())
-    for words, option in WARNED.items():
-        text = text.replace(words, option)
-    say(f"warning: {text}")
+    say(f"warning: {_translate(' '.join(str(message).split()), WARNED)}")
