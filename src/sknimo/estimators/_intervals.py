@@ -50,6 +50,17 @@ NO_INTERVALS = (
     "Intervals of the next observation need rows that the fit has not seen, and this "
     "one held none out. Give it such rows: est.calibrate_interval(X, y)."
 )
+# Why a hazard is refused, and what there is instead.
+NO_HAZARDS = {
+    "intervals": "Intervals are of a mean response, and a hazard has none. Use the "
+    "predicted survival, or resample the fit (docs/inference.md).",
+    "test_bends": "test_bends needs residuals that do not depend on each other, and "
+    "those of survival share a baseline hazard. Compare with NIMOSurvival(max_iter=0) "
+    "on rows held out.",
+    "influence": "influence leaves out one row and keeps all else, and without a row "
+    "of survival the baseline hazard is another. Fit again without it; residuals tells "
+    "which rows the model does not fit.",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,6 +269,7 @@ class Averaging(Explainable):
         (('x0', 'x1'),)
         """
         read_level(level)
+        refuse_others(self, "test_bends")
         rows = self._known_rows(X, y, sample_weight, offset, groups)
         facts = self._facts
         p = self.model_.features.n_features
@@ -303,6 +315,7 @@ class Averaging(Explainable):
         >>> list(est.influence(data.X, data.y).to_frame().columns)
         ['leverage', 'distance', 'prediction', 'left_out']
         """
+        refuse_others(self, "influence")
         rows = self._known_rows(X, y, sample_weight, offset)
         return inference.influence(
             self.model_,
@@ -316,7 +329,6 @@ class Averaging(Explainable):
         self, X: Any, y: Any, weight: Any, offset: Any, groups: Any = None
     ) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
-        check_is_fitted(self)
         refuse_others(self)
         table, truth = self._read_table(X), self._known_target(y)
         check_lengths(len(table), len(truth))
@@ -422,7 +434,6 @@ class Foreseeing(Averaging):
         >>> list(est.fit(data.X, data.y).predict_interval(data.X).to_frame().columns)
         ['prediction', 'lower', 'upper']
         """
-        check_is_fitted(self)
         refuse_others(self)
         check_option("kind", kind, get_args(Kind))
         read_level(level)
@@ -555,18 +566,16 @@ def _number(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def refuse_others(est: Any) -> None:
+def refuse_others(est: Any, what: str = "intervals") -> None:
     """Refuse several classes and hazards, whose responses are no single mean."""
+    check_is_fitted(est)
     if getattr(est, "_whole", None) is not None:
         raise ValueError(
             "More than two classes have no mean response, which this is about. Use "
             "predict_proba, or fit one class against all others."
         )
     if est.model_.family.is_hazard:
-        raise ValueError(
-            "Intervals are of a mean response, and a hazard has none. Use the "
-            "predicted survival, or resample the fit (docs/inference.md)."
-        )
+        raise ValueError(NO_HAZARDS[what])
 
 
 def read_level(level: Any) -> None:
