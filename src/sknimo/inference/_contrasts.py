@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sknimo.features import FeatureMap
+from sknimo.features import MISSING_LABEL, FeatureMap
 from sknimo.inference._bands import (
     check_level,
     choose_covariance,
@@ -61,7 +61,10 @@ class Contrast:
 def level_weights(
     features: FeatureMap, feature: int, level: Any, baseline: Any
 ) -> tuple[str, np.ndarray]:
-    """Name and weights (c,) of the change from one level to another."""
+    """Name and weights (c,) of the change from one level to another.
+
+    Missing values are a level, after all others, unless a level has their name.
+    """
     name = features.names[feature]
     levels = features.levels(feature)
     if levels is None:
@@ -73,6 +76,8 @@ def level_weights(
     own = np.flatnonzero(features.coef_feature == feature).tolist()
     at_reference = int(features.reference[feature])
     weights = np.zeros(len(features.coef_feature))
+    if features.admits_missing[feature] and MISSING_LABEL not in levels:
+        levels = (*levels, MISSING_LABEL)
     for sign, wanted in ((1.0, level), (-1.0, baseline)):
         if wanted not in levels:
             raise ValueError(
