@@ -481,3 +481,38 @@ def test_errors_count_rows_as_they_are_given_not_distinct_ones(weight):
     some[0] = weight
     weighted = NIMORegressor(**off).fit(X, y, sample_weight=some).conf_int().std_err
     assert weighted == pytest.approx(plain, rel=0.02)
+
+
+def test_a_handful_of_events_has_the_errors_of_the_family():
+    """Residuals of two events in 150 rows would make them a sixth of that."""
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    y = np.arange(150) < 2
+    quick = {"n_starts": 1, "n_members": 1, "max_iter": 3, "random_state": 0}
+    est = NIMOClassifierCV(**quick).fit(X, y)
+    known = sm.Logit(y, sm.add_constant(X)).fit(disp=0).bse[1:]
+    assert (est.conf_int().std_err > 0.8 * known).all()
+    with pytest.raises(ValueError, match="HC3"):
+        est.conf_int(cov_type="HC3")
+
+
+@pytest.mark.parametrize(("n_rows", "n_kept"), [(90, 30), (90, 29)])
+def test_precisions_learned_from_noise_make_no_small_errors(n_rows, n_kept):
+    """Few rows for every line; without the cap errors were a thousandth."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n_rows, n_kept))
+    y = random.integers(0, 3, n_rows)
+    est = NIMOClassifier(penalty="ridge", alpha=1e-2, max_iter=0).fit(X, y)
+    found = est.for_class(1, baseline=0).conf_int().std_err
+    assert np.median(found) > 0.1
+
+
+def test_columns_that_are_combinations_of_others_do_not_hide_the_rest():
+    random = np.random.default_rng(0)
+    level, x = random.integers(0, 3, 300), random.normal(size=300)
+    y = random.integers(0, 3, 300)
+    X = np.column_stack([np.eye(3)[level], x])
+    est = NIMOClassifier(penalty="ridge", alpha=1e-4, max_iter=0).fit(X, y)
+    found = est.for_class(1, baseline=0).conf_int().std_err
+    known = sm.MNLogit(y, sm.add_constant(X[:, 1:])).fit(disp=0).bse
+    assert found[3] == pytest.approx(np.asarray(known)[3, 0], rel=0.05)
+    assert (found[:3] > 10).all()  # only differences are known

@@ -69,6 +69,9 @@ MAX_REPLIES = 5e7
 # Residual degrees of freedom, and condition of the design, for an honest number.
 LEAST_FREE = 10.0
 MAX_CONDITION = 1e12
+# Rows of the rarer class for every direction, without which residuals make errors too
+# small: a sixth of those of the family with two events in 150 rows of three features.
+LEAST_EVENTS = 3
 LEAST_DISPERSION = 1e-20
 # Standard errors of a line that a coefficient of bags is off where it says nothing.
 FAR_OFF = 20.0
@@ -488,7 +491,7 @@ def join_parts(
     few = given.problem.n_rows * len(centre) <= MAX_REPLIES
     if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
-        if given.risks is None:
+        if given.risks is None and not _is_rare(given, used):
             hc3 = robust(given, reply, leverage) + prior
         if clusters is not None:
             cluster = clustered(given, reply, clusters, used) + prior
@@ -497,6 +500,14 @@ def join_parts(
     return Estimate(
         centre, total, hc3, cluster, term_centre, terms, dispersion, used, method
     )
+
+
+def _is_rare(given: Given, used: float) -> bool:
+    """Whether one of two classes has too few rows for residuals to tell a variance."""
+    if not given.problem.family.is_binary:
+        return False
+    total, events = float(given.weight.sum()), float(given.weight @ given.problem.y)
+    return min(events, total - events) < LEAST_EVENTS * used
 
 
 def _mix(first: Estimate, second: Estimate, share: float) -> Estimate:

@@ -60,9 +60,12 @@ BLOCK_ROWS = 2048
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
 # Sizes that are less likely than this are left out.
 LEAST_SHARE = 1e-3
-# Rows for every line and level, and condition, at which rows alone tell coefficients.
+# Rows for every line and level, and condition, at which rows alone tell coefficients;
+# otherwise a prior of lines tells at most so many times what the rows do. One that is
+# learned from noise alone has no bound.
 ROWS_PER_LINE = 3
 MAX_CONDITION = 1e6
+LARGEST_PRIOR = 0.3
 # A slope at the reference, and rows among which every level is looked for.
 STEP = 1e-4
 BLOCK_CELLS = 1 << 20  # products of lines that are made at a time
@@ -334,10 +337,15 @@ def _free_lines(given: Given, settled: Settled) -> Tensor:
     problem, columns = given.problem, settled.normal.columns
     straight = ~problem.group_is_curve[problem.term_group[columns]]
     enough = given.n_rows >= ROWS_PER_LINE * (1 + float(straight.sum()))
-    if not enough or settled.condition > MAX_CONDITION:
-        return settled.precision
+    at = 1 + straight.nonzero().squeeze(-1)
+    known = settled.normal.gram.diagonal()[at] / settled.dispersion
+    most = torch.zeros_like(known)
+    if not enough:
+        most = LARGEST_PRIOR * known
+    elif settled.condition > MAX_CONDITION:
+        most = known / MAX_CONDITION
     free = settled.precision.clone()
-    free[1 : 1 + len(columns)][straight] = 0.0
+    free[at] = torch.minimum(free[at], most)
     return free
 
 
