@@ -541,3 +541,15 @@ def test_scores_of_rates_know_their_exposures():
     assert again.score(X, y, offset=days) == pytest.approx(found, rel=1e-6)
     with pytest.warns(DataWarning, match="fitted with an offset"):
         est.score(X, y)
+
+
+def test_a_level_without_events_makes_no_network_of_a_plain_model():
+    """Its coefficient has no bound, so that every further solve gains a little."""
+    random = np.random.default_rng(0)
+    rare = np.arange(300) >= 280
+    X = np.column_stack([rare, random.normal(size=300)])
+    y = np.where(rare, 0, random.poisson(2, 300))
+    est = NIMORegressor("poisson", alpha=0, max_iter=0).fit(X, y)
+    assert not est.model_.modulated.any()
+    assert "effects can depend" not in str(est.summary())
+    assert est.certificate_.status == "No network was asked for."

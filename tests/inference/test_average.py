@@ -298,3 +298,14 @@ def test_rows_of_no_weight_are_rows_that_are_not_there():
     distance = est.fit(X, y, **rows).influence(X, y, **rows).distance[:100]
     expected = est.fit(*some).influence(*some).distance
     np.testing.assert_allclose(distance, expected, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Constant column")
+def test_a_constant_column_has_neither_effect_nor_error():
+    X, y = draw_rows(100, 0)
+    X[:, 1] = 7.0
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+    found = est.average_effects(X, y).to_frame()
+    known = found[["effect", "std_err", "lower", "upper"]].notna().to_numpy()
+    assert known.all(1).tolist() == [True, False, True]
+    assert known.any(1).tolist() == [True, False, True]

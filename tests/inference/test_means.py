@@ -82,3 +82,15 @@ def test_intervals_of_a_mean_do_not_know_the_level_of_the_target():
         found.append(est.predict_interval(X, kind="mean").width)
     assert found[1] == pytest.approx(found[0], rel=1e-3)
     assert np.median(found[0]) < np.median(est.predict_interval(X).width)
+
+
+@pytest.mark.filterwarnings("ignore:Constant column")
+def test_a_constant_column_changes_nothing():
+    X, y = draw_rows(100, 0)
+    more = np.column_stack([X[:, :1], np.full(100, 7.0), X[:, 1:]])
+    found, known = (
+        NIMORegressor(alpha=0.0, max_iter=0).fit(x, y).predict_interval(x, kind="mean")
+        for x in (more, X)
+    )
+    np.testing.assert_allclose(found.lower, known.lower, rtol=1e-10)
+    np.testing.assert_allclose(found.upper, known.upper, rtol=1e-10)

@@ -370,10 +370,9 @@ def _correct(
     total = float(rows.weight[mask].sum())
     weight = np.where(mask, rows.weight, 0.0) / total
     some = mask[made.kept]
-    out = [_Influence(np.full(c, np.nan), np.zeros((n, c))) for _ in range(2)]
+    shapes = c, (n, c)
+    out = [_Influence(*(np.full(shape, np.nan) for shape in shapes)) for _ in range(2)]
     if total < made.columns.shape[1] + SPARE_ROWS:
-        for each in out:
-            each.rows[:] = np.nan
         return out
     moved = fit_columns(model.family, rows.y, made.left, made.columns, weight)
     score = moved.score
@@ -393,7 +392,6 @@ def _correct(
             effect = _effect(model, made, moved, move, ends, bool(response))
             share = weight[made.kept] * (some & np.isfinite(effect.value))
             if not known or share.sum() <= 0:
-                each.rows[:, move.coef] = np.nan
                 continue
             share = share / share.sum()
             value = np.where(share > 0, effect.value, 0.0)
@@ -401,8 +399,7 @@ def _correct(
             slope = effect.slope(share)
             along = unknown.T @ (slope / size)
             if along @ along > UNKNOWN_SHARE * ((slope / size) @ (slope / size)):
-                each.rows[:, move.coef] = np.nan  # another column could do as well
-                continue
+                continue  # another column could do as well
             riesz = made.columns @ np.linalg.solve(moved.gram, slope)
             pull = np.where(mask, riesz * score, 0.0)
             each.estimate[move.coef] = mean

@@ -79,7 +79,7 @@ def read_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:
         column, levels = table[:, j], features.levels(j)
         reference = float(features.reference[j])
         own = []
-        if levels is None and basis.n_terms:
+        if levels is None and basis.labels:
             own.append(np.nan_to_num(column - reference))
         states = range(len(levels or ()))
         own += [column == code for code in states if code != reference]

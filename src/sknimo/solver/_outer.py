@@ -351,6 +351,9 @@ class _Run:
         # A gain at rounding level is no gain: the simpler model wins.
         slack = 1e-12 * nested.objective.abs()
         worse = ~(exact.objective < nested.objective - slack)
+        # Nor is one without a network: coefficients without a bound always gain.
+        out = unpack(self.problem.spec, final.params).out
+        worse |= (out.flatten(1) == 0).all(-1)
         at = exact.coefficients.replaced(worse, nested.coefficients)
         norm = self.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
