@@ -203,3 +203,17 @@ def test_nine_of_ten_new_rows_lie_within(family):
         found = est.predict_interval(X[200:])
         inside.append(np.mean((found.lower <= y[200:]) & (y[200:] <= found.upper)))
     assert 0.87 < np.mean(inside) < 0.94
+
+
+@pytest.mark.parametrize("family", ["gamma", "tweedie(1.5)"])
+def test_intervals_do_not_depend_on_the_unit_of_the_target(family):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(80, 2))
+    y = random.gamma(2.0, np.exp(0.5 * X[:, 0]))
+
+    def upper(unit):
+        est = NIMORegressor(family, alpha=0.0, max_iter=0).fit(X, y * unit)
+        known = est.calibrate_interval(X, y * unit)
+        return known.predict_interval(X).upper / unit
+
+    np.testing.assert_allclose(upper(1e-9), upper(1.0), rtol=1e-6)

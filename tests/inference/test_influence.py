@@ -135,3 +135,19 @@ def test_a_row_of_any_weight_is_left_out_as_a_whole():
         rest = np.arange(60) != row
         alone = NIMORegressor(**off).fit(X[rest], y[rest], sample_weight=weight[rest])
         assert found[row] == pytest.approx(alone.predict(X[[row]])[0], rel=1e-8)
+
+
+def test_a_row_of_a_whole_weight_is_as_far_off_as_so_many_rows():
+    X, y = draw_rows(60, 3)
+    weight = np.arange(60) % 4 + 1.0
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y, sample_weight=weight)
+    found = est.influence(X, y, sample_weight=weight).distance
+    columns = sm.add_constant(X)
+    known = sm.WLS(y, columns, weight).fit()
+    gram = (columns * weight[:, None]).T @ columns
+    variance = weight @ known.resid**2 / (weight.sum() - 4)
+    for row in (0, 1, 7):
+        left = np.where(np.arange(60) == row, 0.0, weight)
+        move = known.params - sm.WLS(y, columns, left).fit().params
+        distance = move @ gram @ move / 4 / variance
+        assert found[row] == pytest.approx(distance, rel=1e-8)

@@ -1,5 +1,6 @@
 """The mix of models of several classes, against every mix in steps."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -83,3 +84,11 @@ def test_the_gain_is_the_difference_of_brier_scores(held_out):
     chances = np.exp(log_softmax(held_out.eta.numpy(), axis=2))
     brier = np.average(((chances - truth) ** 2).sum(2), 1, held_out.weight.numpy())
     assert found.gain == pytest.approx(brier[LINES] - brier[CURVES])
+
+
+def test_rows_of_one_class_have_nothing_to_explain(held_out):
+    alone = replace(held_out, truth=torch.zeros_like(held_out.truth))
+    better, worse = torch.eye(4).double()[[CURVES, LINES]]
+    found = judge(alone, better, worse)
+    assert np.isnan([found.r2, found.glm_r2]).all()
+    assert np.isfinite(found.gain)

@@ -319,7 +319,7 @@ def calibrate(
 def family_spread(family: Family, eta: np.ndarray) -> np.ndarray:
     """Standard deviation that the family gives each row, at dispersion one, (n,)."""
     mean = torch.as_tensor(mean_of(family, eta))
-    return np.sqrt(np.maximum(family.variance(mean).numpy(), TINY))
+    return np.sqrt(np.maximum(family.variance(mean).numpy(), np.finfo(float).tiny))
 
 
 def width_columns(

@@ -107,8 +107,10 @@ def influence(
     `scaled`; precisions are learned without it.
     """
     problem, unit, shift = _state(model, rows)
-    n_rows = np.count_nonzero(rows.weight)
-    weight = torch.as_tensor(rows.weight * (n_rows / rows.weight.sum()))
+    counts = rows.weight
+    if not rows.whole:  # a row of weight w is no w rows
+        counts = counts * (np.count_nonzero(counts) / counts.sum())
+    weight = torch.as_tensor(counts)
     eta = torch.as_tensor(model.eta(rows.table, rows.offset) / unit - shift)
     family = model.family
     information = family.curvature(family.mean(eta), eta).clamp(min=1e-300)

@@ -18,6 +18,8 @@ from sknimo.search._verdict import Verdict
 # Kinds of models, in the order of weights.
 CURVES, LINES, BENDS, STRAIGHT = range(4)
 STAGES = ("additive", "lines", "bent", "straight")
+# Brier's score of shares alone, below which all rows are of one class.
+LEAST_SCORE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def judge(held_out: ClassHeldOut, share: Tensor, other: Tensor) -> Verdict:
     )
     shares = (weight @ truth.double()) / total
     null = float(weight @ (shares - truth).square().sum(1)) / total
+    null = null if null > LEAST_SCORE else math.nan  # rows of one class
     r2, plain_r2 = (1 - float(weight @ x) / total / null for x in (bent, plain))
     n_rows = float(torch.bincount(held_out.rows, weight).clamp(max=1.0).sum())
     error = math.sqrt(spread / max(min(total, n_rows), 1.0))
