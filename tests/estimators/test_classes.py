@@ -8,10 +8,12 @@ import json
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import sknimo.search._classes as classes
+import sknimo.solver._cycle as cycle
 from sknimo import NIMOClassifier, NIMOClassifierCV, load
 
 N_ROWS = 150
@@ -90,6 +92,25 @@ def test_balanced_classes_are_rows_weighed_by_their_class(rows):
     np.testing.assert_allclose(
         est.predict_proba(X), plain.predict_proba(X), atol=ORACLE_ATOL
     )
+
+
+@pytest.mark.parametrize(
+    ("max_iter", "words"),
+    [(0, "classes were still moving one another"), (8, "iteration limit was reached")],
+)
+def test_classes_that_still_move_are_certified_where_they_are(
+    max_iter, words, rows, monkeypatch
+):
+    for turns in ("GLM_TURNS", "LAST_TURNS"):
+        monkeypatch.setattr(cycle, turns, 1)
+    X, y = rows
+    est = NIMOClassifier(max_iter=max_iter, hidden=(4, 4), random_state=0)
+    with pytest.warns(ConvergenceWarning, match=words):
+        est.fit(X, y)
+    # Intercepts are free; what the residual is relative to is below one.
+    slope = (est.predict_proba(X) - (y[:, None] == LABELS)).mean(0)
+    assert est.certificate_.kkt > np.abs(slope).max() > 1e-3
+    assert not est.converged_
 
 
 def test_shapes_are_those_of_scikit_learn(found):

@@ -130,11 +130,13 @@ class FixedPenalties(BaseNIMO):
             problem = learn_shape(problem, members.weight[0].cpu().numpy(), glm)
             start = self._warm_network(problem)
             model: FittedModel | ClassModels
+            settled = True
             if isinstance(data, TrainingSet) and self._n_classes > 2:
                 each = class_members(members, self._n_classes)
                 end = ClassCycle(problem, each, options, store.checkpoint).run(start)
                 parts = [assemble(data, problem, one) for one in end.solutions]
                 model, solution = ClassModels.of(parts), end.join()
+                settled = end.settled
             else:
                 problem, solution = self._solve(
                     problem, members, options, start, store.checkpoint, data
@@ -151,7 +153,7 @@ class FixedPenalties(BaseNIMO):
                 scaled_penalty=bool(self.scale_contributions),
                 separated=separated,
             )
-            self._keep(solution, separated)
+            self._keep(solution, separated, settled)
         return self
 
     def _solve(
@@ -260,8 +262,11 @@ class FixedPenalties(BaseNIMO):
             return None
         return model.params.clone()
 
-    def _keep(self, solution: Solution, separated: bool) -> None:
-        """Write what is known of the training, and warn where there is cause."""
+    def _keep(self, solution: Solution, separated: bool, settled: bool) -> None:
+        """Write what is known of the training, and warn where there is cause.
+
+        `settled` says whether several classes had come to rest beside one another.
+        """
         status = solution.status[0]
         self.n_iter_ = int(solution.n_iter[0])
         self.history_ = solution.history
@@ -272,21 +277,13 @@ class FixedPenalties(BaseNIMO):
             status=status.value,
         )
         solved = bool(solution.inner_converged[0])
-        self.converged_ = status.ok and solved and not separated
+        self.converged_ = status.ok and solved and settled and not separated
         if separated:
             warnings.warn(
                 "The classes are separated perfectly: the fit is finite only because "
                 "of the penalties, and the size of its coefficients is arbitrary. "
                 "Increase alpha or network_alpha, or collect more rows.",
                 SeparationWarning,
-                stacklevel=4,
-            )
-        elif not solved:
-            warnings.warn(
-                "The coefficients did not reach their optimum (residual "
-                f"{self.certificate_.kkt:.1e}). Increase alpha or check for collinear "
-                "columns.",
-                ConvergenceWarning,
                 stacklevel=4,
             )
         elif not status.ok:
@@ -296,6 +293,18 @@ class FixedPenalties(BaseNIMO):
                 else "Lower learning_rate or raise network_alpha."
             )
             warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
+        elif not (solved and settled):
+            what = (
+                "The classes were still moving one another when their turns ended"
+                if solved
+                else "The coefficients did not reach their optimum"
+            )
+            warnings.warn(
+                f"{what} (residual {self.certificate_.kkt:.1e}). Increase alpha or "
+                "check for collinear columns.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
 
 PLAIN = {

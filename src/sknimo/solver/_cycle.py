@@ -27,7 +27,13 @@ from sknimo.machine import torch_threads
 from sknimo.solver._forward import Bent, Forward
 from sknimo.solver._outer import solve
 from sknimo.solver._problem import History, Members, Options, Problem, Solution
-from sknimo.solver._profile import Coefficients
+from sknimo.solver._profile import (
+    Coefficients,
+    expand,
+    kkt_scale,
+    start_coefficients,
+    violation,
+)
 
 # Turns of all classes without a network, with one, and with networks that stay.
 GLM_TURNS, NETWORK_TURNS, LAST_TURNS = 300, 4, 30
@@ -43,7 +49,7 @@ class Cycle:
     solutions: list[Solution]  # of one member each, none before the first turn
     objective: float = math.inf  # softmax loss and penalties
     glm_objective: float = math.inf  # the same without networks
-    settled: bool = False
+    settled: bool = False  # a turn of all classes changed nothing
 
     def join(self) -> Solution:
         """The first class, with what is known of the training of all."""
@@ -55,8 +61,7 @@ class Cycle:
             objective=torch.full_like(first.objective, self.objective),
             glm_objective=torch.full_like(first.objective, self.glm_objective),
             kkt=torch.stack([one.kkt for one in every]).amax(0),
-            inner_converged=torch.stack([one.inner_converged for one in every]).all(0)
-            & self.settled,
+            inner_converged=torch.stack([one.inner_converged for one in every]).all(0),
             n_iter=torch.stack([one.n_iter for one in every]).sum(0),
             status=(bad[0],) if bad else first.status,
             history=History.join([one.history for one in every]),
@@ -131,6 +136,7 @@ class ClassCycle:
                 found.append(solution)
             value = self._loss(eta) + penalty
             settled = at.objective - value <= SETTLED * max(abs(value), 1e-3)
+            joint = eta
             # Under a ridge what is common to all classes costs penalty alone.
             ridge = self.members[0].penalty.power == 2
             if ridge and not any(bool(x.modulated.any()) for x in found):
@@ -138,7 +144,12 @@ class ClassCycle:
             at = Cycle(eta, found, value, settled=settled)
             if settled:
                 break
-        return at
+        # At its own turn a class has no residual: the others moved after it.
+        found = [
+            replace(one, kkt=self._residual(joint, c, options, one))
+            for c, one in enumerate(at.solutions)
+        ]
+        return replace(at, solutions=found)
 
     def _of_class(self, eta: Tensor, c: int) -> Problem:
         """One class, with all others as an offset."""
@@ -169,6 +180,19 @@ class ClassCycle:
             inner_converged=exact.converged,
         )
         return solution, forward.eta(bent, found)[0] - problem.offset
+
+    @torch.no_grad()
+    def _residual(self, eta: Tensor, c: int, options: Options, at: Solution) -> Tensor:
+        """Optimality residual of a class beside all others as they are, (1,)."""
+        forward = Forward(self._of_class(eta, c), options)
+        members = self.members[c]
+        design = forward.design(Bent.by(at.params, members, at.modulated))
+        rows = forward.problem.rows(members.weight)
+        start = start_coefficients(rows, design.n_columns)
+        null = expand(design, rows, start, square=options.scale_contributions)
+        penalty = forward.price(members, null.square)
+        here = expand(design, rows, Coefficients(at.coef, at.intercept))
+        return violation(here, penalty) / kkt_scale(null, penalty)
 
 
 def class_members(members: Members, n_classes: int) -> list[Members]:
