@@ -217,3 +217,17 @@ def test_intervals_do_not_depend_on_the_unit_of_the_target(family):
         return known.predict_interval(X).upper / unit
 
     np.testing.assert_allclose(upper(1e-9), upper(1.0), rtol=1e-6)
+
+
+def test_a_row_of_a_whole_weight_calibrates_as_so_many_rows():
+    X, y = draw_rows(150, 3)
+    weight = np.arange(150) % 3 + 1
+    est = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y)
+    rows = np.repeat(np.arange(150), weight)
+    found, known = (
+        est.calibrate_interval(X[at], y[at], sample_weight=w).predict_interval(X)
+        for at, w in ((slice(None), weight.astype(float)), (rows, None))
+    )
+    assert np.ptp(found.upper - found.lower) > 0  # the width adapts
+    np.testing.assert_allclose(found.lower, known.lower, rtol=1e-10)
+    np.testing.assert_allclose(found.upper, known.upper, rtol=1e-10)

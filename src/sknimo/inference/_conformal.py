@@ -357,6 +357,9 @@ def fit_width(
     mean = float(share @ size)
     if mean <= 0:
         return _constant(0.0, columns.shape[1]), np.ones(len(size))
+    n_rows, one = len(size), share  # of a row that is left out
+    if (weight == np.round(weight)).all():  # it is as many rows as it weighs
+        n_rows, one = weight.sum(), np.minimum(share, 1 / weight.sum())
     size = size / mean
     centre = share @ columns
     spread = np.sqrt(share @ (columns - centre) ** 2)
@@ -364,11 +367,11 @@ def fit_width(
     columns = (columns - centre) / unit
     values, vectors = np.linalg.eigh((columns * share[:, None]).T @ columns)
     turned = columns @ vectors
-    found = [_Line(turned, values, size, share, ridge) for ridge in SHRINKAGE]
+    found = [_Line(turned, values, size, share, one, ridge) for ridge in SHRINKAGE]
     losses = [size * np.exp(-each.own) + each.own for each in found]
     best = int(np.argmin([share @ loss for loss in losses]))
     saved = losses[0] - losses[best]
-    error = math.sqrt(float(share @ (saved - share @ saved) ** 2) / len(size))
+    error = math.sqrt(float(share @ (saved - share @ saved) ** 2) / n_rows)
     if not float(share @ saved) > MARGIN * error:
         best = 0
     line = found[best]
@@ -394,6 +397,7 @@ class _Line:
         values: np.ndarray,
         size: np.ndarray,
         share: np.ndarray,
+        one: np.ndarray,
         ridge: float,
     ) -> None:
         inverse = 1 / (np.maximum(values, 0.0) + ridge)  # zero for an infinite ridge
@@ -424,7 +428,7 @@ class _Line:
             cost, intercept, whole = tried
             if gained < 1e-9:
                 break
-        leverage = share * (1 + (columns**2) @ inverse)
+        leverage = one * (1 + (columns**2) @ inverse)
         leverage = np.minimum(leverage, 0.9)
         excess = size * np.exp(-whole) - 1
         self.coef, self.intercept = coef, intercept
