@@ -553,3 +553,33 @@ def test_a_level_without_events_makes_no_network_of_a_plain_model():
     assert not est.model_.modulated.any()
     assert "effects can depend" not in str(est.summary())
     assert est.certificate_.status == "No network was asked for."
+
+
+def test_rows_without_weight_are_as_good_as_absent_where_rows_are_thinned():
+    random = np.random.default_rng(4)
+    X = random.normal(size=(199, 3))
+    y = X[:, 0] * (1 + np.tanh(X[:, 1]))
+    est = NIMORegressor(max_iter=20, tol=0.0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est.fit(X, y)
+    weight = np.arange(199) % 2.0  # no row of those that a thinning would keep
+    few = {"max_rows": 100}
+    found, known = (
+        est.interactions(rows, sample_weight=w, **few).strength
+        for rows, w in ((X, weight), (X[1::2], None))
+    )
+    assert known[0, 1] > 0.1
+    np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-12)
+    modifiers = est.effects(X, sample_weight=weight, **few).modifiers
+    assert modifiers == est.effects(X[1::2], **few).modifiers
+    for wrong in (-weight, 0 * weight):
+        with pytest.raises(ValueError, match="sample_weight"):
+            est.interactions(X, sample_weight=wrong)
+
+
+def test_labels_that_mix_text_and_numbers_are_refused_by_row():
+    y = np.array([1, 1, "a", 1], dtype=object)
+    for labels in (y, y[::-1]):
+        with pytest.raises(ValueError, match="'a' at row [12] and 1 at row 0"):
+            NIMOClassifier().fit(np.eye(4), labels)

@@ -495,3 +495,10 @@ def test_a_mapped_table_is_held_where_its_classes_ask_for_that(
     est = NIMOClassifier(max_iter=0, class_weight="balanced")
     held = est.fit(X, y).coef_
     np.testing.assert_allclose(est.fit(mapped, y).coef_, held, rtol=1e-9)
+
+
+def test_blocks_without_a_row_are_told_as_such():
+    nothing = pd.DataFrame({"a": [1.0]})[:0], np.zeros(0)
+    for blocks in ([], [nothing], [nothing, nothing]):
+        with pytest.raises(ValueError, match="There is no row to fit"):
+            NIMORegressor().fit(RowBlocks(blocks))

@@ -327,3 +327,9 @@ class TestDrawnLines:
         assert np.ptp(found - slope * expected) < 1e-6 * np.ptp(found)
         # It varies by one over the rows, as the line of the values does.
         assert np.std(features.terms(x[:, None]) @ block[:, -1]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("unit", [2.0**550, 2.0**-550])
+def test_what_makes_a_curve_rough_has_no_unit(unit):
+    edges = np.array([0.0, 1.0, 1.5, 4.0, 4.2])
+    assert np.array_equal(ramp_bends(edges * unit), ramp_bends(edges))

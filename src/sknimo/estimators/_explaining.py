@@ -22,6 +22,7 @@ from sknimo.explain import (
 )
 from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
+from sknimo.training import read_weight
 
 
 class Explainable:
@@ -149,7 +150,7 @@ default="min_energy"
         True
         """
         table = self._read_table(X)
-        weight = read_column(sample_weight, len(table), "sample_weight")
+        weight = read_weights(sample_weight, len(table))
         return records.interactions(
             self._explained(),
             table,
@@ -189,7 +190,7 @@ default="min_energy"
         """
         table = self._read_table(X)
         target, known = self._priced_rows(table, y, offset)
-        weight = read_column(sample_weight, len(table), "sample_weight")
+        weight = read_weights(sample_weight, len(table))
         found = records.price_of_nonlinearity(
             self._explained(),
             table,
@@ -302,6 +303,11 @@ def refuse_classes(est: Any, what: str) -> None:
             f"{what} is for two classes, and there are {len(est.classes_)}: their "
             "linear predictors meet in a softmax. Save the model to a file instead."
         )
+
+
+def read_weights(values: Any, n_rows: int) -> np.ndarray | None:
+    """Weights of rows, or None."""
+    return None if values is None else read_weight(values, n_rows)
 
 
 def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:

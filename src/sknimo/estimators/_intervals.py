@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain, inference
-from sknimo.estimators._explaining import Explainable, read_column
+from sknimo.estimators._explaining import Explainable, read_column, read_weights
 from sknimo.estimators._later import change_late
 from sknimo.exceptions import check_option
 from sknimo.explain import MAX_ROWS, Effects, TrainingFacts, find_origin, mean_of
@@ -204,7 +204,7 @@ class Averaging(Explainable):
         True
         """
         table = self._read_table(X)
-        weight = read_column(sample_weight, len(table), "sample_weight")
+        weight = read_weights(sample_weight, len(table))
         found = explain.effects(
             self._explained(),
             table,

@@ -15,7 +15,7 @@ from sknimo import explain as records
 from sknimo.estimators._explaining import (
     Explainable,
     held_out_scores,
-    read_column,
+    read_weights,
     refuse_half,
 )
 from sknimo.estimators._intervals import Foreseeing
@@ -91,7 +91,7 @@ class Traceable(Explainable):
         return records.reference_sensitivity(
             self._explained(),
             table,
-            weight=read_column(sample_weight, len(table), "sample_weight"),
+            weight=read_weights(sample_weight, len(table)),
             origin=find_origin(X),
         )
 

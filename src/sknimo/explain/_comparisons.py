@@ -290,7 +290,7 @@ def compare(
     `respond` gives the response of a table where `eta` and `offset` do not.
     """
     n_coef, p = len(model.features.coef_feature), model.features.n_features
-    kept = spread_rows(len(table), compared_rows(model))
+    kept = spread_rows(len(table), compared_rows(model), weight)
     weight, fixed = check_weight(weight, len(table)), fill_offset(offset, len(table))
     support = measure_support(model, table, weight)
     relevant = find_roles(model).relevant

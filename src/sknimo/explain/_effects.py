@@ -243,7 +243,7 @@ def effects(
     )
     weight = check_weight(weight, len(table))
     if directed is None:
-        kept = spread_rows(len(table), max_rows)
+        kept = spread_rows(len(table), max_rows, weight)
         some = weight[kept] / weight[kept].sum()
         directed = bending(model, table[kept], some, swap)
     local = local_values(model, table, swap)

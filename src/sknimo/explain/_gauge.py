@@ -56,7 +56,7 @@ def fit_gauge(
     model: FittedModel, table: np.ndarray, weight: np.ndarray | None = None
 ) -> np.ndarray:
     """Find the swap of minimum energy over weighted rows, antisymmetric, (q, q)."""
-    kept = spread_rows(len(table), MAX_GAUGE_ROWS)
+    kept = spread_rows(len(table), MAX_GAUGE_ROWS, weight)
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
     owner = model.features.term_feature

@@ -310,7 +310,7 @@ def _switch_pairs(
         first, second = found[j], found[k]
         shape = (len(first), len(second))
         budget = most // (len(pairs) * shape[0] * shape[1])
-        kept = spread_rows(len(table), max(budget, least))
+        kept = spread_rows(len(table), max(budget, least), weight)
         rows, row_weight = table[kept], weight[kept] / weight[kept].sum()
         eta = np.empty((*shape, len(rows)))
         for a, value in enumerate(first.values.tolist()):
@@ -340,7 +340,7 @@ def interactions(
     Over fewer where a large model has many levels, unless all are asked for (None).
     `directed` is computed unless given.
     """
-    kept = spread_rows(len(table), affordable_rows(model, max_rows))
+    kept = spread_rows(len(table), affordable_rows(model, max_rows), weight)
     weight = check_weight(weight, len(table))[kept]
     table, weight = table[kept], weight / weight.sum()
     if directed is None:

@@ -188,7 +188,7 @@ def level_effects(
 ) -> LevelEffects:
     """Average the contrast of every level over at most `max_rows` weighted rows."""
     found = count_levels(restore_levels(model, origin=origin), table, weight)
-    kept = spread_rows(len(table), max_rows)
+    kept = spread_rows(len(table), max_rows, weight)
     weight = check_weight(weight, len(table))[kept]
     weight = weight / weight.sum()
     average, spread = np.zeros((2, len(found)))

@@ -120,11 +120,16 @@ def find_roles(model: FittedModel) -> Roles:
     return Roles(acts, modifies)
 
 
-def spread_rows(n_rows: int, max_rows: int | None) -> np.ndarray:
-    """Indices of at most `max_rows` rows, evenly spaced."""
+def spread_rows(
+    n_rows: int, max_rows: int | None, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Indices of at most `max_rows` rows, evenly spaced among those of any weight."""
     if max_rows is None or n_rows <= max_rows:
         return np.arange(n_rows)
-    return np.linspace(0, n_rows - 1, max_rows).round().astype(int)
+    there = np.arange(n_rows) if weight is None else np.flatnonzero(weight)
+    if len(there) <= max_rows:
+        return there
+    return there[np.linspace(0, len(there) - 1, max_rows).round().astype(int)]
 
 
 def check_weight(weight: np.ndarray | None, n_rows: int) -> np.ndarray:

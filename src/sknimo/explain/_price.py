@@ -300,7 +300,7 @@ def describe_sample(
 
     Levels count no rows yet, and no row is known to be the furthest.
     """
-    kept = spread_rows(len(table), MAX_ROWS)
+    kept = spread_rows(len(table), MAX_ROWS, weight)
     table, weight = table[kept], check_weight(weight, len(table))[kept]
     offset = None if offset is None else offset[kept]
     swap = fit_gauge(model, table, weight)

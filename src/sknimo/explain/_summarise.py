@@ -340,7 +340,8 @@ def _spread_notes(model: FittedModel, rows: tuple[SummaryRow, ...]) -> tuple[str
     # Relative to the coefficient: units of features differ.
     known.sort(key=lambda each: -each[1] / max(abs(each[0].coef), 1e-300))
     shown = [
-        f"{cut(row.full_name, 40)} {show_number(spread, 2)}"
+        # Of one step, as in the column.
+        f"{cut(row.full_name, 40)} {show_number(spread * row.step, 2)}"
         for row, spread in known[:NOTED_ROWS]
     ]
     left = len(known) - len(shown)

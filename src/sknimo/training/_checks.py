@@ -214,6 +214,13 @@ def read_labels(y: Any, first_row: int = 0) -> np.ndarray:
     elif labels.dtype.kind == "O":
         absent = [is_missing(label) for label in labels]
         _refuse_missing(np.where(absent, np.nan, 0.0), first_row)
+        is_text = np.array([isinstance(label, str) for label in labels], dtype=bool)
+        if is_text.any() and not is_text.all():
+            some = [int(at.argmax()) for at in (is_text, ~is_text)]
+            shown = " and ".join(f"{labels[k]!r} at row {first_row + k}" for k in some)
+            raise ValueError(
+                f"y mixes text and numbers: {shown}. Make all labels text."
+            )
     return labels
 
 
