@@ -125,6 +125,20 @@ def test_a_network_is_refused_or_approximated_with_the_error(patients):
     assert off.max() == pytest.approx(stated, rel=0.01)
 
 
+def test_rows_to_approximate_on_must_show_what_the_model_knows(patients):
+    frame = patients[0]
+    age, north = frame["age"].fillna(60) - 50, frame["ward"] == "north"
+    how = {"missing": "indicator", "handle_unknown": "reference"}
+    est = NIMORegressor(max_iter=3, tol=1.0, random_state=0, **how)
+    est.fit(frame, age * (0.1 + north))
+    with pytest.raises(ValueError, match="no row with ward = 'north', which the model"):
+        est.to_sql(X=frame[~north])
+    with pytest.raises(ValueError, match="no row with a missing value of age, which"):
+        est.to_sql(X=frame.dropna())
+    found = run(est.to_sql(X=frame), frame)["prediction"]
+    assert np.corrcoef(found, est.predict(frame))[0, 1] > 0.9
+
+
 def score(card, frame):
     """Points of every row, by the words of the card."""
     total = np.zeros(len(frame))

@@ -44,6 +44,7 @@ from sknimo.explain import (
     widest_class,
 )
 from sknimo.families import Family
+from sknimo.features import FeatureMap
 from sknimo.inference import Conformal
 from sknimo.io import (
     MODEL_TENSORS,
@@ -217,7 +218,8 @@ class Saveable:
             Name of the table to score.
         X : array or data frame, optional
             Rows on which a network is approximated by curves; the query says how well.
-            Without them a network is refused.
+            They must have every level, and missing values where the model knows them.
+            Without rows a network is refused.
 
         Returns
         -------
@@ -293,6 +295,7 @@ def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
     eta = est._eta(X)
     how = {"missing": est.missing, "categorical": est.categorical, "max_iter": 0}
     near = NIMORegressor(basis="spline", alpha=0.0, **how).fit(X, eta)
+    _refuse_unseen(est.model_.features, near.model_.features)
     off = np.abs(near.predict(X) - eta)
     explained = 1 - float((off**2).mean() / eta.var()) if eta.var() else 1.0
     told = (
@@ -301,6 +304,19 @@ def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
         f"{np.sqrt((off**2).mean()):.3g}, largest error {off.max():.3g}."
     )
     return replace(near.model_, family=est.model_.family), told
+
+
+def _refuse_unseen(known: FeatureMap, seen: FeatureMap) -> None:
+    """Refuse rows that lack a level, or missing values, that a model knows."""
+    for j, name in enumerate(known.names):
+        there = seen.levels(j) or ()
+        lost = [repr(level) for level in known.levels(j) or () if level not in there]
+        what = f"{name} = {' or '.join(lost[:5])}"
+        if not lost and known.admits_missing[j] and not seen.admits_missing[j]:
+            lost, what = ["missing"], f"a missing value of {name}"
+        if lost:
+            told = f"X has no row with {what}, which the model knows: add such rows."
+            raise ValueError(told)
 
 
 def describe_estimator(est: Any) -> Archive:
