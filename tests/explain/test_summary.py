@@ -162,6 +162,17 @@ def test_the_spread_between_members_is_that_of_their_coefficients(
     assert f"{widest.member_sd:.2g}" in note
 
 
+def test_the_note_on_members_has_the_unit_of_the_column(make_model, draw_table):
+    model = make_model(n_members=3)
+    table = draw_table(model)
+    facts = describe_training(model, table, model.eta(table))
+    summary = summarise(model, facts, title="Members")
+    (note,) = [note for note in summary.notes if note.startswith("members: ")]
+    assert any(row.step != 1 for row in summary.rows)
+    for row in summary.rows:
+        assert f" {row.name} {row.member_sd * row.step:.2g}" in note
+
+
 def test_one_member_has_no_spread(fitted):
     assert fitted.model.n_members == 1
     summary = fitted.est.summary()
