@@ -314,6 +314,17 @@ def test_pair_surface_is_drawn_with_its_references(small):
     assert record.reference[0] in at
 
 
+def test_rounding_is_no_interaction(small):
+    record = pair_surface(small.est.model_, 0, 1, n_grid=9)
+    noise = 1e-16 * np.random.default_rng(0).normal(size=(9, 9))
+    for surface in (noise, 0 * noise):
+        ax = plots.plot_pair_surface(replace(record, surface=surface))
+        assert not ax.axison and not ax.collections
+        assert ax.texts[0].get_text().startswith("no effect of the two")
+    faint = replace(record, surface=1e-6 * record.surface)
+    assert plots.plot_pair_surface(faint).collections
+
+
 @pytest.mark.parametrize("kind", ["directed", "strength"])
 def test_heat_map_shows_the_strongest_features(case, kind):
     ax = plots.plot_interactions(case.interactions, kind=kind)

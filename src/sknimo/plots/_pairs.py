@@ -13,6 +13,8 @@ from sknimo.plots import _style as style
 
 # Interactions below this share of the strongest are left out of figures.
 FAINT = 0.02
+# A surface below this share of the linear predictor is what rounding leaves of none.
+ROUNDING = 1e-10
 # Cells of a map that get their number written in.
 MAX_NUMBERS = 64
 BEYOND = "eta beyond the two features alone"
@@ -79,7 +81,7 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
     """What two features do together beyond what each does alone.
 
     A map for two numbers or two categories; one line per level for a category and a
-    number.
+    number; a sentence where there is nothing beyond rounding.
 
     Parameters
     ----------
@@ -95,11 +97,14 @@ def plot_pair_surface(record: PairSurface, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('x0', 'x1')
     """
+    top = float(np.abs(record.surface).max(initial=0.0))
+    if top <= ROUNDING * float(np.abs(record.eta).max(initial=0.0)):
+        ax = style.make_axes(ax, 5.6, 12)
+        return style.say_instead(ax, "no effect of the two beyond what each does alone")
     numbers = (record.levels_j is None) + (record.levels_k is None)
     if numbers == 1:
         return _plot_level_lines(record, ax)
     ax = style.make_axes(ax, 5.6, 12)
-    top = float(np.abs(record.surface).max(initial=0.0)) or 1.0
     mesh = ax.pcolormesh(
         record.grid_j,
         record.grid_k,
