@@ -67,6 +67,35 @@ def test_a_model_without_a_network_is_solved_again_on_folds(searched):
     assert not np.allclose(found.predicted, seen.model.mean(sample.table))
 
 
+def test_rows_that_chose_the_features_are_not_new_to_the_model(searched):
+    card, sample = searched
+    model = replace(card.model, modulated=card.model.modulated & False)
+    plain = replace(card, model=model, scores=None, left_out=None)
+    assert judge_left_out(plain, sample).is_fresh  # nothing was chosen
+    coef = model.coef.clone()
+    coef[:, 0] = 0.0
+    dropped = replace(plain, model=replace(model, coef=coef))
+    dropped = replace(
+        dropped, facts=describe_training(dropped.model, sample.table, sample.y)
+    )
+    found = judge_left_out(dropped, sample)
+    assert not found.is_fresh
+    assert all(one.linear is None and one.winner == "" for one in found.measures)
+    # A column of one value, which nobody could have kept, was not dropped by choice.
+    table = sample.table.copy()
+    table[:, 0] = table[0, 0]
+    assert judge_left_out(dropped, replace(sample, table=table)).is_fresh
+    # Nor are curves that a search has chosen without the rows left out.
+    searching = replace(plain, scores=HeldOutScores())
+    assert not judge_left_out(searching, sample).is_fresh
+    page = render_report(dropped, sample).html
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)[1]
+    assert "features or curves were chosen with, which flatters" in lead
+    assert "so this figure flatters, the more the more columns there were" in page
+    assert "Training against new rows" not in page
+    assert "not seen" not in lead and "that none of them has seen" not in page
+
+
 def test_on_its_own_rows_a_model_has_no_rivals(searched):
     card, sample = searched
     story = tell(card, sample, rows=0)

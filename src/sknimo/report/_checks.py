@@ -115,7 +115,8 @@ def run_checks(story: Story) -> tuple[Check, ...]:
 def _judged(story: Story) -> Quality:
     """Quality on new rows where it is known, with single predictions."""
     fresh = story.fresh
-    return story.quality if fresh is None or len(fresh.predicted) == 0 else fresh
+    known = fresh is not None and fresh.is_fresh and len(fresh.predicted) > 0
+    return fresh if fresh is not None and known else story.quality
 
 
 def _convergence(card: ModelCard) -> Iterator[Check]:
@@ -131,7 +132,7 @@ def _convergence(card: ModelCard) -> Iterator[Check]:
 def _gain(story: Story) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
     fresh, quality = story.fresh, story.quality
-    if fresh is None or fresh.explained.model is None:
+    if fresh is None or not fresh.is_fresh or fresh.explained.model is None:
         yield Check(
             "note",
             "No rows held out",

@@ -124,6 +124,16 @@ ROWS_WORDS["solved again"] = replace(
     text="The model was solved again without each fifth of the rows, with a light "
     "ridge in place of its own penalty, and predicts that fifth.",
 )
+ROWS_WORDS["chosen by"] = replace(
+    ROWS_WORDS["solved again"],
+    name="rows it was chosen by",
+    in_lead="rows that its features or curves were chosen with, which flatters the "
+    "more the more columns there were",
+    title="On {:,} rows that helped to choose features",
+    text=f"{ROWS_WORDS['solved again'].text} But features or curves were chosen with "
+    "these rows, so this figure flatters, the more the more columns there were; other "
+    "models are not compared here.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +182,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
             for quality in (story.fresh, story.quality)
             if quality is not None
         ),
-        is_compared=story.fresh is not None,
+        is_compared=story.fresh is not None and story.fresh.is_fresh,
         averaged=_averaged_text(story),
         is_seen=story.quality.rows == "training",
         ratio_name=model.family.ratio_name or "",

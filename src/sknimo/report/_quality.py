@@ -80,8 +80,9 @@ class Quality:
     """How well the model does on rows of a kind.
 
     Rows are "training", "held out" (given as such), "left out" (of fits to the other
-    training rows), "solved again" (left out, by a model solved for this), "other" or
-    "unknown", where nothing was kept of those of the training.
+    training rows), "solved again" (left out, by a model solved for this), "chosen by"
+    (the same, where they have helped to choose its features), "other" or "unknown",
+    where nothing was kept of those of the training.
     The share of deviance explained is the first measure.
     Means are over at most N_GROUPS groups of rows with similar predictions; the other
     arrays are (n,), and empty where single predictions are not known.
@@ -144,7 +145,8 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
 
     Predictions by members that have not seen the row, where the search has them in the
     order of these rows; otherwise the scores of the search. Where there are none, a
-    model without a network is solved again without a fifth of the rows.
+    model without a network is solved again without a fifth of the rows: of what all of
+    them have chosen, where something was.
     """
     model, scores = card.model, card.scores
     given = sample.table, sample.y, sample.weight, sample.known_offset
@@ -170,8 +172,11 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     # Solved with another penalty it is not quite this model: better than nothing, but
     # not beside what the search has measured.
     if "model" not in eta and not is_bent(model) and not measured:
-        rows = "solved again"
-        eta["model"] = plain_by_folds(model, *given, curves=True)
+        solved = plain_by_folds(model, *given, curves=True)
+        if _has_chosen(card, sample):  # a plain model of all columns is no rival there
+            rows, eta = "chosen by", {"model": solved}
+        else:
+            rows, eta["model"] = "solved again", solved
     kept = ~np.any([np.isnan(each) for each in eta.values()], axis=0)
     if kept.sum() < 3:
         return None
@@ -189,6 +194,15 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
         ]
         return replace(quality, measures=tuple(measures)) if "model" in eta else None
     return _with_scores(quality, card, sample, eta)
+
+
+def _has_chosen(card: ModelCard, sample: Sample) -> bool:
+    """Whether a fit has dropped what varies, or a search has chosen curves."""
+    model = card.model
+    terms = model.features.terms(sample.table[sample.row_weight > 0])
+    kept = (model.coef != 0).any(0).numpy()
+    searched = card.scores is not None and has_curves(model)
+    return searched or bool((~kept & (np.ptp(terms, axis=0) > 0)).any())
 
 
 def _with_scores(

@@ -49,7 +49,7 @@ class Story:
     `swap` (q, q) is the gauge of the contributions. The effects are those of the
     summary where the rows are the training rows. Lines come in the order of the
     columns; `dots` explains the rows that are drawn. `fresh` is the quality on rows
-    that the model has not seen, None where there are none.
+    that the model, or at least its coefficients, has not seen, None without any.
     """
 
     card: ModelCard
@@ -73,7 +73,7 @@ class Story:
 
     @property
     def judged(self) -> Quality:
-        """The quality to quote: on rows that are new to the model, if any are."""
+        """The quality to quote: on rows as new to the model as any are."""
         return self.quality if self.fresh is None else self.fresh
 
     @property
