@@ -127,8 +127,16 @@ def test_training_rows_are_recognised_and_said_to_be_such(fitted, report):
     alone = est.report(None, X[:150], y[:150])
     assert "the 150 rows it was fitted to, which flatters" in alone.html
     assert "No rows held out" in alone.html
+    assert "All figures of fit are on rows that helped to fit" in alone.html
     other = est.report(None, X[150:], y[150:])
     assert "not, as a set, those it was fitted to" in other.html
+
+
+def test_other_rows_are_not_said_to_have_helped_to_fit(fitted):
+    est, X, y = fitted
+    page = est.report(None, X[150:], y[150:]).html
+    assert "All figures of fit are on rows that helped to fit" not in page
+    assert "Whether these rows helped to fit is not known" in page
 
 
 def test_training_rows_are_recognised_with_weights_and_offsets():

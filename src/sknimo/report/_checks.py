@@ -133,12 +133,14 @@ def _gain(story: Story) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
     fresh, quality = story.fresh, story.quality
     if fresh is None or not fresh.is_fresh or fresh.explained.model is None:
-        yield Check(
-            "note",
-            "No rows held out",
-            "All figures of fit are on rows that helped to fit, which flatters: pass "
-            "held-out rows to learn what to expect on new ones.",
-        )
+        text = "Whether these rows helped to fit is not known; where they did, figures "
+        text += "flatter."
+        if quality.rows == "training":
+            text = (
+                "All figures of fit are on rows that helped to fit, which flatters: "
+                "pass held-out rows to learn what to expect on new ones."
+            )
+        yield Check("note", "No rows held out", text)
         return
     first, does = fresh.explained, "explains {}"
     for one in fresh.measures:
