@@ -401,6 +401,40 @@ def test_long_names_are_cut_in_figures(small):
     )
 
 
+LONG = ("average_household_income_per_person_2019", "x1", "x2", "x3", "x4")
+
+
+def test_a_long_name_leaves_the_heat_map_its_place(small):
+    ax = plots.plot_interactions(replace(small.interactions, names=LONG))
+    short = plots.plot_interactions(small.interactions)
+    for each in (ax, short):
+        each.figure.canvas.draw()
+    size, usual = ax.get_window_extent().width, short.get_window_extent().width
+    assert size >= 0.9 * usual
+    assert ax.texts
+    assert all(text.get_window_extent().width <= size / 5 for text in ax.texts)
+
+
+def test_numbers_are_left_out_where_cells_are_too_narrow(small):
+    _, ax = plt.subplots(figsize=(2.4, 2.4), layout="constrained")
+    assert not plots.plot_interactions(small.interactions, ax).texts
+    assert ax.get_images()
+
+
+@pytest.mark.parametrize("width", [None, 4.5])
+def test_a_long_name_does_not_push_a_label_out_of_the_figure(small, width):
+    record = replace(small.effects, names=LONG)
+    for draw in (plots.plot_coefficients, plots.plot_nonlinearity):
+        given = None
+        if width is not None:
+            _, given = plt.subplots(figsize=(width, 3), layout="constrained")
+        ax = draw(record, given)
+        ax.figure.canvas.draw()
+        box, page = ax.xaxis.label.get_window_extent(), ax.figure.bbox
+        assert page.x0 <= box.x0 and box.x1 <= page.x1
+        assert page.y0 <= box.y0
+
+
 def test_binary_axes_show_their_two_levels(small):
     data = small.explanation.data.copy()
     data[:, 0] = data[:, 0] > 0

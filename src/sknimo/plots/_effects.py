@@ -19,6 +19,9 @@ SERIES: Sequence[dict[str, Any]] = (
     {"marker": "s", "mfc": "none", "mec": style.PINK, "mew": 1.6},
 )
 
+# Inches that a letter of a label takes.
+LETTER = 0.08
+
 HOLLOW = SERIES[1] | {"mfc": "white"}
 
 
@@ -79,6 +82,11 @@ def _other_series(record: Effects, lines: _Lines, against: Any) -> dict[str, Any
     }
 
 
+def label_room(names: Sequence[str]) -> float:
+    """Inches that the longest label takes beside the axes."""
+    return LETTER * max((len(style.short(name)) for name in names), default=0)
+
+
 def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.ndarray:
     """The largest lines: features by their largest, those of one feature together."""
     kept = style.largest(size, most)
@@ -137,7 +145,8 @@ def plot_coefficients(
     series = {name: coef * factor for name, coef in series.items()}
     size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
     shown = _largest_together(size, lines.feature, max_features)
-    ax = style.make_axes(ax, 6.0, len(shown))
+    labels = [lines.labels[at] for at in shown]
+    ax = style.make_axes(ax, 5.2 + label_room(labels), len(shown))
     places = np.arange(len(shown))
     ax.axvline(0, color=style.GREY, lw=0.8)
     for at, (name, coef) in enumerate(series.items()):
@@ -148,12 +157,12 @@ def plot_coefficients(
     else:
         ends = (each * factor for each in _interval_ends(intervals, lines))
         ax.hlines(places, *(end[shown] for end in ends), color=style.BLUE, lw=1.6)
-    style.name_rows(ax, [lines.labels[at] for at in shown])
+    style.name_rows(ax, labels)
     unit = "standard deviation" if standardised else "unit"
     noun, note = "features", ""
     if len(lines.labels) > len(record.names) or "category" in record.kinds:
         noun, note = "coefficients", "\n(levels against the baseline)"
-    ax.set_xlabel(f"coefficient per {unit}, at the reference{note}")
+    ax.set_xlabel(f"coefficient per {unit}, at the reference{note}", wrap=True)
     if len(series) > 1:
         ax.legend(frameon=False, fontsize=9)
     style.say_what_is_missing(ax, len(shown), len(lines.labels), noun)
@@ -344,17 +353,18 @@ def plot_nonlinearity(
     values = getattr(record, measure)
     base = 0.0 if measure == "bend" else 1.0
     shown = style.largest(np.where(record.roles.acts, record.size, 0.0), max_features)
-    ax = style.make_axes(ax, 5.5, len(shown))
+    names = [record.names[j] for j in shown]
+    ax = style.make_axes(ax, 5.2 + label_room(names), len(shown))
     if np.allclose(values[shown], base):
         return style.say_instead(ax, "no effect varies with other features")
     places = np.arange(len(shown))
     ax.barh(places, values[shown] - base, left=base, color=style.BLUE, height=0.62)
     ax.axvline(base, color=style.DARK, lw=0.8)
-    style.name_rows(ax, [record.names[j] for j in shown])
+    style.name_rows(ax, names)
     if measure == "bend":
         ax.set_xlim(0, 1)
-        ax.set_xlabel("share of the effect that varies with other features")
+        ax.set_xlabel("share of the effect that varies with other features", wrap=True)
     else:
-        ax.set_xlabel("mean |1 + g|, 1 = unbent (depends on the split)")
+        ax.set_xlabel("mean |1 + g|, 1 = unbent (depends on the split)", wrap=True)
     style.say_what_is_missing(ax, len(shown), len(record.names))
     return ax

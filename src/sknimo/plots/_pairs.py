@@ -1,6 +1,6 @@
 """Figures of pairs of features: who bends whom, and what two do together."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,6 +10,7 @@ from matplotlib.patches import FancyArrowPatch
 from sknimo.exceptions import check_option
 from sknimo.explain import CorrectionCurve, Explanation, Interactions, PairSurface
 from sknimo.plots import _style as style
+from sknimo.plots._effects import label_room
 
 # Interactions below this share of the strongest are left out of figures.
 FAINT = 0.02
@@ -204,7 +205,8 @@ def plot_interactions(
     shown = np.sort(style.largest(size, max_features))
     part = table[np.ix_(shown, shown)]
     count = len(shown)
-    side = float(np.clip(2.4 + 0.27 * count, 4.2, 11))
+    names = [style.short(record.names[j]) for j in shown]
+    side = float(np.clip(2.4 + 0.27 * count, 4.2, 11)) + label_room(names)
     ax = style.open_axes(ax, side + 1.2, side)
     if not part.any():
         return style.say_instead(ax, "no feature bends another")
@@ -213,15 +215,9 @@ def plot_interactions(
         cmap=style.HEAT,
         norm=Normalize(0, float(part.max(initial=0.0)) or 1.0),
     )
-    names = [style.short(record.names[j]) for j in shown]
     font = 9 if count <= 20 else 7.5
     ax.set_xticks(np.arange(count), names, rotation=90, fontsize=font)
     ax.set_yticks(np.arange(count), names, fontsize=font)
-    if count <= 8:
-        half = 0.4 * float(part.max(initial=0.0))
-        for j, k in zip(*np.nonzero(part > 0), strict=True):
-            ink = "white" if part[j, k] > half else "black"
-            ax.text(k, j, f"{part[j, k]:.2g}", ha="center", va="center", color=ink)
     label = "mean |mixed derivative|, per sd of both"
     if kind == "directed":
         ax.set(ylabel="coefficient of ...", xlabel="... is bent by")
@@ -230,7 +226,25 @@ def plot_interactions(
         spine.set_visible(False)
     style.colour_bar(ax, mesh, label)
     style.say_what_is_missing(ax, count, len(record.names))
+    if count <= 8:
+        _write_numbers(ax, part)
     return ax
+
+
+def _write_numbers(ax: Axes, part: np.ndarray) -> None:
+    """The numbers in the cells of a map, unless these are too narrow for them."""
+    half = 0.4 * float(part.max(initial=0.0))
+    texts = []
+    for j, k in zip(*np.nonzero(part > 0), strict=True):
+        ink = "white" if part[j, k] > half else "black"
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": ink}
+        texts.append(ax.text(k, j, f"{part[j, k]:.2g}", fontsize=8, **middle))
+    figure: Any = ax.figure.canvas.figure  # the whole one, of a part as well
+    figure.draw_without_rendering()  # what room the labels leave
+    cell = ax.get_window_extent().width / len(part)
+    if any(text.get_window_extent().width > cell for text in texts):
+        for text in texts:
+            text.remove()
 
 
 def plot_modification_graph(
