@@ -139,6 +139,40 @@ def test_other_rows_are_not_said_to_have_helped_to_fit(fitted):
     assert "Whether these rows helped to fit is not known" in page
 
 
+def test_held_out_targets_that_are_all_the_same_have_no_share_and_no_slope(fitted):
+    est, X, y = fitted
+    story = tell(
+        est._model_card(),
+        est._read_sample(X[:150], y[:150], None, None),
+        est._read_sample(X[150:151], np.array([100.0]), None, None),
+        rows=0,
+    )
+    first = story.fresh.explained
+    assert first.model is first.linear is None and first.winner == ""
+    found = {check.title: check for check in run_checks(story)}
+    calibration = found["Calibration"]
+    apart = abs(story.fresh.predicted[0] - 100) / np.std(y[:150])
+    assert calibration.status == "note" and f"apart by {apart:.2f}" in calibration.text
+    assert "slope" not in calibration.text
+    assert "Training against new rows" not in found
+    assert "No rows held out" not in found
+    page = est.report(
+        None, X[:150], y[:150], X_test=X[150:151], y_test=[100.0], rows=0
+    ).html
+    assert "On 1 held-out row<" in page and "0.0\N{NARROW NO-BREAK SPACE}%" not in page
+
+
+def test_predictions_that_are_all_the_same_have_no_slope(fitted):
+    est, X, y = fitted
+    card = est._model_card()
+    model = card.model
+    mean = model.intercept * 0 + float(np.mean(y[150:]))
+    flat = replace(card, model=replace(model, coef=model.coef * 0, intercept=mean))
+    story = tell(flat, est._read_sample(X[150:], y[150:], None, None), rows=0)
+    calibration = {check.title: check for check in run_checks(story)}["Calibration"]
+    assert calibration.status == "ok" and "slope" not in calibration.text
+
+
 def test_training_rows_are_recognised_with_weights_and_offsets():
     X, y = draw_table(80)
     rng = np.random.default_rng(1)

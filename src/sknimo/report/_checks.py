@@ -30,6 +30,7 @@ from sknimo.report._quality import (
     CONCORDANCE,
     Quality,
     calibration_slope,
+    is_varied,
     rank_auc,
 )
 from sknimo.report._story import Story
@@ -106,7 +107,7 @@ def run_checks(story: Story) -> tuple[Check, ...]:
         *_correlation(card, sample),
         *_possible(story),
         *_repeated(card, sample, story.held_out),
-        *_balance(_judged(story)),
+        *_balance(_judged(story), story.sample),
     ]
     order = {"warn": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda check: order[check.status]))
@@ -132,7 +133,7 @@ def _convergence(card: ModelCard) -> Iterator[Check]:
 def _gain(story: Story) -> Iterator[Check]:
     """Whether the network earns its keep, and whether the figures can be trusted."""
     fresh, quality = story.fresh, story.quality
-    if fresh is None or not fresh.is_fresh or fresh.explained.model is None:
+    if fresh is None or not fresh.is_fresh:
         text = "Whether these rows helped to fit is not known; where they did, figures "
         text += "flatter."
         if quality.rows == "training":
@@ -584,27 +585,39 @@ def _repeated(
     yield _check("Repeated rows", fine, trouble)
 
 
-def _balance(quality: Quality) -> Iterator[Check]:
+def _balance(quality: Quality, rows: Sample) -> Iterator[Check]:
     """Whether predictions are right on average, and neither too bold nor too timid."""
     sample = quality.sample
     if sample is None or len(quality.predicted) == 0:
         return
     weight, y, mean = sample.row_weight, sample.y, quality.predicted
     predicted, observed = float(weight @ mean), float(weight @ y)
-    spread = float(np.sqrt(weight @ (y - observed) ** 2))
-    gap = abs(predicted - observed) / spread if spread > 0 else 0.0
+    # Targets that are all the same have no spread: those of the report's rows have.
+    scale = sample if is_varied(y, sample) else rows
+    spread = _spread(scale) if is_varied(scale.y, scale) else 0.0
+    alike = 0.0 if np.isclose(predicted, observed) else np.inf
+    gap = abs(predicted - observed) / spread if spread > 0 else alike
     text = (
         f"Mean prediction {show_number(predicted)}, mean observation "
         f"{show_number(observed)}"
     )
-    trouble = f"{text}: apart by {gap:.2f} standard deviations of the target."
-    trouble *= gap > CALIBRATION_GAP
+    apart = "apart, with no spread of the target to measure that by."
+    if spread > 0:
+        apart = f"apart by {gap:.2f} standard deviations of the target."
+    trouble = f"{text}: {apart}" * (gap > CALIBRATION_GAP)
     slope, error = calibration_slope(quality, sample)
-    text += f"; observations follow predictions with a slope of {slope:.2f}"
-    text += f" (standard error {error:.2f})" * bool(np.isfinite(error))
+    if np.isfinite(error):
+        text += f"; observations follow predictions with a slope of {slope:.2f}"
+        text += f" (standard error {error:.2f})"
     off = abs(slope - 1)
     if not trouble and off > CALIBRATION_SLOPE and off > SLOPE_ERRORS * error:
         how = "too bold" if slope < 1 else "too timid"
         trouble = f"{text}, where 1 is right: predictions are {how}."
     where = _where(quality)
     yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
+
+
+def _spread(sample: Sample) -> float:
+    """Standard deviation of the targets of some rows."""
+    weight, y = sample.row_weight, sample.y
+    return float(np.sqrt(weight @ (y - weight @ y) ** 2))

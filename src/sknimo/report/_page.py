@@ -241,7 +241,7 @@ def _lead(story: Story) -> str:
     """Which model this is and how well it predicts rows that are new to it."""
     judged, model = story.judged, story.model
     first = judged.explained
-    rows = ROWS_WORDS[judged.rows].in_lead.format(judged.n_rows)
+    rows = _tell_rows(ROWS_WORDS[judged.rows].in_lead, judged.n_rows)
     kept = describe_kept(model, None).removesuffix(NOT_HELD_OUT)
     is_variance = first.name == "R²"
     what = f"{'variance' if is_variance else 'deviance'} of {story.sample.target}"
@@ -265,6 +265,14 @@ def _lead(story: Story) -> str:
     if rivals and is_bent(model):
         text += f" On the same rows {' and '.join(rivals)}."
     return " ".join([kept, text, *_gain_text(story)])
+
+
+def _tell_rows(text: str, n_rows: int) -> str:
+    """A text about rows, of which there may be one alone."""
+    text = text.format(n_rows)
+    if n_rows > 1:
+        return text
+    return text.replace("rows that are", "row that is").replace("rows", "row")
 
 
 def _tell_order(story: Story, rows: str, order: Measure) -> str:
@@ -387,7 +395,7 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
     known = len(quality.predicted) > 0
     curves, told = survival_figure(story.card, quality) if known else ("", "")
     return QualityBlock(
-        title=words.title.format(quality.n_rows),
+        title=_tell_rows(words.title, quality.n_rows),
         text=words.text,
         headings=tuple(names[name] for name in kept),
         rows=tuple(

@@ -212,12 +212,13 @@ def _with_scores(
     scores, family = card.scores, card.model.family
     assert scores is not None
     kept = quality.sample or sample
+    linear = _explained(family, kept, eta["linear"])
     names = "R²", "share of the variance of the target that the predictions explain"
     first = Measure(
         *(EXPLAINED if family.by_deviance else names),
         None,
         scores.r2,
-        _explained(family, kept, eta["linear"]),
+        None if np.isnan(linear) else linear,
         scores.glm_r2 if is_bent(card.model) and has_curves(card.model) else None,
         larger_is_better=True,
         percent=True,
@@ -228,11 +229,10 @@ def _with_scores(
 
 
 def _explained(family: Family, sample: Sample, eta: np.ndarray) -> float:
-    """Score of linear predictors (n,), as of a search."""
+    """Score of linear predictors (n,), as of a search; NaN where nothing varies."""
     y = np.asarray(sample.y, dtype=np.float64)
     offset = fill_offset(sample.known_offset, len(sample))
-    found = family.explained(*map(torch.as_tensor, (y, eta, sample.row_weight, offset)))
-    return 0.0 if np.isnan(found) else found
+    return family.explained(*map(torch.as_tensor, (y, eta, sample.row_weight, offset)))
 
 
 def _link(family: Family, mean: np.ndarray) -> np.ndarray:
@@ -309,8 +309,10 @@ def _measures(
     """Measures that suit the family; the share of deviance explained first."""
     gaussian, binary = family.least_squares, family.is_binary
     null = deviances["constant"]
+    # Of targets that are all the same, rounding alone leaves a constant something.
+    varies = is_varied(sample.y, sample) or sample.known_offset is not None
     gone = {
-        name: 1 - deviance / null if null > 0 else 0.0
+        name: 1 - deviance / null if varies and null > 0 else np.nan
         for name, deviance in deviances.items()
         if name != "constant"
     }
@@ -340,7 +342,8 @@ def _measure(
     name: str, meaning: str, values: Mapping[str, float], **options: bool
 ) -> Measure:
     names = ("constant", "model", "linear", "glm")
-    return Measure(name, meaning, *(values.get(each) for each in names), **options)
+    known = {each: value for each, value in values.items() if not np.isnan(value)}
+    return Measure(name, meaning, *(known.get(each) for each in names), **options)
 
 
 def _class_measures(
@@ -441,18 +444,28 @@ def group_means(predicted: np.ndarray, sample: Sample, by: np.ndarray) -> np.nda
     return np.array(sums) / total[known]
 
 
+def is_varied(values: np.ndarray, sample: Sample) -> bool:
+    """Whether values (n,) differ between rows that count."""
+    return bool(np.ptp(values[sample.row_weight > 0]) > 0)
+
+
 def calibration_slope(quality: Quality, sample: Sample) -> tuple[float, float]:
-    """Slope of observations on predictions, and its standard error; 1 is right."""
+    """Slope of observations on predictions, and its standard error; 1 is right.
+
+    The error is infinite where one of both is constant: there is no slope.
+    """
     if sample.follow_up is not None:  # predictions grow with the time that is left
         return _hazard_slope(quality.eta - sample.row_offset, sample)
     weight, y, mean = sample.row_weight, sample.y, quality.predicted
+    if not (is_varied(mean, sample) and is_varied(y, sample)):
+        return 1.0, np.inf
     return _slope(mean - weight @ mean, y - weight @ y, weight)
 
 
 def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
     """Slope of log hazards on predicted ones, and its standard error."""
     design = np.stack([np.ones_like(risk), risk - sample.row_weight @ risk], axis=1)
-    if not np.ptp(risk) > 0:
+    if not (is_varied(risk, sample) and sample.row_weight @ sample.y > 0):
         return 1.0, np.inf
     beta, weight = np.array([sample.row_weight @ risk, 1.0]), sample.row_weight
     for _ in range(STEPS):
