@@ -241,10 +241,10 @@ def test_a_process_for_bags_changes_nothing(monkeypatch):
     monkeypatch.setattr(engine_module, "search_bags", note)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     fits = []
-    for wanted in (True, False):
-        monkeypatch.setattr(NIMOClassifierCV, "_has_cores", lambda _, w=wanted: w)
-        fits.append(NIMOClassifierCV(**SHORT).fit(X, y).decision_function(X))
-        assert len(here) == (not wanted)
+    for n_jobs in (2, 1):
+        est = NIMOClassifierCV(**SHORT, n_jobs=n_jobs).fit(X, y)
+        fits.append(est.decision_function(X))
+        assert len(here) == (n_jobs == 1)
     assert np.array_equal(*fits)
 
 
