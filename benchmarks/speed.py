@@ -4,11 +4,10 @@
                                [--n-jobs N] [--rivals lassonet]
 
 Both fit the same 300 rows. `NIMORegressorCV` has its defaults, which use two processors
-if torch may; with `--n-jobs` it uses as many processes, started beforehand. LassoNet
-has one path to walk and no way to share it out; torch gets the number of threads with
-which it is fastest on tables of this size, which is one. The two take turns, so that
-other work on the machine meets both alike. A first fit, which loads libraries, is left
-out.
+if torch may; with `--n-jobs` it uses as many processes. LassoNet has one path to walk
+and no way to share it out; torch gets the number of threads with which it is fastest on
+tables of this size, which is one. The two take turns, so that other work on the machine
+meets both alike. A first fit, which loads libraries, is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import os
 from statistics import mean, median
 
 from accuracy import Result, measure, show, usable_rivals
-from rivals import RIVALS, start_workers
+from rivals import RIVALS
 from tasks import load_task
 
 LIMIT = 0.5  # of the rival's time
@@ -68,7 +67,6 @@ def main() -> None:
     parser.add_argument("--rivals", default="lassonet")
     options = parser.parse_args()
     rivals = usable_rivals(options.rivals.split(","), RIVALS)
-    start_workers(options.n_jobs or 1)
     measure(load_task("setting1", 0, folder=None), RIVALS["sknimo"], options.n_jobs)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     seeds = range(options.first_seed, options.first_seed + options.seeds)

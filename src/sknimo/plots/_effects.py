@@ -19,9 +19,6 @@ SERIES: Sequence[dict[str, Any]] = (
     {"marker": "s", "mfc": "none", "mec": style.PINK, "mew": 1.6},
 )
 
-# Inches that a letter of a label takes.
-LETTER = 0.08
-
 HOLLOW = SERIES[1] | {"mfc": "white"}
 
 
@@ -80,11 +77,6 @@ def _other_series(record: Effects, lines: _Lines, against: Any) -> dict[str, Any
         for name, values in others.items()
         if values is not None
     }
-
-
-def label_room(names: Sequence[str]) -> float:
-    """Inches that the longest label takes beside the axes."""
-    return LETTER * max((len(style.short(name)) for name in names), default=0)
 
 
 def _largest_together(size: np.ndarray, feature: np.ndarray, most: int) -> np.ndarray:
@@ -146,7 +138,7 @@ def plot_coefficients(
     size = np.nanmax([np.abs(coef) for coef in series.values()], axis=0)
     shown = _largest_together(size, lines.feature, max_features)
     labels = [lines.labels[at] for at in shown]
-    ax = style.make_axes(ax, 5.2 + label_room(labels), len(shown))
+    ax = style.make_axes(ax, 5.2 + style.label_room(labels), len(shown))
     places = np.arange(len(shown))
     ax.axvline(0, color=style.GREY, lw=0.8)
     for at, (name, coef) in enumerate(series.items()):
@@ -354,7 +346,7 @@ def plot_nonlinearity(
     base = 0.0 if measure == "bend" else 1.0
     shown = style.largest(np.where(record.roles.acts, record.size, 0.0), max_features)
     names = [record.names[j] for j in shown]
-    ax = style.make_axes(ax, 5.2 + label_room(names), len(shown))
+    ax = style.make_axes(ax, 5.2 + style.label_room(names), len(shown))
     if np.allclose(values[shown], base):
         return style.say_instead(ax, "no effect varies with other features")
     places = np.arange(len(shown))

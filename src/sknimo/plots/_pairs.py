@@ -10,7 +10,6 @@ from matplotlib.patches import FancyArrowPatch
 from sknimo.exceptions import check_option
 from sknimo.explain import CorrectionCurve, Explanation, Interactions, PairSurface
 from sknimo.plots import _style as style
-from sknimo.plots._effects import label_room
 
 # Interactions below this share of the strongest are left out of figures.
 FAINT = 0.02
@@ -206,7 +205,7 @@ def plot_interactions(
     part = table[np.ix_(shown, shown)]
     count = len(shown)
     names = [style.short(record.names[j]) for j in shown]
-    side = float(np.clip(2.4 + 0.27 * count, 4.2, 11)) + label_room(names)
+    side = float(np.clip(2.4 + 0.27 * count, 4.2, 11)) + style.label_room(names)
     ax = style.open_axes(ax, side + 1.2, side)
     if not part.any():
         return style.say_instead(ax, "no feature bends another")

@@ -48,6 +48,7 @@ GREY_DOTS: dict[str, Any] = {"s": 12, "color": GREY, **DOTS}
 # Points beyond this many are thinned evenly: more ink, no more to see.
 MAX_POINTS = 2000
 MAX_NAME = 30
+LETTER = 0.08  # inches of a label
 # More entries than this stand beside the axes, where they cover nothing.
 MAX_INSIDE = 5
 
@@ -112,6 +113,11 @@ def short(name: object, width: int = MAX_NAME) -> str:
     cut = text[: width - 1]
     words = max(cut.rfind(mark) for mark in " _-/.:,;")
     return plain(cut[:words] + " …" if words >= width // 2 else cut + "…")
+
+
+def label_room(names: Sequence[str]) -> float:
+    """Inches that the longest label takes beside the axes."""
+    return LETTER * max((len(short(name)) for name in names), default=0)
 
 
 def legend_name(name: object) -> str:

@@ -217,9 +217,8 @@ def prepare_stream(
     first_row = sum(n for n, _ in sizes[: ranks.rank])
     if n_samples and not n_total:
         raise ValueError("sample_weight is zero for every row; nothing to fit.")
-    if not n_samples:
-        raise ValueError("There is no row to fit: the blocks are empty.")
-    schema = merge_readings(ranks.gather(spooled.reading))
+    # Blocks without a row know no kind of their columns.
+    schema = merge_readings(ranks.gather(spooled.reading) if n_samples else ())
     options.check_n_rows(n_total, n_samples)
     table = _in_schema(spooled, schema)
     read = target.finish(spooled.values, ranks)
