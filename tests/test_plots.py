@@ -270,6 +270,7 @@ def test_waterfall_goes_from_base_value_to_eta(case):
         assert "38 others together" in labels
 
 
+@pytest.mark.slow
 def test_waterfall_has_an_axis_of_the_response_where_eta_alone_gives_it():
     X = np.random.default_rng(0).normal(size=(60, 2))
     several = NIMOClassifier(max_iter=0).fit(X, np.repeat(["a", "b", "c"], 20))

@@ -179,6 +179,7 @@ def test_what_a_class_says_of_the_response_is_of_its_probability(found, baseline
     assert lines.response == "probability"
 
 
+@pytest.mark.slow
 def test_a_class_is_explained_beside_its_frequency(found):
     est, label, (X, y) = found, "elm", draw(300, seed=1, bend=3.0)
     y = LABELS[y]

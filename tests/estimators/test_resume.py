@@ -286,6 +286,7 @@ class TestFolder:
         assert_same(again, first, X)
         assert first.trials_["seed"] != other.trials_["seed"]
 
+    @pytest.mark.slow
     def test_a_generator_in_the_same_state_resumes(self, data, idle, tmp_path):
         X, y = data
         state = np.random.RandomState(3)
@@ -305,6 +306,7 @@ class TestBlocks:
     def make(self, folder):
         return NIMORegressorCV(**self.SHORT, random_state=0, checkpoint=folder)
 
+    @pytest.mark.slow
     def test_an_interrupted_search_resumes(self, data, tmp_path, monkeypatch):
         expected = self.make(None).fit(RowBlocks([data]))
         assert expected.n_members_ > 0

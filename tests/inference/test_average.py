@@ -283,6 +283,7 @@ def test_a_level_that_counts_as_another_has_no_effect_of_its_own():
     assert frame.drop("g[rare]").notna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_rows_of_no_weight_are_rows_that_are_not_there():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 2))

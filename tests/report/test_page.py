@@ -286,6 +286,7 @@ def test_the_report_reads_without_javascript(make_report, browser, tmp_path):
     context.close()
 
 
+@pytest.mark.slow
 def test_many_features_show_the_strongest_and_fold_the_rest(make_report, open_report):
     made = make_report(("linear",) * 20)
     view = open_report(made.report)

@@ -428,6 +428,7 @@ def test_a_fitted_estimator_and_its_page_agree(open_report, task):
     assert view.page.locator("#reach-key").is_visible()
 
 
+@pytest.mark.slow
 def test_a_page_of_one_class_has_its_probability_and_errors(open_report, monkeypatch):
     """Members of all classes together differ, by coefficients and by bends."""
     rng = np.random.default_rng(0)
