@@ -69,6 +69,10 @@ def _lines(basis: Any) -> Any:
     return "linear" if basis == "auto" else basis
 
 
+def _straight(options: FeatureOptions) -> FeatureOptions:
+    return replace(options, basis=_lines(options.basis), input_scaling="standard")
+
+
 class Bagging(BaseNIMO):
     """What a search is given, with bags and without."""
 
@@ -207,7 +211,10 @@ class Bagging(BaseNIMO):
         room = self._budget() / (2 if in_blocks else 1)
         if several:
             return self._read_classes(n_rows, n_numeric, wanted), True
-        return large_features(settings, wanted, n_rows, n_numeric, room), large
+        curves = large_features(settings, wanted, n_rows, n_numeric, room)
+        if curves is None and not large:
+            curves = _straight(wanted)
+        return curves, large
 
     def _read_classes(
         self, n_rows: int, n_numeric: int, wanted: FeatureOptions
@@ -217,9 +224,7 @@ class Bagging(BaseNIMO):
         columns = min(settings.max_columns, settings.class_columns // self._n_classes)
         settings = replace(settings, max_columns=columns)
         curves = large_features(settings, wanted, n_rows, n_numeric, self._budget())
-        return curves or replace(
-            wanted, basis=_lines(wanted.basis), input_scaling="standard"
-        )
+        return curves or _straight(wanted)
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
         if self.hidden is None:

@@ -102,8 +102,9 @@ class FeatureMap:
     def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
         """Terms, and what rises as ramps say: beside curves, or in their place."""
         blocks, groups, begin = [], [], 0
+        groups_of_terms = self.term_group
         for basis in self.bases:
-            group = self.term_group[begin : begin + basis.n_terms]
+            group = groups_of_terms[begin : begin + basis.n_terms]
             block, ramps = np.eye(basis.n_terms), innermost(basis)
             rises = getattr(ramps, what, None)
             if isinstance(ramps, Ramps) and rises is not None:

@@ -51,6 +51,7 @@ from sknimo.search._path import (
     strongest,
     without_features,
 )
+from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
@@ -119,6 +120,10 @@ def search_bags(
     store: TaskStore,
 ) -> Outcome:
     """Additive and bent members of every bag, mixed as rows held out prefer."""
+    if is_wide(problem, settings):  # ridge regression: one precision, nothing left out
+        common = {"pooling": settings.wide_pooling, "least_wald": 0.0}
+        additive = replace(settings.additive, **common)
+        settings = replace(settings, additive=additive)
     seeds = random.randint(2**31 - 1, size=settings.n_members).tolist()
     chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
@@ -163,6 +168,12 @@ def search_bags(
         by_bags=True,
         straight=Coefficients(bags.coef.mean(0)[None], bags.intercept.mean(0)[None]),
     )
+
+
+def is_wide(problem: Problem, settings: Settings) -> bool:
+    """Whether a table has no curves, and too many columns for its rows to have any."""
+    most = settings.columns_per_row * problem.n_rows / settings.least_edges
+    return problem.n_terms > most and bool(straight_columns(problem).all())
 
 
 def large_features(
@@ -345,6 +356,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     """Bent members of all bags; of the scouts alone where they bring nothing."""
     problem, n_bags = bags.problem, len(bags.seeds)
     if len(bags.active) < 1 or problem.spec.n_features < 2:
+        return []
+    if is_wide(problem, settings):
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows

@@ -6,6 +6,8 @@ At the end, how other searches leave features out.
 Shapes: n rows, p features, q terms, T penalties, R relaxations, F folds.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +37,9 @@ from sknimo.solver import (
 from sknimo.training import AnyFold
 
 RELAXED_RIDGE = 1e-8
+# Penalties of many features that are solved together: the path ends where none of as
+# many predicts rows held out better than those before. Smaller ones take longest.
+PIECE = 5
 PATH_BYTES = 256e6
 # What is told of a model that was trained: six values, by these names.
 Trial = tuple[str, int, int, float, int, int]
@@ -90,7 +95,8 @@ def glm_path(
 
     Other folds of the same rows have their say in the choice: it should not depend on
     how rows fall into a few of them. Penalties and folds are batches of solves, cut to
-    bound memory; but least squares of many features goes from penalty to penalty.
+    bound memory; but least squares of many features goes from penalty to penalty, and
+    the path of many features ends where smaller penalties predict no better.
     """
     n_bytes, relaxation = settings.memory_budget / 4, settings.relaxation
     share = problem.share(weight)
@@ -100,19 +106,22 @@ def glm_path(
     else:
         given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
         grid = np.sort(given)[::-1].copy()
-    full = fit_path(problem, share, grid, n_bytes)
-    n_folds, length, every_fold = len(folds), len(grid), [*folds, *others]
-    loss = np.empty((len(relaxation), length, len(every_fold)))
-    held_out = np.empty(len(every_fold))
+    every_fold, n_folds = [*folds, *others], len(folds)
+    outside = [torch.as_tensor(fold.held_out).to(weight) for fold in every_fold]
+    held_out = np.array([float(counts.sum()) for counts in outside])
     inside = [problem.share(torch.as_tensor(f.train).to(weight)) for f in every_fold]
-    fitted = fit_path(problem, torch.cat(inside), grid, n_bytes, full)
-    for f, fold in enumerate(every_fold):
-        outside = torch.as_tensor(fold.held_out).to(weight)
-        held_out[f] = float(outside.sum())
-        own = fitted.take(slice(f * length, (f + 1) * length))
-        every = Coefficients.join([own.blend(each) for each in relaxation])
-        found = path_loss(problem, problem.share(outside), every, n_bytes)
-        loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
+    every = share, torch.cat(inside), [problem.share(counts) for counts in outside]
+    pieces = [grid]
+    if settings.alphas is None and problem.spec.n_features > FEW_FEATURES:
+        pieces = np.split(grid, range(PIECE, len(grid), PIECE))
+    parts: list[_Piece] = []
+    for alphas in pieces:
+        parts.append(_solve_piece(problem, *every, alphas, relaxation, n_bytes))
+        if len(parts) > 1 and not parts[-1].gains(parts[:-1], held_out):
+            break
+    full = _Path.join([part.full for part in parts])
+    loss = np.concatenate([part.loss for part in parts], axis=1)
+    grid = grid[: loss.shape[1]]
     mean = np.average(loss, axis=2, weights=held_out)
     error = partition_error(loss, n_folds)
     r, t = choose_point(loss, mean, n_folds)
@@ -128,8 +137,56 @@ def glm_path(
         cv_error=error[r],
         fold_loss=loss[r, t, :n_folds],
         chosen=full.blend(relaxation[r]).take(index),
-        of_folds=fitted.blend(relaxation[r]).take(slice(t, n_folds * length, length)),
+        of_folds=_at(parts, t, n_folds).blend(relaxation[r]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some penalties of a path, one after the other."""
+
+    full: _Path
+    fitted: _Path  # fold by fold
+    loss: np.ndarray  # (R, T, F), on rows held out
+
+    def gains(self, before: Sequence[_Piece], held_out: np.ndarray) -> bool:
+        """Whether any relaxation has a smaller mean loss here than before."""
+        least, here = (
+            np.nanmin(np.average(loss, axis=2, weights=held_out), axis=1)
+            for loss in (np.concatenate([x.loss for x in before], axis=1), self.loss)
+        )
+        return bool((here < least).any())
+
+
+def _solve_piece(
+    problem: Problem,
+    share: Tensor,
+    inside: Tensor,
+    outside: Sequence[Tensor],
+    alphas: np.ndarray,
+    relaxation: Sequence[float],
+    n_bytes: float,
+) -> _Piece:
+    """Solutions of all rows and of those inside of folds, judged on those outside."""
+    full = fit_path(problem, share, alphas, n_bytes)
+    fitted = fit_path(problem, inside, alphas, n_bytes, full)
+    loss = np.empty((len(relaxation), len(alphas), len(outside)))
+    for f, counts in enumerate(outside):
+        own = fitted.take(slice(f * len(alphas), (f + 1) * len(alphas)))
+        every = Coefficients.join([own.blend(each) for each in relaxation])
+        found = path_loss(problem, counts, every, n_bytes)
+        loss[:, :, f] = found.cpu().numpy().reshape(len(relaxation), -1)
+    return _Piece(full, fitted, loss)
+
+
+def _at(parts: Sequence[_Piece], t: int, n_folds: int) -> _Path:
+    """Solutions of the folds at one penalty of all."""
+    for part in parts:
+        length = part.loss.shape[1]
+        if t < length:
+            return part.fitted.take(slice(t, n_folds * length, length))
+        t -= length
+    raise IndexError(t)
 
 
 def choose_point(loss: np.ndarray, mean: np.ndarray, n_folds: int) -> tuple[int, int]:
