@@ -51,7 +51,6 @@ from sknimo.search._path import (
     strongest,
     without_features,
 )
-from sknimo.search._runner import straight_columns
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
@@ -171,9 +170,10 @@ def search_bags(
 
 
 def is_wide(problem: Problem, settings: Settings) -> bool:
-    """Whether a table has no curves, and too many columns for its rows to have any."""
-    most = settings.columns_per_row * problem.n_rows / settings.least_edges
-    return problem.n_terms > most and bool(straight_columns(problem).all())
+    """Whether columns are too many for curves; what has several levels is no column."""
+    sizes = torch.bincount(problem.term_group, minlength=problem.n_groups)
+    n_columns = int((sizes[: problem.spec.n_features] == 1).sum())
+    return settings.least_edges * n_columns > settings.columns_per_row * problem.n_rows
 
 
 def large_features(

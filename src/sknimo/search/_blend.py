@@ -56,7 +56,7 @@ def blend_outcomes(
     of the standard error and of that model's loss count in part. Beside a network of
     other families than least squares they then count for nothing: what evidence has
     selected is the simpler model. With `bags_first` lines that evidence selected must
-    improve on bags.
+    improve on bags, and where it has none bags must improve on that alone.
     """
     one, two = found.held_out_eta, other.held_out_eta
     if one is None or two is None:
@@ -82,7 +82,8 @@ def blend_outcomes(
     if same:
         w = likely_weight(steps, means, float(share.sum()), found.problem.family)
     mixed = _losses(found.problem, rows, (1 - w) * one[rows] + w * two[rows])
-    home = settings.bags_first and not found.n_members
+    empty_handed = settings.bags_first and not found.members.coef.any()
+    home = settings.bags_first and not (found.n_members or empty_handed)
     saved = losses[-1 if home else 0] - mixed
     gain = float(np.average(saved, weights=share))
     spread = float(np.average((saved - gain) ** 2, weights=share))
@@ -94,8 +95,9 @@ def blend_outcomes(
     left = float(np.average(mixed, weights=share))
     if home and not gain > least:
         w, gain, left = 1.0, least, means[-1]
-    gain = min(gain, empty - left)
-    if gain < least and (home or strict or not same):
+    if not empty_handed:  # it is that model, judged by rows that it has not seen
+        gain = min(gain, empty - left)
+    if gain < least and (strict or not same):
         return found
     w = damp_weight(w, gain, least, settings)
     if w == 0:

@@ -211,7 +211,11 @@ def _leave_out(
 
 
 def _start(problem: Problem, weight: Tensor, frame: Frame) -> AdditiveFit:
-    """No coefficients, precisions of one."""
+    """No coefficients, precisions of one.
+
+    More of them where terms could explain all rows at that: all their noise passes for
+    signal from such a start, and with it ever more.
+    """
     link, share = LINKS[problem.family.link], weight / weight.sum()
     if problem.family.link == "identity":
         intercept = share @ (problem.y - problem.offset)
@@ -220,7 +224,8 @@ def _start(problem: Problem, weight: Tensor, frame: Frame) -> AdditiveFit:
         intercept = link.link_function(mean) - share @ problem.offset
     ones = torch.ones(len(frame.size), dtype=torch.float64, device=problem.device)
     nothing = ones.new_zeros(len(frame.group))
-    return AdditiveFit(frame.coef(nothing), nothing, intercept, ones, 1.0, 0.0)
+    precision = ones * len(nothing) if len(nothing) >= problem.n_rows else ones
+    return AdditiveFit(frame.coef(nothing), nothing, intercept, precision, 1.0, 0.0)
 
 
 def _learn(
@@ -242,7 +247,7 @@ def _learn(
     n_rows, precision = float(weight.sum()), state.precision
     dispersion = state.dispersion
     own, gamma = state.own, torch.zeros_like(precision)
-    squares = float((look.score.square() / look.curvature).sum())
+    squares = float((look.score.square() / look.curvature.clamp(min=1e-300)).sum())
     squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
     n_updates = options.updates
     if family.least_squares:
@@ -400,7 +405,9 @@ def _look(
     """Rows linearised; their moments may be known."""
     family = problem.family
     curvature = family.curvature(problem.y, eta) * weight
-    curvature = curvature.clamp(min=WEIGHT_FLOOR * float(curvature.mean()))
+    # Not of rows that are left out: a fit of next to no noise would learn from them.
+    floor = torch.where(weight > 0, WEIGHT_FLOOR * curvature.mean(), 0.0)
+    curvature = torch.maximum(curvature, floor)
     score = family.score(problem.y, eta) * weight
     return Look(curvature, score, moments or _moments(problem, curvature))
 

@@ -79,12 +79,12 @@ def draw_tails(
     some = rows.take(index)
     if family.is_free:
         family = family.learned(*without_features(some))
-    curves = {j: "ramps" for j, own in enumerate(levels) if own is None}
-    each = min(MOST_EDGES, len(index) // ROWS_PER_EDGE, ALL_EDGES // len(curves))
+    n_numeric = sum(own is None for own in levels)
+    each = min(MOST_EDGES, len(index) // ROWS_PER_EDGE, ALL_EDGES // n_numeric)
     n_edges = max(LEAST_EDGES, each)
 
     def loss(drawn: tuple[int, ...]) -> float:
-        how = replace(options, basis=curves, n_edges=n_edges, drawn=drawn)
+        how = replace(options, n_edges=n_edges, drawn=drawn)
         table, weight = some.table, some.weight
         features = fit_features(table, names, weight, levels, how, quiet=True)
         return left_out_loss(features, some, family)
