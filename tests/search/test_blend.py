@@ -409,6 +409,18 @@ class TestWeight:
         case.hold_out(case.truth * 0 + 9.0, case.truth * 0 + 9.0)
         assert case.blend(**strict) is case.found
 
+    def test_where_bags_come_first_weak_ones_beat_a_model_without_features(self, case):
+        """Which is judged by rows that it has not seen, as they are."""
+        case = case()
+        rng = np.random.default_rng(7)
+        mean = case.y.mean()
+        one = mean - 0.1 * (case.y - mean)  # the mean of the other rows, exaggerated
+        case.hold_out(one, one + 0.02 * rng.normal(size=N_ROWS) + 0.05 * case.y)
+        empty = replace(case.found.members, coef=0 * case.found.members.coef)
+        case.found = replace(case.found, members=empty, n_members=0)
+        assert case.blend() is case.found
+        assert case.blend(bags_first=True) is not case.found
+
     def test_bags_stay_alone_where_evidence_adds_nothing(self, case):
         case = case()
         error = np.random.default_rng(5).normal(size=N_ROWS)

@@ -3,6 +3,8 @@
 Shapes: n rows, T penalties, F folds.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,33 @@ def test_a_path_of_more_features_than_rows_is_that_of_scikit_learn(make_problem)
         lasso.fit(problem.terms.numpy(), problem.y.numpy())
         np.testing.assert_allclose(coef, lasso.coef_, rtol=0, atol=1e-7)
         assert float(intercept) == pytest.approx(lasso.intercept_, abs=1e-7)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_path_of_many_features_ends_where_smaller_penalties_predict_no_better(
+    family, folds, make_problem
+):
+    problem = make_problem(family, n_rows=90, widths=(1,) * 70)
+    weight = torch.ones(90, dtype=torch.float64)
+    if family == "gaussian":
+        noise = torch.as_tensor(np.random.default_rng(0).normal(size=90))
+        problem = replace(problem, y=5.0 * problem.terms[:, 1] + 9.0 * noise)
+    short = glm_path(problem, weight, folds, Settings())
+    share = problem.share(weight)
+    steps = np.geomspace(1, Settings().path_ratio, Settings().path_length)
+    grid = tuple(largest_alpha(problem, share) * steps)
+    whole = glm_path(problem, weight, folds, Settings(alphas=grid))
+    n_solved = len(short.alphas)
+    assert n_solved < len(whole.alphas)
+    assert (short.index, short.relaxation) == (whole.index, whole.relaxation)
+    for name in ("alphas", "cv_loss"):
+        ours, theirs = getattr(short, name), getattr(whole, name)[:n_solved]
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+    for ours, theirs in (
+        (short.chosen, whole.chosen),
+        (short.of_folds, whole.of_folds),
+    ):
+        torch.testing.assert_close(ours.coef, theirs.coef, rtol=0, atol=1e-5)
 
 
 def test_the_chosen_point_is_known_for_every_fold(folds, make_problem):

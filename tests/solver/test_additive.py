@@ -265,6 +265,32 @@ class TestPrecisions:
         assert gap < RIDGE_RTOL * once.coef.abs().max()
         assert once.dispersion == pytest.approx(repeated.dispersion, rel=1e-8)
 
+    def test_rows_of_no_weight_teach_nothing_where_no_noise_is_left(self, make_problem):
+        """The fit of all rows, where a bag begins, has seen them."""
+        problem = make_problem("gaussian", n_rows=40, widths=(1,) * 80)
+        weight, out = torch.ones(40, dtype=torch.float64), torch.arange(40) < 8
+        nothing = torch.full((problem.n_groups,), 1e-6, dtype=torch.float64)
+        held = replace(STILL, updates_least_squares=0)
+
+        def bag(problem):
+            start = replace(given_fit(problem, dispersion=1e-4), precision=nothing)
+            known = fit_additive(problem, weight, held, start)
+            return fit_additive(problem, torch.where(out, 0.0, weight), held, known)
+
+        other = replace(problem, y=torch.where(out, 9.0, problem.y))
+        one, two = bag(problem).coef, bag(other).coef
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-2)  # of about one
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_more_terms_than_rows_do_not_explain_noise(self, seed, make_problem):
+        problem = make_problem("gaussian", n_rows=60, widths=(1,) * 200)
+        rng = np.random.default_rng(seed)
+        problem = replace(problem, y=torch.as_tensor(rng.normal(size=60)))
+        weight = torch.ones(60, dtype=torch.float64)
+        fit = fit_additive(problem, weight, replace(ALL, pooling=1000.0))
+        assert fit.dispersion > 0.1
+        assert fit.n_effective < 50
+
     def test_no_terms_leave_the_intercept(self, make_problem):
         problem = make_problem("poisson", n_rows=40)
         nothing = torch.empty(40, 0, dtype=torch.float64)

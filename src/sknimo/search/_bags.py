@@ -51,6 +51,7 @@ from sknimo.search._path import (
     strongest,
     without_features,
 )
+from sknimo.search._runner import is_wide
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
     HeldOut,
@@ -63,6 +64,7 @@ from sknimo.search._verdict import (
     spread_of_loss,
 )
 from sknimo.solver import (
+    RIDGE,
     AdditiveFit,
     Coefficients,
     JointStart,
@@ -119,10 +121,8 @@ def search_bags(
     store: TaskStore,
 ) -> Outcome:
     """Additive and bent members of every bag, mixed as rows held out prefer."""
-    if is_wide(problem, settings):  # ridge regression: one precision, nothing left out
-        common = {"pooling": settings.wide_pooling, "least_wald": 0.0}
-        additive = replace(settings.additive, **common)
-        settings = replace(settings, additive=additive)
+    if is_wide(problem, problem.n_rows):
+        settings = replace(settings, additive=RIDGE)
     seeds = random.randint(2**31 - 1, size=settings.n_members).tolist()
     chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
@@ -167,13 +167,6 @@ def search_bags(
         by_bags=True,
         straight=Coefficients(bags.coef.mean(0)[None], bags.intercept.mean(0)[None]),
     )
-
-
-def is_wide(problem: Problem, settings: Settings) -> bool:
-    """Whether columns are too many for curves; what has several levels is no column."""
-    sizes = torch.bincount(problem.term_group, minlength=problem.n_groups)
-    n_columns = int((sizes[: problem.spec.n_features] == 1).sum())
-    return settings.least_edges * n_columns > settings.columns_per_row * problem.n_rows
 
 
 def large_features(
@@ -357,7 +350,7 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     problem, n_bags = bags.problem, len(bags.seeds)
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
-    if is_wide(problem, settings):
+    if is_wide(problem, problem.n_rows):
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows

@@ -55,6 +55,7 @@ from sknimo.search._runner import (
     Runner,
     Start,
     View,
+    is_wide,
     lines_alone,
     straight_columns,
     without_curves,
@@ -192,8 +193,9 @@ def _is_open(
     random: np.random.RandomState,
 ) -> bool:
     """Whether the first restarts leave it open that bags do better."""
-    # The loss of classes is bounded: no gain over the linear model is decisive.
-    if view.problem.family.is_binary:
+    # The loss of classes is bounded: no gain over the linear model is decisive. Nor has
+    # a wide table any restarts.
+    if view.problem.family.is_binary or is_wide(view.problem, view.problem.n_rows):
         return True
     gain = _first_gain(runner, view, find_path().chosen, random)
     return not is_decisive(runner, gain)
@@ -439,7 +441,8 @@ def choose_glm(
     runner: Runner, view: View, found: Selection, path: GlmPath
 ) -> Coefficients:
     """The GLM to return when there is no network."""
-    if path.relaxation == 0 or runner.out_of_time:
+    wide = is_wide(view.problem, view.problem.n_rows)  # has no evidence to select by
+    if path.relaxation == 0 or runner.out_of_time or wide:
         return path.chosen
     # Shrinkage hurts here: the unshrunken fit selects more exactly.
     within = None

@@ -116,7 +116,7 @@ def select(
     settings, options = runner.settings, runner.options
     stable = settings.rule == "stability"
     linear = runner.linear(view, at)
-    if is_wide(view.problem, runner.weight):
+    if is_wide(view.problem, int((runner.weight > 0).sum())):
         return Selection([], linear, view)
     starts = first_starts(view.problem, at, linear.support, random, settings)
     floor = linear.log_evidence

@@ -402,13 +402,13 @@ def with_terms(problem: Problem) -> Tensor:
     return usable
 
 
-def is_wide(problem: Problem, weight: Tensor) -> bool:
+def is_wide(problem: Problem, n_rows: int) -> bool:
     """Whether there are too many features for evidence: one for every other row.
 
     With almost as many coefficients as rows a fit leaves no noise, and evidence has no
     bound; and what is selected among so many has seen the rows that should judge it.
     """
-    return 2 * int(with_terms(problem).sum()) > int((weight > 0).sum())
+    return 2 * int(with_terms(problem).sum()) > n_rows
 
 
 def usable_features(problem: Problem, weight: Tensor, at: Coefficients) -> Tensor:
@@ -418,7 +418,7 @@ def usable_features(problem: Problem, weight: Tensor, at: Coefficients) -> Tenso
     rows.
     """
     usable = with_terms(problem)
-    if not is_wide(problem, weight):
+    if not is_wide(problem, int((weight > 0).sum())):
         return usable
     rows = problem.rows(weight.unsqueeze(0))
     eta = rows.eta(problem.terms.unsqueeze(0), at.coef, at.intercept)[0]

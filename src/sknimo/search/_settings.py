@@ -336,9 +336,6 @@ class Settings:
     # with one at most. A table of 60 features and 145 rows: 0.76 of the loss without
     # bags. Two or four at most with more edges: 1.00 (52 tables), up to 1.2.
     columns_per_row: float = 2.0
-    # `AdditiveOptions.pooling` where columns are too many for curves: one precision for
-    # all lines, as rows cannot tell more of them.
-    wide_pooling: float = 1000.0
     additive: AdditiveOptions = field(default_factory=AdditiveOptions)
     joint: JointOptions = field(default_factory=JointOptions)
     few_joint: JointOptions = FEW_ROWS

@@ -1,6 +1,7 @@
 """Fit members: eliminate the coefficients, train the network, weigh the evidence."""
 
 from sknimo.solver._additive import (
+    RIDGE,
     AdditiveFit,
     AdditiveOptions,
     bag_moments,

@@ -64,6 +64,10 @@ class AdditiveOptions:
     least_separable: float = 1e-2
 
 
+# Where rows cannot tell lines apart: one precision of all, and none is left out.
+RIDGE = AdditiveOptions(pooling=1000.0, least_wald=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class AdditiveFit:
     """An additive model of all rows, and the precisions of its groups."""
