@@ -16,8 +16,10 @@ from sklearn.linear_model import (
 )
 
 from sknimo.families import FAMILIES
+from sknimo.penalties import make_penalty
 from sknimo.search import Settings
 from sknimo.search._path import fit_path, glm_path, largest_alpha, path_loss
+from sknimo.solver import solve_coefficients
 from sknimo.training._folds import Fold
 
 SAME_ATOL = 1e-8  # blocks change the order of sums alone
@@ -101,6 +103,28 @@ def test_a_path_of_many_features_ends_where_smaller_penalties_predict_no_better(
         (short.of_folds, whole.of_folds),
     ):
         torch.testing.assert_close(ours.coef, theirs.coef, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_a_glm_path_of_many_features_solves_the_whole_problem(family, make_problem):
+    """Among some columns at a time; the solver that sees all of them says the same."""
+    problem = make_problem(family, n_rows=60, widths=(1,) * 90 + (2,) * 5)
+    share = problem.share(torch.ones(60, dtype=torch.float64))
+    grid = largest_alpha(problem, share) * np.geomspace(0.9, 0.4, 3)
+    path = fit_path(problem, share, grid)
+    for alpha, coef, free in zip(grid, path.lasso.coef, path.free.coef, strict=True):
+        price = torch.tensor([alpha], dtype=torch.float64)
+        n_features = problem.spec.n_features
+        lasso, ridge = (
+            make_penalty(name, strength, problem.term_feature, n_features)
+            for name, strength in (("lasso", price), ("ridge", 0 * price + 1e-8))
+        )
+        design, rows = problem.terms.unsqueeze(0), problem.rows(share)
+        alone = solve_coefficients(design, rows, lasso).coefficients.coef[0]
+        torch.testing.assert_close(coef, alone, rtol=0, atol=1e-5)
+        kept = coef != 0
+        relaxed = solve_coefficients(design * kept, rows, ridge).coefficients.coef[0]
+        torch.testing.assert_close(free, relaxed, rtol=1e-3, atol=1e-4)
 
 
 def test_the_chosen_point_is_known_for_every_fold(folds, make_problem):

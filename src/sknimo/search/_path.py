@@ -26,11 +26,13 @@ from sknimo.solver import (
     MemoryColumns,
     PerMember,
     Problem,
+    Rows,
     cut_rows,
     downhill,
     expand,
     linear_design,
     minimise_quadratic,
+    most_urgent,
     solve_coefficients,
     start_coefficients,
 )
@@ -40,6 +42,8 @@ RELAXED_RIDGE = 1e-8
 # Penalties of many features that are solved together: the path ends where none of as
 # many predicts rows held out better than those before. Smaller ones take longest.
 PIECE = 5
+# Residual that ends a solve, relative to the largest gradient at zero.
+PATH_TOL = 1e-7
 PATH_BYTES = 256e6
 # What is told of a model that was trained: six values, by these names.
 Trial = tuple[str, int, int, float, int, int]
@@ -103,6 +107,7 @@ def glm_path(
     if settings.alphas is None:
         largest = largest_alpha(problem, share, n_bytes)
         grid = largest * np.geomspace(1, settings.path_ratio, settings.path_length)
+        grid[0] *= 1 + PATH_TOL  # nothing is left there, whatever rounding says
     else:
         given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
         grid = np.sort(given)[::-1].copy()
@@ -333,16 +338,65 @@ def _fit_path_block(
     n_bytes: float,
     near: _Path | None,
 ) -> _Path:
-    count, rows = len(grid), problem.rows(share)
-    design = linear_design(problem, count, n_bytes)
+    rows = problem.rows(share)
     penalty, ridge = _penalties(problem, grid)
     start = None if near is None else near.lasso
-    lasso = solve_coefficients(design, rows, penalty, start, tol=1e-7).coefficients
+    every = torch.arange(problem.n_terms, device=problem.device)
+    many = problem.spec.n_features > FEW_FEATURES and problem.in_one_place
+    if many:
+        lasso = _solve_among_some(problem, rows, penalty, start, n_bytes)
+    else:
+        lasso = _solve_among(every, problem, rows, penalty, start, n_bytes)
     kept = lasso.coef != 0
     start = lasso if near is None else _nearer(near, lasso)
-    design = linear_design(problem, count, n_bytes, mask=kept)
-    free = solve_coefficients(design, rows, ridge, start, tol=1e-7)
-    return _Path(lasso, free.coefficients)
+    some = kept.any(0).nonzero().squeeze(-1) if many else every
+    free = _solve_among(some, problem, rows, ridge, start, n_bytes, kept[:, some])
+    return _Path(lasso, free)
+
+
+def _solve_among(
+    some: Tensor,
+    problem: Problem,
+    rows: Rows,
+    penalty: CoefPenalty,
+    start: Coefficients | None,
+    n_bytes: float,
+    mask: Tensor | None = None,
+) -> Coefficients:
+    """Coefficients that are zero but for some columns, and there by a mask."""
+    columns = None if len(some) == problem.n_terms else some
+    design = linear_design(problem, len(rows.weight), n_bytes, mask, columns)
+    if columns is None:
+        return solve_coefficients(design, rows, penalty, start, PATH_TOL).coefficients
+    few = replace(penalty, column_feature=penalty.column_feature[some])
+    if start is not None:
+        start = Coefficients(start.coef[:, some], start.intercept)
+    found = solve_coefficients(design, rows, few, start, PATH_TOL).coefficients
+    coef = found.coef.new_zeros(len(found.coef), problem.n_terms)
+    return Coefficients(coef.index_copy(1, some, found.coef), found.intercept)
+
+
+def _solve_among_some(
+    problem: Problem,
+    rows: Rows,
+    penalty: CoefPenalty,
+    start: Coefficients | None,
+    n_bytes: float,
+) -> Coefficients:
+    """A lasso, solved among the features that it asks for; see `minimise_quadratic`."""
+    at = start or start_coefficients(rows, problem.n_terms)
+    there, scale = (penalty.norm(at.coef) > 0).any(0), penalty.strength
+    is_solved = False
+    while True:
+        if is_solved or not bool(there.any()):
+            eta = rows.eta(problem.terms, at.coef, at.intercept)
+            gradient = -rows.ranks.total(rows.score(eta) @ problem.terms)
+            more = most_urgent(penalty, gradient, scale, there, PATH_TOL)
+            if is_solved and not len(more):
+                return at
+            there[more] = True
+        some = there[penalty.column_feature].nonzero().squeeze(-1)
+        at, is_solved = _solve_among(some, problem, rows, penalty, at, n_bytes), True
 
 
 def _nearer(near: _Path, lasso: Coefficients) -> Coefficients:

@@ -63,6 +63,7 @@ from sknimo.solver._quadratic import (
     Design,
     cut_rows,
     minimise_quadratic,
+    most_urgent,
 )
 from sknimo.solver._softmax import (
     ClassFit,

@@ -333,18 +333,25 @@ class Solution:
 
 
 def linear_design(
-    problem: Problem, n_models: int, budget: float, mask: Tensor | None = None
+    problem: Problem,
+    n_models: int,
+    budget: float,
+    mask: Tensor | None = None,
+    columns: Tensor | None = None,
 ) -> Design:
     """Design of K models without a network, (K, n, q); a mask (K, q) clears columns.
 
-    Rows come in blocks when all of them would take more than `budget` bytes.
+    Rows come in blocks when all of them would take more than `budget` bytes. `columns`
+    are the numbers of those to take, all if None.
     """
-    q = problem.n_terms
+    q = problem.n_terms if columns is None else len(columns)
     # A block, its centred copy, that copy with weights, and one to spare.
     blocks = cut_rows(problem.n_rows, 8 * 4 * n_models * max(q, 1), budget)
 
     def make(rows: slice) -> Tensor:
         terms, _ = problem.columns.read(rows)
+        if columns is not None:
+            terms = terms[:, columns]
         wide = terms.expand(n_models, -1, -1)
         return wide if mask is None else wide * mask.to(terms).unsqueeze(1)
 

@@ -156,15 +156,27 @@ def minimise_quadratic(
     coef, there = start, (penalty.norm(start) > 0).any(0)
     while True:
         gradient = (gram @ coef.unsqueeze(-1)).squeeze(-1) + tie_break * coef - moment
-        beyond = penalty.norm(gradient) - penalty.slope(gradient)
-        urgent = (beyond / scale.unsqueeze(-1)).amax(0).masked_fill(there, -torch.inf)
-        n_missing = int((urgent > ENOUGH).sum())
-        if n_missing == 0 and (coef is not start or not bool(there.any())):
+        more = most_urgent(penalty, gradient, scale, there, ENOUGH)
+        if not len(more) and (coef is not start or not bool(there.any())):
             return coef
-        n_more = min(n_missing, max(FEW_FEATURES, int(there.sum())))
-        there[urgent.topk(n_more).indices] = True
+        there[more] = True
         some = there[owner].nonzero().squeeze(-1)
         coef = torch.zeros_like(start).index_copy(1, some, solve(some, coef))
+
+
+def most_urgent(
+    penalty: CoefPenalty, gradient: Tensor, scale: Tensor, there: Tensor, enough: float
+) -> Tensor:
+    """Numbers of features that a lasso asks for beside those there, a part of many.
+
+    `gradient` (K, q) is that of the loss; conditions hold where they are violated by
+    less than `enough` of the scale (K,) in every model.
+    """
+    beyond = penalty.norm(gradient) - penalty.slope(gradient)
+    urgent = (beyond / scale.unsqueeze(-1)).amax(0).masked_fill(there, -torch.inf)
+    n_missing = int((urgent > enough).sum())
+    n_more = min(n_missing, max(FEW_FEATURES, int(there.sum())))
+    return urgent.topk(n_more).indices
 
 
 def _descend(
