@@ -36,6 +36,17 @@ def test_wide_tables_are_predicted_by_what_suits_them(n_active):
         models = own, *(model.fit(X, y) for model in rivals)
         losses.append([mean_squared_error(truth, m.predict(new)) for m in models])
     ours, ridge, lasso = np.mean(losses, axis=0)
-    print(ours, ridge, lasso)
     assert ours < 1.05 * min(ridge, lasso)
     assert ours < 0.95 * max(ridge, lasso)
+
+
+@pytest.mark.parametrize("n_features", [6, 24])
+def test_a_summary_says_whether_bends_were_looked_for(n_features):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, n_features))
+    y = X[:, 0] + rng.normal(size=40)
+    est = NIMORegressorCV(n_starts=1, cv=2, n_members=2, max_iter=5, random_state=0)
+    text = " ".join(str(est.fit(X, y).summary()).split())
+    wide = 2 * n_features > 40
+    assert ("were not searched for: there are fewer than two rows" in text) == wide
+    assert est.n_members_ == 0 or not wide

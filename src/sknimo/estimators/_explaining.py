@@ -287,7 +287,10 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     family, measure = estimator.model_.family, estimator._measure
     if family.by_deviance and not family.is_hazard and family is not SOFTMAX:
         measure = "D2"
-    return records.HeldOutScores(**found, measure=measure)
+    facts = estimator._facts
+    wide = facts is not None and 2 * estimator.n_features_in_ > facts.n_samples
+    sought = not wide or found["gain_error"] > 0
+    return records.HeldOutScores(**found, measure=measure, sought=sought)
 
 
 def refuse_half(one: Any, other: Any, names: str) -> None:

@@ -33,6 +33,7 @@ class HeldOutScores:
     gain: float = math.nan
     gain_error: float = math.nan
     measure: str = "R2"  # what the first two are
+    sought: bool = True  # whether bends were looked for: not on wide tables
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and value of what is known."""
@@ -130,6 +131,11 @@ def describe_gain(scores: HeldOutScores) -> str:
 
 def describe_trial(scores: HeldOutScores) -> str:
     """What became of the dependence that a search has looked for."""
+    if not scores.sought:
+        return (
+            "Effects that depend on other features were not searched for: there are "
+            "fewer than two rows for each feature."
+        )
     text = "Effects that depend on other features were searched for and"
     if math.isnan(scores.gain):
         return f"{text} found no support."
