@@ -481,7 +481,7 @@ def run_python(code, check=True):
     return done.stdout.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_mapped_table_is_held_where_its_classes_ask_for_that(
     tmp_path, monkeypatch, n_classes
 ):

@@ -88,7 +88,7 @@ OUTSIDE = """
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("font", ("of the machine", "wide"))
-@pytest.mark.parametrize("size", (100, 120))
+@pytest.mark.parametrize("size", (pytest.param(100, marks=pytest.mark.slow), 120))
 def test_no_screen_needs_to_scroll_sideways(
     hostile, open_report, wide_font, font, size, scheme
 ):
