@@ -23,6 +23,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_commands_take_several_classes(table, tmp_path, sknimo):
     model = tmp_path / "ward.sknimo"
     told = sknimo(

@@ -37,6 +37,7 @@ def test_measures_and_verdict_are_those_of_the_rows(
     assert text.splitlines()[0].split() == ["age", "relapse", "baseline"]
 
 
+@pytest.mark.slow
 def test_the_page_has_everything_in_one_file(
     sknimo, classifier_file, other_file, tmp_path
 ):

@@ -133,6 +133,7 @@ def test_a_nameless_index_is_no_feature(fit, plain, tmp_path):
     np.testing.assert_array_equal(est.coef_, plain.coef_)
 
 
+@pytest.mark.slow
 def test_an_excel_sheet_is_a_table(fit, plain, sknimo, tmp_path):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -53,6 +53,7 @@ class TestLargeTables:
         files = tmp_path / "whole.sknimo", tmp_path / "parts.sknimo"
         assert same_predictions(*files, patients.select(FEATURES))
 
+    @pytest.mark.slow
     def test_the_budget_decides_what_is_large(self, sknimo, parquet, monkeypatch):
         seen = []
         find = _stream.find_source

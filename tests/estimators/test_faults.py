@@ -466,6 +466,7 @@ class TestTargets:
         assert np.isfinite(est.decision_function(X)).all()
         assert est.score(X, labels) == 1.0
 
+    @pytest.mark.slow
     def test_early_stopping_never_leaves_a_single_class_for_training(self):
         X, _ = make_data(n_rows=12)
         labels = np.eye(12, dtype=int)[0]

@@ -167,10 +167,13 @@ class TestBlocks:
     @pytest.mark.parametrize(
         "options",
         [
-            {"noise": 0.2, "early_stopping": True},
-            {"batch_size": 64, "basis": {"bmi": "spline"}},
+            pytest.param(
+                {"noise": 0.2, "early_stopping": True},
+                marks=pytest.mark.slow,
+                id="noise",
+            ),
+            pytest.param({"batch_size": 64, "basis": {"bmi": "spline"}}, id="batches"),
         ],
-        ids=["noise", "batches"],
     )
     def test_their_size_changes_nothing(self, options):
         X, y, weight, offset = make_frame()

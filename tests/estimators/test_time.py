@@ -63,6 +63,7 @@ def test_simplifying_ends_in_time(data, clock, make_search):
     assert est.n_iter_ < 40 + MAX_ITER
 
 
+@pytest.mark.slow
 def test_time_enough_changes_nothing(data, make_search, searched):
     X, y = data
     assert searched.converged_

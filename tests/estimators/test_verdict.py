@@ -77,6 +77,7 @@ def test_weights_count_rows_in_the_verdict(data, make_search):
     assert weighted.error == repeated.error
 
 
+@pytest.mark.slow
 def test_leaving_one_out_keeps_a_true_network(data, make_search):
     est = make_search(cv=LeaveOneOut(), alphas=[0.1]).fit(*data)
     assert est.n_members_ > 0

@@ -86,7 +86,9 @@ OUTSIDE = """
 """
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme", (pytest.param("light", marks=pytest.mark.slow), "dark")
+)
 @pytest.mark.parametrize("font", ("of the machine", "wide"))
 @pytest.mark.parametrize("size", (pytest.param(100, marks=pytest.mark.slow), 120))
 def test_no_screen_needs_to_scroll_sideways(
