@@ -287,8 +287,10 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     family, measure = estimator.model_.family, estimator._measure
     if family.by_deviance and not family.is_hazard and family is not SOFTMAX:
         measure = "D2"
-    facts = estimator._facts
-    wide = facts is not None and 2 * estimator.n_features_in_ > facts.n_samples
+    facts, used = estimator._facts, np.unique(estimator.model_.features.term_feature)
+    wide = (
+        facts is not None and 2 * len(used) > facts.n_samples
+    )  # `is_wide` of a search
     sought = not wide or found["gain_error"] > 0
     return records.HeldOutScores(**found, measure=measure, sought=sought)
 

@@ -107,7 +107,6 @@ def glm_path(
     if settings.alphas is None:
         largest = largest_alpha(problem, share, n_bytes)
         grid = largest * np.geomspace(1, settings.path_ratio, settings.path_length)
-        grid[0] *= 1 + PATH_TOL  # nothing is left there, whatever rounding says
     else:
         given = np.atleast_1d(np.asarray(settings.alphas, dtype=float))
         grid = np.sort(given)[::-1].copy()
@@ -118,6 +117,7 @@ def glm_path(
     every = share, torch.cat(inside), [problem.share(counts) for counts in outside]
     pieces = [grid]
     if settings.alphas is None and problem.spec.n_features > FEW_FEATURES:
+        grid[0] *= 1 + PATH_TOL  # nothing is left there, whatever rounding says
         pieces = np.split(grid, range(PIECE, len(grid), PIECE))
     parts: list[_Piece] = []
     for alphas in pieces:
