@@ -51,8 +51,8 @@ NEGLIGIBLE = 1e-6
 
 # Of a wide table one feature for so many rows may have a curve, and one a line beside
 # them: with as many parts as rows evidence has no bound. Fifteen linear tables of 100
-# rows and 150 to 400 features had seven curves each without these shares; of 84 with them
-# eight have one or two.
+# rows and 150 to 400 features had seven curves each without these shares; of 84 with
+# them eight have one or two.
 WIDE_SHARES = 8, 4
 
 LINE, BOW, WIGGLES = range(3)
