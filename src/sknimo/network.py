@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal, get_args
 
@@ -42,7 +43,7 @@ MASKED_BYTES = 64 * 2**20
 FEW_OWN_INPUTS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NetworkSpec:
     """Architecture shared by all members of a fit."""
 
@@ -61,7 +62,7 @@ class NetworkSpec:
         """Number of modulated features, p."""
         return len(self.code)
 
-    @property
+    @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each block of weights, in the order of the flat vector."""
         h1, h2 = self.hidden
@@ -75,10 +76,15 @@ class NetworkSpec:
             "out": (h2, n_bits) if self.own_out else (h2,),
         }
 
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Numbers in each block of weights."""
+        return [math.prod(shape) for shape in self.shapes.values()]
+
     @property
     def n_params(self) -> int:
         """Number of weights of one model, P."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return sum(self.sizes)
 
     def codes(self) -> Tensor:
         """Position code of each feature, (p, b) in float64."""
@@ -118,14 +124,9 @@ class Weights:
 
 def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
     """Name the blocks of a flat (K, P) tensor; the views share its memory."""
-    shapes = spec.shapes
-    blocks = params.split([math.prod(shape) for shape in shapes.values()], dim=1)
-    return Weights(
-        *(
-            block.view(params.shape[0], *shape)
-            for block, shape in zip(blocks, shapes.values(), strict=True)
-        )
-    )
+    blocks, shapes = params.split(spec.sizes, dim=1), spec.shapes.values()
+    named = (b.view(len(b), *shape) for b, shape in zip(blocks, shapes, strict=True))
+    return Weights(*named)
 
 
 def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:

@@ -313,10 +313,10 @@ class TestFit:
         assert torch.equal(start.params, params)
         assert torch.equal(start.coef, coef)
 
-    @pytest.fixture
-    def easy(self):
+    @staticmethod
+    def draw_easy(seed):
         """A table of a known truth, standardised."""
-        data = make_nimo_regression(setting=1, n_samples=150, random_state=0)
+        data = make_nimo_regression(setting=1, n_samples=150, random_state=seed)
         X = (data.X - data.X.mean(0)) / data.X.std(0)
         problem = Problem.in_memory(
             terms=torch.as_tensor(X),
@@ -329,10 +329,8 @@ class TestFit:
         )
         return data, problem
 
-    def test_the_evidence_is_that_of_the_inputs_that_are_left(
-        self, easy, fit, monkeypatch
-    ):
-        _, problem = easy
+    def test_the_evidence_is_that_of_the_inputs_that_are_left(self, fit, monkeypatch):
+        _, problem = self.draw_easy(0)
         bent = fit(problem, options=EvidenceOptions(max_iter=60), optimism=0.1)
         real, calls = Crew.update_precisions, []
 
@@ -351,19 +349,23 @@ class TestFit:
         assert bent.log_evidence > linear.log_evidence + 100
         assert state.log_evidence < linear.log_evidence + 1
 
-    def test_an_easy_problem_ends_with_the_true_supports(self, easy, fit):
-        data, problem = easy
-        options = EvidenceOptions(max_iter=100)
-        starts = [
-            fit(problem, options=options, seed=seed, optimism=0.1) for seed in (0, 1)
-        ]
-        best = max(starts, key=lambda state: state.log_evidence)
-        best = simplify(problem, ones(problem), best, options)
-        assert best.support.nonzero().flatten().tolist() == data.active.tolist()
-        reads = best.input_support.nonzero().flatten().tolist()
-        assert reads == data.modulating.tolist()
-        linear = fit(problem, options=options, inputs=False)
-        assert best.log_evidence > linear.log_evidence + 100
+    def test_most_easy_problems_end_with_the_true_supports(self, fit):
+        """Of 100 states that were simplified 99 have them, and of inputs 70."""
+        options, exact = EvidenceOptions(max_iter=100), []
+        for table in range(5):
+            data, problem = self.draw_easy(table)
+            state = fit(problem, options=options, seed=table, optimism=0.1)
+            state = simplify(problem, ones(problem), state, options)
+            linear = fit(problem, options=options, inputs=False)
+            assert state.log_evidence > linear.log_evidence + 100
+            exact.append(
+                (
+                    state.support.nonzero().flatten().tolist() == data.active.tolist(),
+                    state.input_support.nonzero().flatten().tolist()
+                    == data.modulating.tolist(),
+                )
+            )
+        assert (np.sum(exact, axis=0) >= [4, 3]).all()
 
     @EVERY_FAMILY
     def test_a_fit_counts_its_steps(self, family, make_problem, fit):

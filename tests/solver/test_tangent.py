@@ -203,11 +203,9 @@ class TestLinearised:
         jacobian, pull, precision, theta = self.draw(n, m)
         damped = precision + damping
         downhill = pull / self.DISPERSION - precision * theta
-        move = state(jacobian, pull).step(
-            torch.tensor([self.DISPERSION], dtype=torch.float64),
-            damped[None],
-            downhill[None, :, None],
-        )[0, :, 0]
+        dispersion = torch.tensor([self.DISPERSION], dtype=torch.float64)
+        factor = state(jacobian, pull).factorised(dispersion, damped[None])
+        move = factor.solve(downhill[None, :, None])[0, :, 0]
         # Half of |r - J d|^2 / dispersion + sum precision (theta + d)^2 + damping d^2.
         hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(damped)
         torch.testing.assert_close(
@@ -218,7 +216,8 @@ class TestLinearised:
     def test_the_posterior_is_that_of_dense_algebra(self, n, m, state):
         jacobian, pull, precision, _ = self.draw(n, m)
         dispersion = torch.tensor([self.DISPERSION], dtype=torch.float64)
-        posterior = state(jacobian, pull).posterior(dispersion, precision[None])
+        factor = state(jacobian, pull).factorised(dispersion, precision[None])
+        posterior = factor.posterior()
         hessian = jacobian.T @ jacobian / self.DISPERSION + torch.diag(precision)
         torch.testing.assert_close(
             posterior.variance[0],

@@ -295,4 +295,4 @@ def linear_predictor(
 ) -> Tensor:
     """`eta` of a state on the rows of a problem, (n,)."""
     weight = torch.ones_like(problem.y).unsqueeze(0)
-    return Crew(problem, weight, [state], options).eta()[0]
+    return Crew(problem, weight, [state], options).eta[0]

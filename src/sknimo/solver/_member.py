@@ -154,11 +154,11 @@ def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
     family, weight = rows.family, rows.weight[0]
     if not family.estimates_dispersion:
         return 1.0
+    if family.dispersion == "deviance":
+        loss = rows.loss(eta.unsqueeze(0))
+        return float(mean_deviance(rows, loss, loss.new_tensor([used])))
     n_rows = float(weight.sum())
     free = max(n_rows - used, 0.05 * n_rows)
-    if family.dispersion == "deviance":
-        found = float(2 * rows.loss(eta.unsqueeze(0))[0]) / free
-        return max(found, family.least_dispersion)
     counts = weight > 0
     weight, link = weight[counts], LINKS[family.link]
     mean = link.inside(link.mean(eta[counts]), 1e-12)
@@ -167,6 +167,13 @@ def estimate_dispersion(rows: Rows, eta: Tensor, used: float) -> float:
     pearson = float((weight * excess.square() * variance).sum()) / free
     skew = float((weight * excess * rise).sum()) / n_rows
     return max(pearson / max(1 + skew, 0.1), family.least_dispersion)
+
+
+def mean_deviance(rows: Rows, loss: Tensor, used: Tensor) -> Tensor:
+    """Per row that is free, (K,), of sums of losses and directions spent, (K,)."""
+    n_rows = rows.weight.sum(-1)
+    free = torch.maximum(n_rows - used, 0.05 * n_rows)
+    return (2 * loss / free).clamp(min=rows.family.least_dispersion)
 
 
 def _with_slope(

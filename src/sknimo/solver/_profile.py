@@ -47,6 +47,8 @@ from sknimo.solver._quadratic import (
 WEIGHT_FLOOR = 1e-8
 # On a GPU so few trials cost less than asking whether the first was good.
 BLIND_HALVINGS = 4
+# Where the network has just changed, a step may have to be far shorter.
+MANY_HALVINGS = 8
 # Proximal Newton steps at most.
 MAX_STEPS = 60
 
@@ -136,7 +138,7 @@ def agree(ranks: Ranks, values: Tensor) -> Tensor:
 
 def _weigh(weight: Tensor, values: Tensor) -> Tensor:
     """Product in which a weight of zero silences even an overflow."""
-    return weight * torch.where(weight > 0, values, torch.zeros_like(values))
+    return torch.where(weight > 0, weight * values, 0.0)
 
 
 class PerMember:
@@ -326,13 +328,14 @@ def _sweep(
     for some, block in design.blocks():
         part = rows.part(some)
         eta = part.eta(block, at.coef, at.intercept)
-        curvature = part.curvature(eta)
+        quadratic = rows.family.least_squares
+        curvature = part.weight if quadratic else part.curvature(eta)
         if lift:
             whole = curvature.sum(-1) if total is None else total
             # Only where a row counts at all.
             floor = WEIGHT_FLOOR * whole.unsqueeze(-1) * part.weight
             curvature = torch.maximum(curvature, floor)
-        squares = square and not rows.family.least_squares
+        squares = square and not quadratic
         weight = part.weight if squares else None
         fresh = _block_moments(block, curvature, part.score(eta), weight)
         if found is None:
@@ -384,6 +387,18 @@ def newton_step(
     """
     here = expand(design, rows, at)
     return step_from(here, as_design(design), rows, ridge, max_halvings).coefficients
+
+
+def newton_steps(
+    design: Design | Tensor, rows: Rows, ridge: Tensor, at: Coefficients, count: int
+) -> Coefficients:
+    """So many of them; a pass that judges one also expands for the next."""
+    design, here = as_design(design), None
+    for left in range(count, 0, -1):
+        here = here or expand(design, rows, at)
+        step = step_from(here, design, rows, ridge, MANY_HALVINGS, again=left > 1)
+        at, here = step.coefficients, step.here
+    return at
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ def solve_ridge(gram: Tensor, moment: Tensor, ridge: Tensor) -> Tensor:
     """Solve `(gram + diag(ridge)) beta = moment` after scaling the diagonal to one."""
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
     tie_break = TIE_BREAK * diagonal.mean(-1, keepdim=True) + 1e-300
-    total = gram + torch.diag_embed(ridge + tie_break)
-    scale = total.diagonal(dim1=-2, dim2=-1).rsqrt()
-    scaled = scale.unsqueeze(-1) * total * scale.unsqueeze(-2)
+    scale = (diagonal + (ridge + tie_break)).rsqrt()
+    scaled = scale.unsqueeze(-1) * gram * scale.unsqueeze(-2)
+    scaled.diagonal(dim1=-2, dim2=-1).fill_(1.0)
     target = (scale * moment).unsqueeze(-1)
     factor, info = torch.linalg.cholesky_ex(scaled)
     solution = torch.cholesky_solve(target, factor)

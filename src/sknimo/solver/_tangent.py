@@ -14,7 +14,6 @@ b code bits, h1 and h2 hidden units, P weights, m = q + P parameters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -33,6 +32,8 @@ BLOCK_BYTES = 64 * 2**20
 FEW_INPUTS = 16
 # A symmetric product is made in panels of this many columns, above the diagonal only.
 PANEL = 256
+# Where there are many more columns than rows, smaller panels pay.
+DUAL_PANEL = 96
 # Relative to the mean diagonal of a matrix that rounding made indefinite.
 LIFT = 1e-14
 EVERY_ROW = slice(None)
@@ -153,9 +154,7 @@ class Tangent:
         bend = self._of_terms(layers.bend(sine, sine_ref))
         q, n = parts.shape[1:]
         torch.mul(terms, bend + 1, out=out[:, :q])
-        blocks = out[:, q:].split(
-            [math.prod(shape) for shape in self.spec.shapes.values()], dim=1
-        )
+        blocks = out[:, q:].split(self.spec.sizes, dim=1)
         first_block, code, bias, second, second_bias, last = blocks
 
         def settle(block: Tensor, reference: Tensor) -> None:
@@ -276,21 +275,31 @@ class Primal(PerMember):
     pull: Tensor  # (K, m), minus the gradient of the loss
     level_gain: Tensor  # (K,)
 
-    def step(self, dispersion: Tensor, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(gram / dispersion + damped) move = downhill`, (K, m, k)."""
-        matrix = self.gram / dispersion[:, None, None]
-        _diagonal(matrix).add_(damped)
-        return torch.cholesky_solve(downhill, _cholesky(matrix))
-
-    def posterior(self, dispersion: Tensor, precision: Tensor) -> Posterior:
-        """Laplace approximation around the current parameters."""
-        root = (precision * dispersion.unsqueeze(-1)).rsqrt()
-        matrix = self.gram * root.unsqueeze(-2)
-        matrix *= root.unsqueeze(-1)
+    def factorised(self, dispersion: Tensor, precision: Tensor) -> PrimalFactor:
+        """The same divided by dispersions, with precisions (K, m) on the diagonal."""
+        root = precision.rsqrt()
+        scale = root * dispersion.rsqrt().unsqueeze(-1)
+        matrix = self.gram * scale.unsqueeze(-2)
+        matrix *= scale.unsqueeze(-1)
         _diagonal(matrix).add_(1.0)
-        factor = _cholesky(matrix)
-        inverse = torch.cholesky_inverse(factor)
-        return _posterior(_diagonal(inverse) / precision, factor)
+        return PrimalFactor(root.unsqueeze(-1), _cholesky(matrix))
+
+
+@dataclass(frozen=True, slots=True)
+class PrimalFactor:
+    """Of `root (gram / dispersion + precision) root`: its diagonal is above one."""
+
+    root: Tensor  # (K, m, 1), of the inverse precisions
+    factor: Tensor  # (K, m, m)
+
+    def solve(self, target: Tensor) -> Tensor:
+        """`(gram / dispersion + precision) x = target`, (K, m, k)."""
+        return self.root * torch.cholesky_solve(self.root * target, self.factor)
+
+    def posterior(self) -> Posterior:
+        """Laplace approximation around the current parameters."""
+        inverse = _diagonal(torch.cholesky_inverse(self.factor))
+        return _posterior(inverse * self.root.squeeze(-1).square(), self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,27 +310,44 @@ class Dual(PerMember):
     pull: Tensor  # (K, m)
     level_gain: Tensor  # (K,)
 
-    def step(self, dispersion: Tensor, damped: Tensor, downhill: Tensor) -> Tensor:
-        """Solve `(J'J / dispersion + damped) move = downhill`, (K, m, k)."""
-        scaled = self.jacobian / damped.unsqueeze(-2)
-        factor = self._factor(scaled, dispersion)
-        free = downhill / damped.unsqueeze(-1)
-        dual = torch.cholesky_solve(self.jacobian @ free, factor)  # by Woodbury
-        return free - scaled.mT @ dual / dispersion[:, None, None]
-
-    def posterior(self, dispersion: Tensor, precision: Tensor) -> Posterior:
-        """Laplace approximation around the current parameters."""
-        scaled = self.jacobian / precision.unsqueeze(-2)
-        factor = self._factor(scaled, dispersion)
-        whitened = torch.linalg.solve_triangular(factor, scaled, upper=False)
-        explained = whitened.square_().sum(-2) / dispersion.unsqueeze(-1)
-        return _posterior(1 / precision - explained, factor)
-
-    def _factor(self, scaled: Tensor, dispersion: Tensor) -> Tensor:
-        matrix = scaled @ self.jacobian.mT
-        matrix /= dispersion[:, None, None]
+    def factorised(self, dispersion: Tensor, precision: Tensor) -> DualFactor:
+        """The same divided by dispersions, with precisions (K, m) as a prior."""
+        scale = precision.rsqrt() * dispersion.rsqrt().unsqueeze(-1)
+        scaled = self.jacobian * scale.unsqueeze(-2)
+        matrix = scaled.new_zeros(*scaled.shape[:2], scaled.shape[1])
+        _add_gram(matrix, scaled, DUAL_PANEL)
+        _mirror(matrix, DUAL_PANEL)
         _diagonal(matrix).add_(1.0)
-        return _cholesky(matrix)
+        return DualFactor(scaled, precision.unsqueeze(-1), _cholesky(matrix))
+
+
+@dataclass(frozen=True, slots=True)
+class DualFactor:
+    """Of `I + scaled scaled'`, by which all is known of `scaled' scaled + I`."""
+
+    scaled: Tensor  # (K, n, m), Jacobian over roots of dispersion and precision
+    precision: Tensor  # (K, m, 1)
+    factor: Tensor  # (K, n, n)
+
+    def solve(self, target: Tensor) -> Tensor:
+        """`(J'J / dispersion + precision) x = target`, (K, m, k), by Woodbury."""
+        root = self.precision.rsqrt()
+        free = root * target
+        dual = torch.cholesky_solve(self.scaled @ free, self.factor)
+        return root * (free - self.scaled.mT @ dual)
+
+    def posterior(self) -> Posterior:
+        """Laplace approximation around the current parameters."""
+        # One small inverse and products are far faster than a solve per parameter.
+        n = self.factor.shape[-1]
+        unit = torch.eye(n, dtype=self.factor.dtype, device=self.factor.device)
+        inverse = torch.linalg.solve_triangular(self.factor, unit, upper=False)
+        explained = torch.zeros_like(self.scaled[:, 0])
+        for begin in range(0, n, DUAL_PANEL):
+            end = min(begin + DUAL_PANEL, n)
+            whitened = inverse[:, begin:end, :end] @ self.scaled[:, :end]
+            explained += whitened.square_().sum(-2)
+        return _posterior((1 - explained) / self.precision.squeeze(-1), self.factor)
 
 
 def _diagonal(matrix: Tensor) -> Tensor:
@@ -354,6 +380,7 @@ class Working:
     """
 
     root: Tensor  # (K, n)
+    unit: Tensor  # (K, n), roots of length one
     score: Tensor  # (K, n)
     level: Tensor  # (K,)
 
@@ -363,21 +390,30 @@ class Working:
         return self.level.square()
 
 
-def working_rows(rows: Rows, eta: Tensor) -> Working:
-    """Weights and scores of the rows at `eta`, (K, n)."""
+def working_rows(rows: Rows, eta: Tensor, known: Working | None = None) -> Working:
+    """Weights and scores of the rows at `eta`, (K, n).
+
+    Weights of squares are those that are `known` anywhere.
+    """
     weight, family = rows.weight, rows.family
     counts = weight > 0  # rows of no weight may hold anything, even an overflow
-    nothing = torch.zeros_like(weight)
-    curvature = torch.where(counts, family.curvature(rows.y, eta), nothing)
-    total = (weight * curvature).sum(-1, keepdim=True)
-    floor = WEIGHT_FLOOR * total / weight.sum(-1, keepdim=True)
-    curvature = torch.maximum(curvature, floor).clamp(min=1e-300)
-    root = (weight * curvature).sqrt()
-    score = torch.where(counts, family.score(rows.y, eta), nothing)
-    score = (weight / curvature).sqrt() * score
-    unit = root / root.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    score = torch.where(counts, family.score(rows.y, eta), 0.0)
+    if family.least_squares:
+        root = weight.sqrt() if known is None else known.root
+        score *= root
+    else:
+        curvature = torch.where(counts, family.curvature(rows.y, eta), 0.0)
+        total = (weight * curvature).sum(-1, keepdim=True)
+        floor = WEIGHT_FLOOR * total / weight.sum(-1, keepdim=True)
+        curvature = torch.maximum(curvature, floor).clamp(min=1e-300)
+        root = (weight * curvature).sqrt()
+        score *= (weight / curvature).sqrt()
+    if family.least_squares and known is not None:
+        unit = known.unit
+    else:
+        unit = root / root.norm(dim=-1, keepdim=True).clamp(min=1e-300)
     level = (unit * score).sum(-1, keepdim=True)
-    return Working(root, score - unit * level, level.squeeze(-1))
+    return Working(root, unit, score - unit * level, level.squeeze(-1))
 
 
 def linearise(
@@ -420,10 +456,9 @@ def linearise(
         block.addcmul_(centre, share, value=-1)
         tilt += block @ share.mT
         pull += block @ score[:, rows]
-        _add_gram(gram, block)
+        _add_gram(gram, block, PANEL)
     gram.baddbmm_(tilt, tilt.mT / square, alpha=-1)
-    if m > PANEL:
-        gram = gram.triu_() + gram.triu(1).mT
+    _mirror(gram, PANEL)
     return Primal(gram, pull.squeeze(-1), working.level_gain)
 
 
@@ -452,11 +487,18 @@ class FixedDesign:
         return Primal(self.gram, pull, working.level_gain)
 
 
-def _add_gram(gram: Tensor, block: Tensor) -> None:
+def _add_gram(gram: Tensor, block: Tensor, panel: int) -> None:
     """Add `block block'` to the part on and above the diagonal (and some below)."""
-    for begin in range(0, gram.shape[1], PANEL):
-        end = begin + PANEL
+    for begin in range(0, gram.shape[1], panel):
+        end = begin + panel
         gram[:, begin:end, begin:].baddbmm_(block[:, begin:end], block[:, begin:].mT)
+
+
+def _mirror(gram: Tensor, panel: int) -> None:
+    """Copy to below the diagonal what panels have left out there."""
+    for begin in range(panel, gram.shape[1], panel):
+        end = begin + panel
+        gram[:, begin:end, :begin] = gram[:, :begin, begin:end].mT
 
 
 def needed_bytes(n_rows: int, n_parameters: int) -> int:
