@@ -124,9 +124,9 @@ class Weights:
 
 def unpack(spec: NetworkSpec, params: Tensor) -> Weights:
     """Name the blocks of a flat (K, P) tensor; the views share its memory."""
-    blocks, shapes = params.split(spec.sizes, dim=1), spec.shapes.values()
-    named = (b.view(len(b), *shape) for b, shape in zip(blocks, shapes, strict=True))
-    return Weights(*named)
+    shapes, n_models = spec.shapes.values(), params.shape[0]
+    blocks = zip(params.split(spec.sizes, dim=1), shapes, strict=True)
+    return Weights(*(block.view(n_models, *shape) for block, shape in blocks))
 
 
 def input_norms(spec: NetworkSpec, params: Tensor) -> Tensor:

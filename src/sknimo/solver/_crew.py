@@ -90,7 +90,7 @@ class Crew:
         self._arrange(starts)
 
     def __len__(self) -> int:
-        return len(self.damping)
+        return self.damping.shape[0]  # at a fraction of what `len` of a tensor takes
 
     def _arrange(self, states: Sequence[EvidenceState]) -> None:
         """Leave out what no member needs; the networks shrink with their inputs."""
@@ -155,7 +155,7 @@ class Crew:
     def _evaluate(self, tangent: Tangent, params: Tensor) -> Tensor:
         """The design for some weights, (K, n, q), block by block."""
         if tangent.is_linear or len(self.chunks) == 1:
-            return tangent.design(params)
+            return tangent.design(params, keep=True)
         return torch.cat([tangent.design(params, rows) for rows in self.chunks], dim=1)
 
     def _precision(self) -> Tensor:

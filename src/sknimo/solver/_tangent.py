@@ -56,6 +56,7 @@ class Tangent:
         reads: Tensor | None = None,
     ) -> None:
         self.spec, self.inputs, self.active = spec, inputs, active
+        self.n_active = len(active)
         self.terms = terms  # (n, q), or (K, n, q) where models have other terms
         self.reads = reads  # (K, r), None where all models read all inputs
         device = terms.device
@@ -73,12 +74,15 @@ class Tangent:
         )
         self.code = spec.codes().to(device)[active]  # (a, b)
         self.visible = (self.input_slot != slots.unsqueeze(-1)).double()  # (a, r)
+        # Activations of the last weights whose design was made.
+        self._known: tuple[Tensor, _Layers, Tensor] | None = None
 
     def take(self, members: Tensor) -> Tangent:
         """The same of some of the models."""
         if self.terms.dim() == 2 and self.reads is None:
             return self
         some = copy(self)
+        some._known = None
         if self.terms.dim() == 3:
             some.terms = self.terms[members]
         if self.reads is not None:
@@ -88,7 +92,7 @@ class Tangent:
     @property
     def is_linear(self) -> bool:
         """Whether there is nothing to bend or nothing to bend it."""
-        return len(self.active) == 0 or self.inputs.shape[1] == 0
+        return self.n_active == 0 or self.inputs.shape[1] == 0
 
     def chunks(self, n_bytes: float, n_models: int = 1) -> list[slice]:
         """Blocks of rows whose Jacobian and activations take that many bytes."""
@@ -100,13 +104,22 @@ class Tangent:
         )
         return cut_rows(n, n_models * per_row, n_bytes)
 
-    def design(self, params: Tensor, rows: slice = EVERY_ROW) -> Tensor:
-        """`phi * (1 + g)` of some rows, (n, q) or (K, n, q)."""
+    def design(
+        self, params: Tensor, rows: slice = EVERY_ROW, keep: bool = False
+    ) -> Tensor:
+        """`phi * (1 + g)` of some rows, (n, q) or (K, n, q).
+
+        What is kept of all rows spares a Jacobian of the same weights half its work.
+        """
         terms = self.terms[..., rows, :]
         if self.is_linear:
             return terms if params.dim() == 1 else terms.expand(len(params), -1, -1)
         layers = self._layers(torch.atleast_2d(params), rows)
-        bend = layers.bend(layers.angle().sin_(), layers.angle_ref().sin_())
+        angle = layers.angle()
+        if keep:
+            self._known = params, layers, angle
+        sine = angle.sin() if keep else angle.sin_()
+        bend = layers.bend(sine, layers.angle_ref().sin_())
         bent = (self._of_terms(bend) + 1).mul_(terms.mT)
         return bent.mT.view(*params.shape[:-1], *terms.shape[-2:])
 
@@ -129,24 +142,35 @@ class Tangent:
             out.zero_()[:, :q] = terms
         else:
             parts = torch.atleast_2d(coef).unsqueeze(-1) * terms
-            self._differentiate(out, weights, terms, parts, rows)
+            known, self._known = self._known, None  # its memory is written over
+            if known is not None and known[0] is params and rows == EVERY_ROW:
+                layers, angle = known[1:]
+            else:
+                layers = self._layers(weights, rows)
+                angle = layers.angle()
+            self._differentiate(out, layers, angle, terms, parts, rows)
         return out.mT.view(*params.shape[:-1], n, out.shape[1])
 
     def _pull(self, parts: Tensor) -> Tensor:
         """Contributions (K, q, n) of terms summed by active feature, (K, a, n)."""
         if self.one_each:
             return parts
-        n_slots = len(self.active) + self.n_spare
+        n_slots = self.n_active + self.n_spare
         pull = parts.new_zeros(len(parts), n_slots, parts.shape[2])
         pull.index_add_(1, self.term_slot, parts)
-        return pull[:, : len(self.active)]
+        return pull[:, : self.n_active]
 
     def _differentiate(
-        self, out: Tensor, params: Tensor, terms: Tensor, parts: Tensor, rows: slice
+        self,
+        out: Tensor,
+        layers: _Layers,
+        angle: Tensor,
+        terms: Tensor,
+        parts: Tensor,
+        rows: slice,
     ) -> None:
         """Write the Jacobian (K, m, n), given contributions (K, q, n) without bends."""
-        layers, pull = self._layers(params, rows), self._pull(parts)
-        angle, angle_ref = layers.angle(), layers.angle_ref()
+        pull, angle_ref = self._pull(parts), layers.angle_ref()
         weight = layers.out
         wave = angle.cos().mul_(weight.unsqueeze(-1)).mul_(pull.unsqueeze(2))
         wave_ref = weight * angle_ref.cos()  # (K, a, h2)
@@ -171,7 +195,7 @@ class Tangent:
         torch.sum(wave, 1, out=second_bias)
         settle(second_bias, wave_ref)
         hidden, hidden_ref = layers.hidden, layers.hidden_ref
-        square = second.view(len(params), *self.spec.hidden[::-1], n)
+        square = second.view(len(parts), *self.spec.hidden[::-1], n)
         torch.mul(wave[:, 0].unsqueeze(2), hidden[:, 0].unsqueeze(1), out=square)
         for k in range(1, wave.shape[1]):
             square.addcmul_(wave[:, k].unsqueeze(2), hidden[:, k].unsqueeze(1))
@@ -198,7 +222,7 @@ class Tangent:
         inputs = self.inputs[rows].mT  # (r, n)
         moved = block.view(*total.shape[:2], *inputs.shape)  # (K, h1, r, n)
         torch.mul(total.unsqueeze(2), inputs, out=moved)
-        owned = self.input_slot < len(self.active)
+        owned = self.input_slot < self.n_active
         slots = self.input_slot[owned]
         own = first.index_select(1, slots).transpose(1, 2)  # (K, h1, r', n)
         if len(slots) == len(inputs):
