@@ -123,7 +123,7 @@ def select(
     if settings.cautious and not _has_promise(runner, view, starts, at, floor):
         runner.gave_up = True
         return Selection([], linear, view)
-    done = _until_agreed(runner, view, _scouts_first(starts, settings), at, floor)
+    done = _until_agreed(runner, view, starts, at, floor)
     if not done:
         return Selection([], linear, view)
     leader = max(done, key=by_evidence)
@@ -151,7 +151,7 @@ def _has_promise(
     eager, half = narrow or starts, max(runner.settings.n_starts // 2, 1)
     for begin in range(0, len(eager), half):
         some = eager[begin : begin + half]
-        gain = scout(runner, view, some, at, floor, half, least=floor)
+        gain = scout(runner, view, some, at, floor, least=floor)
         if gain >= runner.settings.evidence_margin:
             return True
     return False
@@ -163,16 +163,11 @@ def scout(
     starts: list[Start],
     at: Coefficients,
     floor: float,
-    count: int = 0,
     least: float = -math.inf,
 ) -> float:
-    """Log evidence that the best of the first restarts has gained.
-
-    `count` of them, or a few of each stage.
-    """
-    first = _scouts_first(starts, runner.settings)
-    few = runner.settings.n_scouts * len({start.stage for start in starts})
-    found = runner.run(view, first[: count or few], at, least)
+    """Log evidence that the best of the first half of the restarts has gained."""
+    half = max(runner.settings.n_starts // 2, 1)
+    found = runner.run(view, starts[:half], at, least)
     return max((each.log_evidence for each in found), default=-math.inf) - floor
 
 
@@ -181,25 +176,13 @@ def is_decisive(runner: Runner, gain: float) -> bool:
     return gain > runner.settings.decisive_gain * float(runner.weight.sum())
 
 
-def _scouts_first(starts: list[Start], settings: Settings) -> list[Start]:
-    """The first restarts of each stage, then the others."""
-    of_stage: dict[str, int] = {}
-    scouts: list[Start] = []
-    others: list[Start] = []
-    for start in starts:
-        of_stage[start.stage] = of_stage.get(start.stage, 0) + 1
-        early = of_stage[start.stage] <= settings.n_scouts
-        (scouts if early else others).append(start)
-    return scouts + others
-
-
 def _until_agreed(
     runner: Runner, view: View, starts: list[Start], at: Coefficients, floor: float
 ) -> list[Restart]:
     """Restarts, half of them at a time, until the two best gain about the same.
 
-    The first stage, whose restarts are followed by others, also ends with a decisive
-    one.
+    Narrow ones among themselves say nothing of wide ones. Restarts that are followed by
+    relaxed ones also end with a decisive one.
     """
     settings = runner.settings
     size = max(settings.n_starts // 2, 1)
@@ -211,7 +194,8 @@ def _until_agreed(
         best, second = (*gains, -math.inf, -math.inf)[:2]
         if first and is_decisive(runner, best):
             break
-        if best > settings.clear_gain and second >= settings.agreed_share * best:
+        agreed = best > settings.clear_gain and second >= settings.agreed_share * best
+        if agreed and starts[-1].stage == starts[begin].stage:
             break
     return done
 
@@ -223,7 +207,10 @@ def first_starts(
     random: np.random.RandomState,
     settings: Settings,
 ) -> list[Start]:
-    """Wide starts that see every feature, and narrow ones of the GLM's strongest."""
+    """Narrow starts of the GLM's strongest features, then wide ones that see all.
+
+    Narrow ones take a fraction of the time, and are often decisive.
+    """
     usable = with_terms(problem)
     few = settings.few_features
     shortlist = linear_support | strongest_features(problem, at, few)
@@ -240,7 +227,7 @@ def first_starts(
         if size is not None:
             strongest = strongest_features(problem, at, size)
             narrow[k] = replace(start, support=strongest, input_support=strongest)
-    return wide + narrow
+    return narrow + wide
 
 
 class _Relaxed:

@@ -45,6 +45,9 @@ from sknimo.solver._tangent import (
 MAX_DAMPING = 1e8
 # A step that promises less than this share of the objective is rounding.
 STANDSTILL = 1e-13
+# Precisions go this share of the way where nothing else moves in the meantime: in
+# three quarters of the steps. With networks 1.5 costs digits, and 2 the network.
+HASTE = 1.5
 # Steps that are tried before a member stays where it is.
 TRIALS = 6
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
@@ -250,7 +253,10 @@ class Crew:
         least, most = options.precision_range
         if family.separable:
             least = options.least_logit_precision
-        learned = ((counted + 1e-6) / (size + 1e-10)).clamp(least, most)
+        learned = (counted + 1e-6) / (size + 1e-10)
+        if self.is_quadratic:
+            learned = self.coef_precision * (learned / self.coef_precision) ** HASTE
+        learned = learned.clamp(least, most)
         coef_precision = torch.where(width > 0, learned, self.coef_precision)
         used = determined.sum(-1) + 1
         evidence = -self.loss / self.dispersion - posterior.half_log_det
