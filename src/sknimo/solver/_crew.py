@@ -32,10 +32,10 @@ from sknimo.solver._tangent import (
     BLOCK_BYTES,
     Dual,
     DualFactor,
-    FixedDesign,
     Primal,
     PrimalFactor,
     Tangent,
+    Whitened,
     Working,
     linearise,
     needed_bytes,
@@ -45,9 +45,6 @@ from sknimo.solver._tangent import (
 MAX_DAMPING = 1e8
 # A step that promises less than this share of the objective is rounding.
 STANDSTILL = 1e-13
-# Precisions go this share of the way where nothing else moves in the meantime: in
-# three quarters of the steps. With networks 1.5 costs digits, and 2 the network.
-HASTE = 1.5
 # Steps that are tried before a member stays where it is.
 TRIALS = 6
 # Newton steps that re-solve the coefficients when the loss is not quadratic.
@@ -140,13 +137,17 @@ class Crew:
             None if bool(seen.all()) else seen.to(params),
         )
         self.chunks = self.tangent.chunks(_chunk_bytes(self), len(states))
+        # Groups of all parameters, those of coefficients first, and live terms in each.
+        n_groups = self.coef_precision.shape[1]
+        self.owner = torch.cat([self.linear_group, n_groups + self.group])
+        self.width = group_sums(self.alive, self.linear_group, n_groups)
         self.coef = coef[:, self.columns] * self.alive
         self.design = self._evaluate(self.tangent, self.params)
         self.eta = self.rows.eta(self.design, self.coef, self.intercept)  # (K, n)
         self.loss = self.rows.loss(self.eta)
         self.working: Working | None = None
         self.cached: Primal | Dual | None = None
-        self.fixed: FixedDesign | None = None
+        self.fixed: Whitened | None = None
         # Of a quadratic with the precisions as they are: a step and their update share
         # it.
         self.factor: PrimalFactor | DualFactor | None = None
@@ -163,8 +164,8 @@ class Crew:
 
     def _precision(self) -> Tensor:
         """Precision of every parameter, coefficients first, (K, m)."""
-        of_coef = self.coef_precision[:, self.linear_group]
-        return torch.cat([of_coef, self.params_precision[:, self.group]], dim=1)
+        each = [self.coef_precision, self.params_precision]
+        return torch.cat(each, dim=1)[:, self.owner]
 
     def _theta(self) -> Tensor:
         return torch.cat([self.coef, self.params], dim=1)
@@ -176,7 +177,7 @@ class Crew:
             self.working = working
             if self.is_quadratic:
                 if self.fixed is None:
-                    self.fixed = FixedDesign(self.design, working.root)
+                    self.fixed = Whitened(self.design.mT.clone(), working.root)
                 self.cached = self.fixed.at(working)
             else:
                 self.cached = linearise(
@@ -241,23 +242,19 @@ class Crew:
             factor = self._linearised().factorised(self.dispersion, precision)
         posterior = factor.posterior()
         determined = (1 - precision * posterior.variance).clamp(0, 1)
-        n_groups = self.params_precision.shape[1]
-        counted = group_sums(determined[:, q:], self.group, n_groups)
-        size = group_sums(theta[:, q:].square(), self.group, n_groups)
-        learned = (counted + 1e-3) / (size + 1e-8)
-        params_precision = torch.where(size > 0, learned, self.params_precision)
+        n_groups, n_blocks = self.width.shape[1], self.params_precision.shape[1]
+        counted = group_sums(determined, self.owner, n_groups + n_blocks)
+        size = group_sums(theta.square(), self.owner, n_groups + n_blocks)
+        of_coef, of_block = counted.split([n_groups, n_blocks], dim=1)
+        coef_size, block_size = size.split([n_groups, n_blocks], dim=1)
+        learned = (of_block + 1e-3) / (block_size + 1e-8)
+        params_precision = torch.where(block_size > 0, learned, self.params_precision)
         params_precision = params_precision.clamp(*options.precision_range)
-        width = self._group_width()
-        counted = group_sums(determined[:, :q], self.linear_group, width.shape[1])
-        size = group_sums(theta[:, :q].square(), self.linear_group, width.shape[1])
         least, most = options.precision_range
         if family.separable:
             least = options.least_logit_precision
-        learned = (counted + 1e-6) / (size + 1e-10)
-        if self.is_quadratic:
-            learned = self.coef_precision * (learned / self.coef_precision) ** HASTE
-        learned = learned.clamp(least, most)
-        coef_precision = torch.where(width > 0, learned, self.coef_precision)
+        learned = ((of_coef + 1e-6) / (coef_size + 1e-10)).clamp(least, most)
+        coef_precision = torch.where(self.width > 0, learned, self.coef_precision)
         used = determined.sum(-1) + 1
         evidence = -self.loss / self.dispersion - posterior.half_log_det
         evidence -= _prior(precision, theta)
@@ -277,26 +274,21 @@ class Crew:
         self.n_effective = used.tolist()
         p = self.support.shape[1]
         dead_inputs = self.reads & (params_precision[:, :p] > options.dead_input)
-        dead_groups = (width > 0) & (coef_precision > options.dead_coef)
+        dead_groups = (self.width > 0) & (coef_precision > options.dead_coef)
         # Weights of an input may be small and yet matter, where those that read them
         # are large: the evidence of who loses one is that of another model.
         self.is_past = dead_inputs.any(-1).tolist()
         if bool(dead_inputs.any() or dead_groups.any()):
             self._switch_off(dead_groups, dead_inputs)
 
-    def _group_width(self) -> Tensor:
-        """Number of live terms in each group, (K, n_groups)."""
-        n_groups = self.coef_precision.shape[1]
-        return group_sums(self.alive, self.linear_group, n_groups)
-
     def drop_useless(self, members: Sequence[int]) -> list[int]:
         """Switch off groups below one: the evidence rises when they leave.
 
         Returns the members among these that had any.
         """
-        width = self._group_width()
-        wald = group_sums(_wald_columns(self), self.linear_group, width.shape[1])
-        useless = wald < width
+        n_groups = self.width.shape[1]
+        wald = group_sums(_wald_columns(self), self.linear_group, n_groups)
+        useless = wald < self.width
         asked = torch.zeros_like(useless[:, :1])
         asked[list(members)] = True
         useless &= asked

@@ -180,36 +180,33 @@ class Tangent:
         torch.mul(terms, bend + 1, out=out[:, :q])
         blocks = out[:, q:].split(self.spec.sizes, dim=1)
         first_block, code, bias, second, second_bias, last = blocks
-
-        def settle(block: Tensor, reference: Tensor) -> None:
-            """Less what the reference takes away; it is (K, a, size)."""
-            block.baddbmm_(reference.flatten(2).mT, pull, alpha=-1)
-
         sine.mul_(pull.unsqueeze(2))
+        last_ref = sine_ref
         if self.spec.own_out:
             self._by_code(last, sine)
-            settle(last, sine_ref.unsqueeze(-1) * self.code.unsqueeze(1))
+            last_ref = (sine_ref.unsqueeze(-1) * self.code.unsqueeze(1)).flatten(2)
         else:
             torch.sum(sine, 1, out=last)
-            settle(last, sine_ref)
         torch.sum(wave, 1, out=second_bias)
-        settle(second_bias, wave_ref)
         hidden, hidden_ref = layers.hidden, layers.hidden_ref
         square = second.view(len(parts), *self.spec.hidden[::-1], n)
         torch.mul(wave[:, 0].unsqueeze(2), hidden[:, 0].unsqueeze(1), out=square)
         for k in range(1, wave.shape[1]):
             square.addcmul_(wave[:, k].unsqueeze(2), hidden[:, k].unsqueeze(1))
-        settle(second, wave_ref.unsqueeze(-1) * hidden_ref.unsqueeze(-2))
+        second_ref = wave_ref.unsqueeze(-1) * hidden_ref.unsqueeze(-2)
         first = layers.second.mT.unsqueeze(1) @ wave  # (K, a, h1, n)
         first.addcmul_(first, hidden.square_(), value=-1)
         first_ref = (wave_ref @ layers.second) * (1 - hidden_ref.square())
         total = first.sum(1)  # (K, h1, n)
         bias.copy_(total)
-        settle(bias, first_ref)
         self._differentiate_inputs(first_block, total, first, rows)
-        if self.code.shape[1]:
-            self._by_code(code, first)
-            settle(code, first_ref.unsqueeze(-1) * self.code.unsqueeze(1))
+        self._by_code(code, first)
+        code_ref = first_ref.unsqueeze(-1) * self.code.unsqueeze(1)
+        # Less what the reference takes away, where inputs are zero; (K, a, size) each.
+        taken = [code_ref.flatten(2), first_ref, second_ref.flatten(2), wave_ref]
+        reference = torch.cat([*taken, last_ref], dim=2)
+        later = out[:, q + first_block.shape[1] :]
+        later.baddbmm_(reference.mT, pull, alpha=-1)
 
     def _by_code(self, block: Tensor, units: Tensor) -> None:
         """Units (K, a, h, n) summed by each number of the code, (K, h b, n)."""
@@ -453,19 +450,16 @@ def linearise(
     """
     n_models, n = working.root.shape
     m = coef.shape[1] + params.shape[1]
+    if len(chunks) == 1:
+        return Whitened(tangent.jacobian(params, coef).mT, working.root).at(working)
+    if m > n:
+        whole = coef.new_empty(n_models, m, n)
+        for rows in chunks:
+            whole[..., rows] = tangent.jacobian(params, coef, rows).mT
+        return Whitened(whole, working.root).at(working)
     root = working.root.unsqueeze(1)  # (K, 1, n)
     square = root.square().sum(-1, keepdim=True).clamp(min=1e-300)
     score = working.score.unsqueeze(-1)  # (K, n, 1)
-    if m > n:
-        if len(chunks) == 1:
-            whitened = tangent.jacobian(params, coef).mT
-        else:
-            whitened = root.new_empty(n_models, m, n)
-            for rows in chunks:
-                whitened[..., rows] = tangent.jacobian(params, coef, rows).mT
-        _whiten(whitened, root)
-        pull = (whitened @ score).squeeze(-1)
-        return Dual(whitened.mT, pull, working.level_gain)
     gram = root.new_zeros(n_models, m, m)
     pull, tilt = root.new_zeros(n_models, m, 1), root.new_zeros(n_models, m, 1)
     centre: Tensor | None = None
@@ -486,28 +480,31 @@ def linearise(
     return Primal(gram, pull.squeeze(-1), working.level_gain)
 
 
-def _whiten(block: Tensor, root: Tensor) -> None:
-    """Weigh columns (K, m, n) by roots (K, 1, n), and project the intercept out."""
-    square = root.square().sum(-1, keepdim=True).clamp(min=1e-300)
-    block *= root
-    block.addcmul_((block @ root.mT) / square, root, value=-1)
+class Whitened:
+    """Columns (K, m, n) of a Jacobian, weighed by roots, without the intercept.
 
+    They are written over. Without a network and with squares only scores ever change.
+    """
 
-class FixedDesign:
-    """The linearised loss of squares without a network: only scores ever change."""
-
-    def __init__(self, design: Tensor, root: Tensor) -> None:
-        # (K, q, n), of which `Dual` needs all and `Primal` the products.
-        self.whitened = design.mT.clone()
-        _whiten(self.whitened, root.unsqueeze(1))
-        q, n = self.whitened.shape[1:]
-        self.gram = None if q > n else self.whitened @ self.whitened.mT
+    def __init__(self, columns: Tensor, root: Tensor) -> None:
+        root = root.unsqueeze(1)
+        square = root.square().sum(-1, keepdim=True).clamp(min=1e-300)
+        columns *= root
+        columns.addcmul_((columns @ root.mT) / square, root, value=-1)
+        self.columns = columns
+        m, n = columns.shape[1:]
+        # `Dual` needs all of the columns and `Primal` their products.
+        self.gram: Tensor | None = None
+        if m <= n:
+            self.gram = columns.new_zeros(len(columns), m, m)
+            _add_gram(self.gram, columns, PANEL)
+            _mirror(self.gram, PANEL)
 
     def at(self, working: Working) -> Primal | Dual:
         """With the scores at some coefficients."""
-        pull = (self.whitened @ working.score.unsqueeze(-1)).squeeze(-1)
+        pull = (self.columns @ working.score.unsqueeze(-1)).squeeze(-1)
         if self.gram is None:
-            return Dual(self.whitened.mT, pull, working.level_gain)
+            return Dual(self.columns.mT, pull, working.level_gain)
         return Primal(self.gram, pull, working.level_gain)
 
 
