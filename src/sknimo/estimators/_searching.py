@@ -322,7 +322,7 @@ class Searching(Bagging, Bendable):
         --------
         >>> from sknimo import NIMORegressorCV, datasets
         >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
-        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=5, random_state=0).fit(
+        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=20, random_state=0).fit(
         ...     data.X, data.y
         ... )
         >>> est.n_members_ >= 1
