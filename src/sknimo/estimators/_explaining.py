@@ -22,7 +22,7 @@ from sknimo.explain import (
 )
 from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
-from sknimo.training import read_weight
+from sknimo.training import read_weight, too_wide
 
 
 class Explainable:
@@ -288,9 +288,7 @@ def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     if family.by_deviance and not family.is_hazard and family is not SOFTMAX:
         measure = "D2"
     facts, used = estimator._facts, np.unique(estimator.model_.features.term_feature)
-    wide = (
-        facts is not None and 2 * len(used) > facts.n_samples
-    )  # `is_wide` of a search
+    wide = facts is not None and too_wide(len(used), facts.n_samples)
     sought = not wide or found["gain_error"] > 0
     return records.HeldOutScores(**found, measure=measure, sought=sought)
 

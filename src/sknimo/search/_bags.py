@@ -350,9 +350,8 @@ def train_bags(bags: Bags, settings: Settings, store: TaskStore) -> list[JointSt
     problem, n_bags = bags.problem, len(bags.seeds)
     if len(bags.active) < 1 or problem.spec.n_features < 2:
         return []
-    if is_wide(
-        problem, problem.n_rows
-    ):  # rows cannot tell lines apart, let alone bends
+    # Where rows cannot tell lines apart they cannot tell bends.
+    if is_wide(problem, problem.n_rows):
         return []
     n_rows, device = int((bags.train[0] > 0).sum()), problem.device
     few = problem.n_rows <= settings.few_rows

@@ -44,7 +44,7 @@ from sknimo.solver import (
     simplify_in_turn,
     start_state,
 )
-from sknimo.training import TaskStore, state_columns
+from sknimo.training import TaskStore, state_columns, too_wide
 
 Result = TypeVar("Result")
 
@@ -403,12 +403,8 @@ def with_terms(problem: Problem) -> Tensor:
 
 
 def is_wide(problem: Problem, n_rows: int) -> bool:
-    """Whether there are too many features for evidence: one for every other row.
-
-    With almost as many coefficients as rows a fit leaves no noise, and evidence has no
-    bound; and what is selected among so many has seen the rows that should judge it.
-    """
-    return 2 * int(with_terms(problem).sum()) > n_rows
+    """Whether features with terms are too many for evidence."""
+    return too_wide(int(with_terms(problem).sum()), n_rows)
 
 
 def usable_features(problem: Problem, weight: Tensor, at: Coefficients) -> Tensor:

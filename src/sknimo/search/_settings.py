@@ -133,8 +133,8 @@ class Settings:
     # seen the rows held out, and with weak effects sparse lines predict less well than
     # shrunken ones.
     bags_first: bool = False
-    # Where bends of bags save less than this share of the additive model's loss, a few
-    # restarts (`n_scouts`) go ahead, given up early (`grace`): without any success
+    # Where bends of bags save less than this share of the additive model's loss, half
+    # of a stage's restarts go ahead, given up early (`grace`): without any success
     # among them, the others are not tried. None at all where bags gain nothing:
     # accuracy 0.67 and 0.66 instead of 0.91 and 0.93 in the second setting with
     # classes, seeds 0 and 6.

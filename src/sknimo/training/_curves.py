@@ -89,6 +89,15 @@ class CurveRules:
     trial_steps: int = 30
 
 
+def too_wide(n_features: int, n_rows: int) -> bool:
+    """Whether there are too many features for evidence: one for every other row.
+
+    With almost as many coefficients as rows a fit leaves no noise, and evidence has no
+    bound; and what is selected among so many has seen the rows that should judge it.
+    """
+    return 2 * n_features > n_rows
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Columns of the additive model and where they belong."""
@@ -101,8 +110,8 @@ class Parts:
 
     @property
     def is_wide(self) -> bool:
-        """Whether there are too many features for evidence, as in a search."""
-        return 2 * len(np.unique(self.feature)) > len(self.design)
+        """Whether there are too many features for evidence."""
+        return too_wide(len(np.unique(self.feature)), len(self.design))
 
     @property
     def curved(self) -> np.ndarray:
