@@ -11,12 +11,14 @@ from sknimo.search import Settings
 from sknimo.search._restarts import (
     Selection,
     _Relaxed,
+    _until_agreed,
     choose_members,
+    first_starts,
     keep_stable,
     loose_members,
 )
 from sknimo.search._runner import Restart, View
-from sknimo.solver import EvidenceOptions
+from sknimo.solver import Coefficients, EvidenceOptions
 
 SETTINGS = Settings()
 
@@ -315,3 +317,61 @@ class TestAgreed:
 
     def test_what_is_strong_is_not_tried(self, agree):
         assert all(agree([0.0] * 6, tried=()))
+
+
+class TestStages:
+    """Which restarts come first, and when the others are spared."""
+
+    @pytest.fixture
+    def stages(self, make_problem, make_state, make_start, make_runner, monkeypatch):
+        """Stages that were tried, of restarts that gain so much in turn."""
+        problem = make_problem()
+        state, runner = make_state(problem), make_runner(problem)
+
+        def stages(names, gains, n_rows=1e9):
+            gains, tried = iter(gains), []
+
+            def run(view, starts, at):
+                tried.extend(start.stage for start in starts)
+                ends = [replace(state, log_evidence=next(gains)) for _ in starts]
+                return [
+                    Restart(start, end, view)
+                    for start, end in zip(starts, ends, strict=True)
+                ]
+
+            monkeypatch.setattr(runner, "run", run)
+            runner.weight = torch.full((10,), n_rows / 10)
+            starts = [replace(make_start(), stage=name) for name in names]
+            _until_agreed(runner, View(problem), starts, None, 0.0)
+            return tried
+
+        return stages
+
+    HALF = SETTINGS.n_starts // 2
+    SAME, APART = [100.0] * SETTINGS.n_starts, [100.0, *[80.0] * SETTINGS.n_starts]
+
+    def test_restarts_that_gain_the_same_spare_the_other_half(self, stages):
+        names = ["wide"] * SETTINGS.n_starts
+        assert len(stages(names, self.SAME)) == self.HALF
+        assert len(stages(names, self.APART)) == SETTINGS.n_starts
+
+    def test_narrow_ones_spare_wide_ones_only_where_they_are_decisive(self, stages):
+        names = ["narrow"] * self.HALF + ["wide"] * self.HALF
+        assert stages(names, self.SAME) == names
+        few_rows = 50 / SETTINGS.decisive_gain
+        assert stages(names, self.APART, few_rows) == names[: self.HALF]
+
+    def test_relaxed_ones_go_on_where_one_is_decisive(self, stages):
+        names = ["relaxed"] * SETTINGS.n_starts
+        assert stages(names, self.APART, 50 / SETTINGS.decisive_gain) == names
+
+    def test_narrow_ones_come_first_where_there_are_many_features(self, make_problem):
+        for n_features, first in ((4, "wide"), (20, "narrow")):
+            problem = make_problem(widths=(1,) * n_features)
+            slopes = torch.linspace(1, 2, n_features, dtype=torch.float64)
+            at = Coefficients(slopes.unsqueeze(0), torch.zeros(1).double())
+            none = torch.zeros(n_features, dtype=torch.bool)
+            random = np.random.RandomState(0)
+            starts = first_starts(problem, at, none, random, SETTINGS)
+            assert starts[0].stage == first and starts[-1].stage == "wide"
+            assert len(starts) == SETTINGS.n_starts

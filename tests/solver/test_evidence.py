@@ -3,6 +3,7 @@
 Shapes: n rows, q term columns, p features, P weights.
 """
 
+import math
 import time
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from sknimo.solver import (
     simplify_in_turn,
     start_state,
 )
-from sknimo.solver._crew import Crew
+from sknimo.solver._crew import Crew, _next_damping
 from sknimo.solver._member import estimate_dispersion
 
 CHUNK_RTOL = 1e-10  # promised; only the order of sums differs
@@ -723,3 +724,11 @@ def test_start_state_is_the_glm(make_problem, make_params):
     assert start.intercept.item() == 0.1
     assert torch.equal(start.params, params)
     assert start.log_evidence == -np.inf
+
+
+def test_damping_rises_before_a_step_fails():
+    """Gains are shares of what the linearised loss promised, which is half of this."""
+    promise = torch.full((6,), 2.0)
+    gain = torch.tensor([1.0, 0.8, 0.5, 0.1, -0.1, math.nan])
+    factor = _next_damping(gain, promise).tolist()
+    assert factor == pytest.approx([1 / 3, 1 / 3, 1.0, 2.0, 4.0, 4.0])

@@ -101,6 +101,24 @@ class TestTangent:
         assert case == "one feature" or not torch.equal(expected, tangent.terms)
 
     @EVERY_CASE
+    def test_a_jacobian_after_a_design_is_the_same(self, case, setup):
+        """Activations are taken over from the same weights, and from no others."""
+        tangent, _, params, coef = setup(case)
+        expected = tangent.jacobian(params, coef)
+        other = params.clone()
+        for kept in (params, other):
+            design = tangent.design(kept, keep=True)
+            assert torch.equal(tangent.jacobian(params, coef), expected)
+            assert torch.equal(design, tangent.design(params))
+        tangent.design(2 * params, keep=True)
+        assert torch.equal(tangent.jacobian(params, coef), expected)
+        tangent.design(params, keep=True)
+        first = slice(0, 7)
+        torch.testing.assert_close(
+            tangent.jacobian(params, coef, first), expected[first], rtol=0, atol=1e-14
+        )
+
+    @EVERY_CASE
     def test_the_jacobian_is_that_of_autograd(self, case, setup):
         tangent, design, params, coef = setup(case)
         jacobian = tangent.jacobian(params, coef)
