@@ -60,6 +60,7 @@ def test_predictions_in_parts_equal_those_of_the_whole_table(
     assert done.stderr == f"sknimo: 20001 predictions written to {out}.\n"
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(n_rows=st.integers(1, 150), block=st.integers(1, 40), rows=st.integers(1, 60))
 def test_however_a_table_is_cut_predictions_are_the_same(

@@ -42,6 +42,7 @@ def same_predictions(first, second, table):
 
 
 class TestLargeTables:
+    @pytest.mark.slow
     def test_the_model_is_that_of_a_table_in_memory(
         self, sknimo, parquet, patients, tmp_path, monkeypatch
     ):

@@ -200,6 +200,7 @@ class TestWeights:
         with pytest.raises(ValueError, match="1 of 40 distinct rows carry all"):
             NIMORegressor(**PLAIN).fit(X[many], y[many], weight)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rest", [1e-9, 1e-15])
     def test_heavy_rows_of_one_class_are_fitted_soon(self, X, y, rest):
         target, heavy = (y > 0).astype(int), y > np.sort(y)[-4]

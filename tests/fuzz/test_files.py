@@ -225,6 +225,7 @@ def damage(raw, rng):
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_no_damage_goes_unnoticed(run_few, check_damaged):
     run_few(check_damaged, 150, rng=RANDOM)
 
@@ -440,6 +441,7 @@ def use(est, path, check_refusal):
         assert np.array_equal(load(path).model_.eta(rows), eta, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_no_forgery_does_more_than_be_refused(run_few, check_forged):
     found = run_few(check_forged, 60, rng=RANDOM, n_changes=CHANGES)
     assert found["refused"] > 30 and found["loaded"] > 0

@@ -475,6 +475,7 @@ CASES = {
 SEARCHES = CASES | {"drawn": estimators(searching=True), "searching": st.just(True)}
 
 
+@pytest.mark.slow
 def test_random_tables_fit_or_are_refused_by_name(run_few, check):
     found = run_few(check, 25, **CASES)
     assert found["refused"] > 0 and found.total() > found["refused"]

@@ -383,6 +383,7 @@ def test_a_search_has_errors_by_residuals_and_a_glm_those_of_other_programs(
         np.testing.assert_array_equal(found.std_err, named.std_err)
 
 
+@pytest.mark.slow
 def test_errors_of_many_features_in_few_rows_are_not_those_of_a_prior():
     # A prior that is learned made them two thirds of what the rows allow.
     random = np.random.default_rng(0)

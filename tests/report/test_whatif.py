@@ -63,6 +63,7 @@ def test_every_kind_of_feature_is_predicted_and_explained_as_in_python(
             assert_page_agrees(view, made, row)
 
 
+@pytest.mark.slow
 def test_the_dial_predicts_as_the_model_with_another_share_of_bends(
     make_report, open_report
 ):

@@ -75,6 +75,7 @@ def test_the_temporary_file_has_no_name(table, spool, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_kill(tmp_path):
     code = f"""
         import os, signal

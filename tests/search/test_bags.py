@@ -88,6 +88,7 @@ def settled(trained):
     return bagged.settle(bags, states, settings)
 
 
+@pytest.mark.slow
 def test_settled_coefficients_lower_the_loss_of_a_bag(trained, settled):
     bags, states, _ = trained
     rows = torch.arange(bags.problem.n_rows)

@@ -350,6 +350,7 @@ class TestFit:
         assert bent.log_evidence > linear.log_evidence + 100
         assert state.log_evidence < linear.log_evidence + 1
 
+    @pytest.mark.slow
     def test_most_easy_problems_end_with_the_true_supports(self, fit):
         """Of 100 states that were simplified 99 have them, and of inputs 70."""
         options, exact = EvidenceOptions(max_iter=100), []

@@ -396,6 +396,7 @@ def test_steps_that_can_be_recorded_are_the_same_steps(setup, monkeypatch):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_double")
 def test_members_that_stand_still_leave_the_others_as_they_are(setup):
     problem, table, flat = setup(n_rows=60)
