@@ -214,6 +214,7 @@ def make_curve_numbers() -> tuple[Number, ...]:
         Number("curves.fixed_dispersion_margin", tables=KNOWN),
         Number("curves.max_rows", (1_000, 2_000), ("rows4000",)),
         Number("curves.max_curves", tables=("setting3",)),
+        Number("curves.promise", tables=("setting3",)),
         # Among fifty features a hundred lines are all of them.
         Number("curves.max_lines", (10, 25), ("setting3",)),
         Number("curves.trial_steps"),

@@ -333,3 +333,12 @@ class TestDrawnLines:
 def test_what_makes_a_curve_rough_has_no_unit(unit):
     edges = np.array([0.0, 1.0, 1.5, 4.0, 4.2])
     assert np.array_equal(ramp_bends(edges * unit), ramp_bends(edges))
+
+
+def test_the_value_of_most_rows_is_an_edge_beside_codes_far_out():
+    """A few codes move the mean beyond it; what lies below would be lost otherwise."""
+    x = np.repeat([0.0, 1.0, 666.0], [80, 918, 2])
+    basis, _ = fit(x)
+    assert basis.edges.tolist() == [0.0, 1.0, 666.0]
+    low, high = basis.terms(np.array([0.0, 1.0]))[:, 1]
+    assert abs(high - low) > 1  # the curve varies by one over the rows

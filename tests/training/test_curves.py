@@ -9,7 +9,7 @@ from sknimo.families import get_family
 from sknimo.features import FeatureOptions, Spline, fit_features
 from sknimo.rows import WeightedRows
 from sknimo.training import CurveRules
-from sknimo.training._curves import choose_curves
+from sknimo.training._curves import Additive, choose_curves, split_curves
 
 TRUTH = ["linear", "poly2", "spline", "linear", "linear"]
 
@@ -99,3 +99,58 @@ def test_many_features_compete_for_curves(max_lines):
     kinds = choose(wide, y, max_curves=3, max_lines=max_lines)
     assert kinds[6:9] == ["linear", "poly2", "spline"]
     assert set(kinds[:6]) == {"linear"}
+
+
+def test_what_a_curve_promises_is_its_gain_in_marginal_likelihood():
+    """With the best precision for all of its columns, and everything else as it is."""
+    X, y = draw(n_rows=60)
+    X, y = X[:, 1:3], (y - y.mean()) / y.std()
+    names, none, weight = ["a", "b"], (None, None), np.ones(len(X))
+    splines, parabolas = (
+        fit_features(X, names, weight, none, FeatureOptions(basis=kind))
+        for kind in ("spline", "poly2")
+    )
+    parts = split_curves(X, splines, parabolas, [0, 1], weight)
+    rows = WeightedRows(X, y, weight, np.zeros(len(X)))
+    rules = CurveRules(promise=1e9)
+    additive = Additive(parts, rows, get_family("gaussian"), rules)
+    outside = parts.role != 0
+    promise = additive._promise(additive.state, outside)
+
+    state = additive.state
+    lines = parts.columns(state.support.numpy() & ~outside)
+    prior = state.coef_precision.numpy()[state.support.numpy() & ~outside]
+    spread = (
+        state.dispersion * np.eye(len(y)) + 1e7 + lines @ np.diag(1 / prior) @ lines.T
+    )
+
+    def likelihood(spread):
+        _, log_det = np.linalg.slogdet(spread)
+        return -(log_det + y @ np.linalg.solve(spread, y)) / 2
+
+    for part in np.flatnonzero(outside):
+        block = parts.design[:, parts.part == part]
+        best = max(
+            likelihood(spread + block @ block.T / precision)
+            for precision in np.logspace(-6, 8, 300)
+        )
+        assert promise[part] == pytest.approx(best - likelihood(spread), abs=0.02)
+
+
+def test_a_curve_may_show_only_beside_another():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = 3 * np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.5 * rng.normal(size=300)
+    assert choose(X[:, 1:], y) == ["linear"]
+    assert choose(X, y) == ["spline", "poly2"]
+
+
+@pytest.mark.parametrize(("values", "kind"), [(3, "ramps"), (7, "spline")])
+def test_a_parabola_is_none_where_few_rows_lie_far_out(values, kind):
+    """Their code would be all that it tells."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(values - 1, size=(600, 1)).astype(float)
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=600)
+    y[X[:, 0] == 0] -= 2.0
+    X[:12], y[:12] = 666.0, 3.0
+    assert choose(X, y) == [kind]

@@ -42,7 +42,10 @@ class Basis(Protocol):
 
     @property
     def group(self) -> np.ndarray:
-        """Part of the feature that each term belongs to, (m,): 0, 1 or 2."""
+        """Part of the feature that each term belongs to, (m,).
+
+        Lines and levels are 0, curves 1, indicators of missing values 2.
+        """
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Basis columns, (n, m)."""
@@ -61,7 +64,6 @@ class _Slope:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """One coefficient, the slope."""
         return ("",)
 
     @property
@@ -91,17 +93,14 @@ class Linear(_Slope):
 
     @property
     def n_terms(self) -> int:
-        """Number of columns: one, or none for a constant feature."""
         return int(self.scale > 0)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Basis columns, (n, n_terms)."""
         if self.scale == 0:
             return np.empty((len(x), 0))
-        return _standardise(x, self.reference, self.scale, self.residue)[:, None]
+        return standardise(x, self.reference, self.scale, self.residue)[:, None]
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """Derivative of each term in x at every row, (n, n_terms)."""
         return np.broadcast_to(self.readout(), (len(x), self.n_terms))
 
     def readout(self) -> np.ndarray:
@@ -120,17 +119,14 @@ class Polynomial(_Slope):
 
     @property
     def n_terms(self) -> int:
-        """Line and square."""
         return 2
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Basis columns, (n, 2)."""
-        z = _standardise(x, self.reference, self.scale)
+        z = standardise(x, self.reference, self.scale)
         return np.column_stack([z, z**2 / self.spread])
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """Derivative of each term in x, (n, 2)."""
-        z = _standardise(x, self.reference, self.scale)
+        z = standardise(x, self.reference, self.scale)
         return np.column_stack([np.ones(len(z)), 2 * z / self.spread]) / self.scale
 
 
@@ -152,18 +148,15 @@ class Spline(_Slope):
 
     @property
     def n_terms(self) -> int:
-        """The line and the curves."""
         return self.transform.shape[1]
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Basis columns, (n, m)."""
-        z = _standardise(x, self.reference, self.scale)
+        z = standardise(x, self.reference, self.scale)
         origin = natural_spline(np.zeros(1), self.knots)
         return (natural_spline(z, self.knots) - origin) @ self.transform
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """Derivative of each term in x, (n, m)."""
-        z = _standardise(x, self.reference, self.scale)
+        z = standardise(x, self.reference, self.scale)
         return natural_spline_slopes(z, self.knots) @ self.transform / self.scale
 
 
@@ -203,9 +196,8 @@ class Ramps(_Slope):
         return 1 + len(curves)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Basis columns, (n, m)."""
         out = np.empty((len(x), self.n_terms))
-        out[:, 0] = _standardise(x, self.reference, self.scale)
+        out[:, 0] = standardise(x, self.reference, self.scale)
         out[:, 1:] = self._risen(x)
         out[:, 1:] -= self._risen(np.array([self.reference]))
         return out
@@ -216,27 +208,22 @@ class Ramps(_Slope):
         low, high = self.edges[:-1], self.edges[1:]
         within = ((x >= low) & (x <= high)) / 2 + ((x > low) & (x < high)) / 2
         line = np.full(len(x), 1 / self.scale)
-        return np.column_stack([line, self._turn(within / (high - low))])
+        ramps = within / (high - low)
+        curves = ramps if self.transform is None else ramps @ self.transform
+        return np.column_stack([line, curves])
 
     def _risen(self, x: np.ndarray) -> np.ndarray:
         """How much of each piece lies below x, or how far curves have risen there.
 
         Only the piece that x lies in has to be looked at, (n, m - 1).
         """
-        n_pieces = len(self.edges) - 1
-        piece = np.searchsorted(self.edges, x, side="right") - 1
-        piece = np.clip(piece, 0, n_pieces - 1)
-        above = (x - self.edges[piece]) / np.diff(self.edges)[piece]
-        risen = np.clip(above, 0.0, 1.0)
+        piece, risen = find_pieces(x, self.edges)
         if self.transform is None:
-            out = np.tri(n_pieces, k=-1)[piece]
+            out = np.tri(len(self.edges) - 1, k=-1)[piece]
             out[np.arange(len(x)), piece] = risen
             return out
         before = np.cumsum(self.transform, axis=0) - self.transform
         return before[piece] + risen[:, None] * self.transform[piece]
-
-    def _turn(self, ramps: np.ndarray) -> np.ndarray:
-        return ramps if self.transform is None else ramps @ self.transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,17 +238,14 @@ class Levels:
 
     @property
     def reference(self) -> float:
-        """Code of the baseline."""
         return float(self.baseline)
 
     @property
     def n_terms(self) -> int:
-        """One per level but the baseline."""
         return len(self.values) - 1
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The levels other than the baseline."""
         return tuple(str(self.values[code]) for code in self.codes)
 
     @property
@@ -271,7 +255,6 @@ class Levels:
 
     @property
     def group(self) -> np.ndarray:
-        """All levels together."""
         return np.zeros(self.n_terms, dtype=int)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
@@ -284,20 +267,14 @@ class Levels:
         return np.zeros((len(x), self.n_terms))
 
     def readout(self) -> np.ndarray:
-        """Contrast of each level with the baseline, (m, m)."""
         return np.eye(self.n_terms) / (self.scale or 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PooledLevels(Levels):
-    """Levels of which rare ones share a term, or stand at the baseline without one.
+    """Levels of which rare ones share a term, or stand at the baseline without one."""
 
-    Attributes
-    ----------
-    acts_as : tuple of int
-        Code of the level that each level counts as; of most it is their own.
-    """
-
+    # Code of the level that each level counts as; of most it is their own.
     acts_as: tuple[int, ...]
 
     @property
@@ -306,7 +283,6 @@ class PooledLevels(Levels):
         return len(set(self.acts_as) - {self.baseline})
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Scaled indicators of what levels count as, (n, m)."""
         hit = np.asarray(x)[:, None] == np.array(self.codes, dtype=float)
         return hit @ self.readout()
 
@@ -325,27 +301,22 @@ class _Around:
 
     @property
     def reference(self) -> float:
-        """Reference of the basis."""
         return self.basis.reference
 
     @property
     def scale(self) -> float:
-        """Scale of the basis."""
         return self.basis.scale
 
     @property
     def n_terms(self) -> int:
-        """Those of the basis."""
         return self.basis.n_terms
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Those of the basis."""
         return self.basis.labels
 
     @property
     def group(self) -> np.ndarray:
-        """Parts of the basis."""
         return self.basis.group
 
 
@@ -363,22 +334,18 @@ class OrMissing(_Around):
 
     @property
     def n_terms(self) -> int:
-        """Those of the basis and the indicator."""
         return self.basis.n_terms + int(self.indicator_scale > 0)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Those of the basis, then "missing"."""
         return (*self.basis.labels, MISSING_LABEL)
 
     @property
     def group(self) -> np.ndarray:
-        """Parts of the basis, then the indicator."""
         own = [2] * int(self.indicator_scale > 0)
         return np.append(self.basis.group, np.array(own, dtype=int))
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Terms of the basis, then the indicator, (n, m)."""
         missing = np.isnan(x)
         known = self.basis.terms(np.where(missing, self.reference, x))
         if not self.indicator_scale:
@@ -394,7 +361,6 @@ class OrMissing(_Around):
         return np.column_stack([known, np.zeros((len(x), rest))])
 
     def readout(self) -> np.ndarray:
-        """Readout of the basis, then the contrast of missing with the reference."""
         inner = self.basis.readout()
         out = np.zeros((inner.shape[0] + 1, self.n_terms))
         out[:-1, : inner.shape[1]] = inner
@@ -422,11 +388,9 @@ class RankGauss(_Slope):
 
     @property
     def n_terms(self) -> int:
-        """One."""
         return 1
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Scores above that of the reference, (n, 1)."""
         score = np.interp(x, self.points, self.scores)
         return (score - np.interp(self.reference, self.points, self.scores))[:, None]
 
@@ -445,7 +409,6 @@ class Clipped(_Around):
     high: float
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Terms at the nearest value within the range, (n, m)."""
         return self.basis.terms(np.clip(x, self.low, self.high))
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
@@ -454,7 +417,6 @@ class Clipped(_Around):
         return self.basis.slopes(np.clip(x, self.low, self.high)) * inside[:, None]
 
     def readout(self) -> np.ndarray:
-        """Readout of the basis."""
         return self.basis.readout()
 
 
@@ -473,7 +435,6 @@ class Drawn(_Around):
 
     @property
     def reference(self) -> float:
-        """Reference in units of x."""
         return self.origin
 
     @property
@@ -482,11 +443,9 @@ class Drawn(_Around):
         return self.spread
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Terms of the drawn values, (n, m)."""
         return self.basis.terms(draw(x, self.centre, self.width))
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """Slopes of the basis times that of the scale, (n, m)."""
         drawn = draw(x, self.centre, self.width)
         return self.basis.slopes(drawn) * self._pace(x)[:, None]
 
@@ -523,6 +482,11 @@ def innermost(basis: Basis) -> Basis:
     return basis
 
 
+def where_known(basis: Basis) -> Basis:
+    """A basis without its indicator of missing values."""
+    return basis.basis if isinstance(basis, OrMissing) else basis
+
+
 def straighten(basis: Basis) -> Basis:
     """The line of a curve; other bases as they are."""
     if isinstance(basis, Polynomial | Spline | Ramps):
@@ -545,14 +509,27 @@ def move_reference(basis: Basis, reference: float) -> Basis:
     raise TypeError(f"The reference of a {type(basis).__name__} basis cannot move.")
 
 
-def _standardise(
-    x: np.ndarray, reference: float, scale: float, residue: float = 0.0
+def standardise(
+    x: np.ndarray,
+    reference: float | np.ndarray,
+    scale: float | np.ndarray,
+    residue: float | np.ndarray = 0.0,
 ) -> np.ndarray:
     """Distance from the reference in units of the scale, exactly zero there."""
     above = x - reference
-    if residue:
+    if np.any(residue):
         above = np.where(above == 0, 0.0, above - residue)
-    return above / scale
+    return np.asarray(above / scale)
+
+
+def find_pieces(x: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The piece between edges that each value is in, and how far it is through, (n,).
+
+    Values outside are at the ends of the outer pieces.
+    """
+    piece = np.searchsorted(edges, x, side="right") - 1
+    piece = np.clip(piece, 0, len(edges) - 2)
+    return piece, np.clip((x - edges[piece]) / np.diff(edges)[piece], 0.0, 1.0)
 
 
 def natural_spline(z: np.ndarray, knots: np.ndarray) -> np.ndarray:

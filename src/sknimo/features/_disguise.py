@@ -44,6 +44,7 @@ class Disguise:
         return f"holds {what}, such as {self.example!r}"
 
 
+@cache
 def number_pattern(decimal: str, thousands: str) -> str:
     """Regular expression of a number with these marks, units included."""
     point = re.escape(decimal)
@@ -66,12 +67,12 @@ def find_disguise(labels: Mapping[str, int] | Iterable[str]) -> Disguise | None:
     if dates > MOSTLY * total:
         first = next(label for label in counts if DATE.fullmatch(label))
         return Disguise(True, ".", "", first)
-    best, found = (".", ""), 0
-    for marks in FORMATS:
-        matched = sum(n for label, n in counts.items() if is_number(label, *marks))
-        if matched > found:
-            best, found = marks, matched
-    if found < MOSTLY * total or is_code(counts):
+    matched = {
+        marks: sum(n for label, n in counts.items() if is_number(label, *marks))
+        for marks in FORMATS
+    }
+    best = max(FORMATS, key=lambda marks: matched[marks])
+    if matched[best] < MOSTLY * total or is_code(counts):
         return None
     plain = {
         label
@@ -87,12 +88,7 @@ def find_disguise(labels: Mapping[str, int] | Iterable[str]) -> Disguise | None:
 
 def is_number(text: str, decimal: str, thousands: str) -> bool:
     """Whether a text is a number with these marks."""
-    return _compile(decimal, thousands).match(text) is not None
-
-
-@cache
-def _compile(decimal: str, thousands: str) -> re.Pattern[str]:
-    return re.compile(number_pattern(decimal, thousands))
+    return re.match(number_pattern(decimal, thousands), text) is not None
 
 
 def is_code(labels: Iterable[str]) -> bool:

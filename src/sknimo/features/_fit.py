@@ -112,10 +112,18 @@ class ColumnSummary:
     missing_weight: float = 0.0
 
     def has_tails(self) -> bool:
+        """Whether some of many values lie far out."""
+        return len(self.sample.values) > TAIL_VALUES and self.is_far()
+
+    def is_far(self) -> bool:
         """Whether values lie far out, by the distance between quartiles."""
         centre, width = self.sample.middle()
         farthest = max(self.high - centre, centre - self.low)
-        return len(self.sample.values) > TAIL_VALUES and farthest > FAR_OUT * width
+        return farthest > FAR_OUT * width
+
+    def curve_beyond(self) -> str:
+        """Kind of a curve that values far out do not decide: no parabola."""
+        return "spline" if len(self.sample.values) >= SPLINE_VALUES else "ramps"
 
     def drawn(self, at: Linear) -> tuple[ColumnSummary, Drawn]:
         """The column on a scale that draws its tails in, and that scale."""
@@ -207,10 +215,7 @@ def fit_summaries(
     kinds = spread_option("basis", options.basis, names, "linear")
     references = spread_option("reference", options.reference, names, "mean")
     _check_options(options, kinds, names, levels)
-    bases: list[Basis] = []
-    inputs: list[Basis] = []
-    low: list[float] = []
-    high: list[float] = []
+    fitted: list[tuple[Basis, Basis, float, float]] = []
     far: list[str] = []
     for j, known in enumerate(summaries):
         own = levels[j]
@@ -239,18 +244,12 @@ def fit_summaries(
             few = bool(known.is_rare(known.missing_weight))
             spread = 0.0 if few else known.missing_scale
             basis, read = OrMissing(basis, spread), OrMissing(read, spread)
-        bases.append(basis)
-        inputs.append(read)
-        low.append(known.low)
-        high.append(known.high)
+        fitted.append((basis, read, known.low, known.high))
         if own is None and _is_far(basis, known):
             far.append(names[j])
-    features = FeatureMap(
-        tuple(names), tuple(bases), tuple(inputs), tuple(low), tuple(high)
-    )
+    features = FeatureMap(tuple(names), *zip(*fitted, strict=True))
     if not quiet:
-        _warn_constant(features)
-        _warn_far(far)
+        _warn(features, far)
     return features
 
 
@@ -266,7 +265,7 @@ def _check_options(
         check_option("clip_inputs", options.clip_inputs, ("all",))
     for kind, name, own in zip(kinds, names, levels, strict=True):
         if kind not in get_args(BasisName):
-            known = ", ".join(repr(option) for option in (*get_args(BasisName), "auto"))
+            known = ", ".join(map(repr, (*get_args(BasisName), "auto")))
             raise ValueError(
                 f"basis must be one of {known}, got {kind!r} for {name!r}."
             )
@@ -289,6 +288,14 @@ def spread_option(
     return out
 
 
+def find_columns(
+    keys: Sequence[Any] | str | int | None, names: Sequence[str], option: str
+) -> set[int]:
+    """Positions of the columns that an option names, one or several or none."""
+    given = [keys] if isinstance(keys, str | int) else keys or ()
+    return {find_column(key, names, option) for key in given}
+
+
 def find_column(key: Any, names: Sequence[str], option: str) -> int:
     """Position of a column given by name or position."""
     if isinstance(key, str) and key in names:
@@ -296,7 +303,7 @@ def find_column(key: Any, names: Sequence[str], option: str) -> int:
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         if -len(names) <= int(key) < len(names):
             return int(key) % len(names)
-    shown = ", ".join(repr(name) for name in names[:8])
+    shown = ", ".join(map(repr, names[:8]))
     more = ", ..." if len(names) > 8 else ""
     raise ValueError(f"{option} names column {key!r}; X has {shown}{more}.")
 
@@ -315,7 +322,7 @@ def fit_levels(
     baseline = int(np.argmax(total))
     if not (isinstance(reference, str) and reference in get_args(ReferenceName)):
         if reference not in values:
-            shown = ", ".join(repr(value) for value in values[:8])
+            shown = ", ".join(map(repr, values[:8]))
             raise ValueError(
                 f"reference of column {name!r} is {reference!r}, which is none of its "
                 f"levels: {shown}."
@@ -379,7 +386,7 @@ def _choose_reference(
         return line
     if isinstance(reference, str):
         if reference not in get_args(ReferenceName):
-            names = ", ".join(repr(option) for option in get_args(ReferenceName))
+            names = ", ".join(map(repr, get_args(ReferenceName)))
             if not of_all:
                 raise ValueError(
                     f"reference of column {name!r} is {reference!r}; give a number or "
@@ -433,27 +440,32 @@ def _clip(basis: Basis, known: ColumnSummary, beyond: float = 0.0) -> Clipped:
     return Clipped(basis, low, max(known.high + more, basis.reference))
 
 
-def _warn_constant(features: FeatureMap) -> None:
-    idle = {
-        name: len(features.levels(j) or ()) > 1
-        for j, name in enumerate(features.names)
-        if features.bases[j].n_terms == 0
-    }
-    if constant := [name for name, has_levels in idle.items() if not has_levels]:
-        warnings.warn(
-            f"Constant column {_shown(constant)}: its coefficient is zero and it has "
-            "no effect on predictions. Drop it to silence this warning.",
-            DataWarning,
-            stacklevel=10,
-        )
-    if rare := [name for name, has_levels in idle.items() if has_levels]:
-        warnings.warn(
-            f"Column {_shown(rare)} has hardly any row outside its most frequent level "
-            f"(fewer than {FEW_ROWS}): it has no effect on predictions. Drop it, or "
-            "collect more such rows.",
-            DataWarning,
-            stacklevel=10,
-        )
+def _warn(features: FeatureMap, far: list[str]) -> None:
+    """Warn of columns without effect and of references far from all rows."""
+    idle = [j for j, basis in enumerate(features.bases) if basis.n_terms == 0]
+    rare = [features.names[j] for j in idle if len(features.levels(j) or ()) > 1]
+    constant = [features.names[j] for j in idle if features.names[j] not in rare]
+    for names, text in (
+        (
+            constant,
+            "Constant column {}: its coefficient is zero and it has no effect on "
+            "predictions. Drop it to silence this warning.",
+        ),
+        (
+            rare,
+            "Column {} has hardly any row outside its most frequent level (fewer than "
+            f"{FEW_ROWS}): it has no effect on predictions. Drop it, or collect more "
+            "such rows.",
+        ),
+        (
+            far,
+            "No row lies near the reference in column {}: coefficients there describe "
+            "nobody in the data. Choose another point with reference=.",
+        ),
+    ):
+        if names:
+            told = text.format(show_names(names, 5))
+            warnings.warn(told, DataWarning, stacklevel=10)
 
 
 def _is_far(basis: Basis, known: ColumnSummary) -> bool:
@@ -464,19 +476,10 @@ def _is_far(basis: Basis, known: ColumnSummary) -> bool:
     return not near[known.sample.weight > 0].any()
 
 
-def _warn_far(far: list[str]) -> None:
-    if far:
-        warnings.warn(
-            f"No row lies near the reference in column {_shown(far)}: coefficients "
-            "there describe nobody in the data. Choose another point with reference=.",
-            DataWarning,
-            stacklevel=10,
-        )
-
-
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
+def show_names(names: Sequence[Any], most: int = 8) -> str:
+    """The first names or levels of a list for a message, and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 # Rows within `NEAR` of a point are near it, in one column and in each of several. A gap
@@ -614,8 +617,6 @@ def _densest(z: np.ndarray, weight: np.ndarray, moved: list[int]) -> np.ndarray:
     near = _near(some, centre, reach)[0]
     place = np.zeros(z.shape[1])
     for at, j in enumerate(moved):
-        order = np.argsort(some[near, at], kind="stable")
-        total = np.cumsum(weight[near][order])
-        middle = int(np.searchsorted(total, total[-1] / 2 * (1 - 1e-12)))
-        place[j] = some[near, at][order][middle]
+        values = weigh_values(some[near, at], weight[near])
+        place[j] = values.quantiles(np.array([0.5]))[0]
     return place

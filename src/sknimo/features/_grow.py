@@ -15,24 +15,22 @@ import narwhals as nw
 import numpy as np
 
 from sknimo.features._bases import Label
-from sknimo.features._fit import find_column, only_missing
+from sknimo.features._fit import find_columns, only_missing, show_names
 from sknimo.features._read import (
     Column,
-    _as_frame,
-    _bad_value,
-    _column_names,
-    _is_category,
-    _is_text,
-    _label,
-    _own_order,
-    _read_array,
-    _read_numbers,
-    _split,
-    _stack,
-    _to_list,
+    as_frame,
     check_finite,
+    code_labels,
     drop_gradient,
+    is_category,
+    is_text,
+    name_columns,
     order_levels,
+    read_array,
+    read_labels,
+    read_numbers,
+    split_columns,
+    stated_order,
     warn_disguise,
 )
 
@@ -52,48 +50,34 @@ class ColumnReading:
         self.has_missing = False
         # Orders that the types of the blocks gave the levels; None for no order.
         self.own_orders: list[tuple[Label, ...] | None] = []
-        self._seen: dict[Any, int] = {}  # codes of values as they come
 
     def read(self, column: Column, admit_missing: bool, first_row: int) -> np.ndarray:
-        if self.kind == "category" or _is_text(column):
+        if self.kind == "category" or is_text(column):
             if self.kind == "number":
                 raise ValueError(
                     f"Column {self.name!r} holds text from row {first_row} on, but "
                     "numbers before. Declare it a category with categorical=, or give "
                     "all blocks one type."
                 )
-            self.is_declared = self.is_declared or _is_category(column)
+            self.is_declared = self.is_declared or is_category(column)
             return self._codes(column, admit_missing, first_row)
-        numbers = _read_numbers(column, self.name, admit_missing, first_row)
+        numbers = read_numbers(column, self.name, admit_missing, first_row)
         if not np.isnan(numbers).all():
             self.kind = "number"
         return numbers
 
     def _codes(self, column: Column, admit_missing: bool, first_row: int) -> np.ndarray:
         self.kind = "category"
-        order = _own_order(column, self.name)
+        order = stated_order(column, self.name)
         if order not in self.own_orders:
             self.own_orders.append(order)
-        values = _to_list(column)
-        codes = np.empty(len(values))
-        for row, value in enumerate(values):
-            try:
-                code = self._seen.get(value)
-            except TypeError:  # no label at all, which is told below
-                code = None
-            if code is None:
-                label = _label(value, self.name, first_row + row)
-                if label is None:
-                    if not admit_missing:
-                        kind = "missing value (NaN)"
-                        raise ValueError(_bad_value(self.name, first_row + row, kind))
-                    self.has_missing = True
-                    codes[row] = np.nan
-                    continue
-                code = self.codes.setdefault(label, len(self.codes))
-                self._seen[value] = code
-            codes[row] = code
-        return codes
+        labels = read_labels(column, self.name, first_row)
+        for label in dict.fromkeys(labels):
+            if label is None:
+                self.has_missing = True
+            else:
+                self.codes.setdefault(label, len(self.codes))
+        return code_labels(labels, self.codes, self.name, admit_missing, first_row)
 
     def mark_used(self, codes: np.ndarray) -> None:
         """Note the levels of rows that count."""
@@ -144,19 +128,17 @@ class BlockReader:
         categorical: Sequence[Any] | str | int | None = None,
         admit_missing: bool = False,
     ) -> None:
-        if isinstance(categorical, str | int):
-            categorical = [categorical]
-        self._categorical = list(categorical or ())
+        self._categorical = categorical
         self._admit_missing = admit_missing
         self._columns: list[ColumnReading] | None = None
         self._is_named = False
 
     def read(self, X: Any, first_row: int) -> np.ndarray:
         """One block as floats, levels as codes in the order of their appearance."""
-        frame = _as_frame(X)
+        frame = as_frame(X)
         if frame is None and not isinstance(X, np.ndarray | list | tuple):
             X = np.asarray(drop_gradient(X))
-        parts = _split(X, frame)
+        parts = split_columns(X, frame)
         if parts is None:
             raise ValueError(
                 "X of a block must be a table of rows and columns; the block that "
@@ -164,14 +146,14 @@ class BlockReader:
                 "X.reshape(-1, 1) for a single column."
             )
         columns = self._match(frame, len(parts), first_row)
-        if frame is None and not self._categorical:
+        if frame is None and not any(column.is_declared for column in columns):
             table = self._read_array(X, columns, first_row)
         else:
             read = [
                 column.read(part, self._admit_missing, first_row)
                 for column, part in zip(columns, parts, strict=True)
             ]
-            table = _stack(read, len(X))
+            table = np.column_stack(read)
         names = [column.name for column in columns]
         check_finite(table, names, self._admit_missing, first_row)
         return table
@@ -180,14 +162,12 @@ class BlockReader:
         self, frame: nw.DataFrame[Any] | None, n_columns: int, first_row: int
     ) -> list[ColumnReading]:
         """The columns of this block, which must be those of the first."""
-        names = _column_names(frame, n_columns)
+        names = name_columns(frame, n_columns)
         is_named = frame is not None and names == list(frame.columns)
         if self._columns is None:
             if not names:
                 raise ValueError("X has no columns; at least one is needed.")
-            declared = {
-                find_column(key, names, "categorical") for key in self._categorical
-            }
+            declared = find_columns(self._categorical, names, "categorical")
             self._columns = [
                 ColumnReading(name, j in declared) for j, name in enumerate(names)
             ]
@@ -196,8 +176,8 @@ class BlockReader:
         if names != known or is_named != self._is_named:
             raise ValueError(
                 f"The block that begins with row {first_row} has the columns "
-                f"{_shown(names)} where the first block has {_shown(known)}. All "
-                "blocks need the same columns in the same order."
+                f"{show_names(names)} where the first block has {show_names(known)}. "
+                "All blocks need the same columns in the same order."
             )
         return self._columns
 
@@ -209,7 +189,7 @@ class BlockReader:
         if np.iscomplexobj(array):
             raise ValueError("Complex data not supported: X must hold real numbers.")
         names = [column.name for column in columns]
-        read = _read_array(array, names, self._admit_missing, first_row)
+        read = read_array(array, names, self._admit_missing, first_row)
         for column in columns:
             column.kind = "number"
         return np.asarray(read, dtype=np.float64)
@@ -225,7 +205,6 @@ class BlockReader:
         columns = tuple(self._columns or ())
         for column in columns:
             column.mark_used(np.empty(0))
-            column._seen.clear()  # others need not know
         return TableReading(columns, self._is_named)
 
 
@@ -238,9 +217,9 @@ def merge_readings(readings: Sequence[TableReading]) -> TableSchema:
     for rank, each in known:
         if each.names != first.names or each.is_named != first.is_named:
             raise ValueError(
-                f"The rows of rank {rank} have the columns {_shown(each.names)} where "
-                f"those of rank {first_rank} have {_shown(first.names)}. All ranks "
-                "need the same columns in the same order."
+                f"The rows of rank {rank} have the columns {show_names(each.names)} "
+                f"where those of rank {first_rank} have {show_names(first.names)}. "
+                "All ranks need the same columns in the same order."
             )
     levels = tuple(
         _merge_column([(rank, each.columns[j]) for rank, each in known])
@@ -267,7 +246,7 @@ def _merge_column(
     found = {label for column in columns for label in column.codes}
     has_missing = any(column.has_missing for column in columns)
     orders = {order for column in columns for order in column.own_orders}
-    stated = sorted(_shown(order) for order in orders if order is not None)
+    stated = sorted(show_names(order) for order in orders if order is not None)
     if len(stated) > 1:
         shown = " and ".join(stated)
         raise ValueError(
@@ -288,8 +267,3 @@ def _merge_column(
     if not any(column.is_declared for column in columns):
         warn_disguise(levels, name)
     return levels
-
-
-def _shown(names: Sequence[Any]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(repr(name) for name in names[:8]) + more

@@ -20,7 +20,9 @@ from sknimo.features._bases import (
     Ramps,
     innermost,
     move_reference,
+    standardise,
     straighten,
+    where_known,
 )
 
 # The part of a feature that its drawn line is, see `FeatureMap.term_group`.
@@ -61,8 +63,7 @@ class FeatureMap:
     @property
     def curved_inputs(self) -> np.ndarray:
         """Network inputs that are curves, not lines, levels or indicators, (r,)."""
-        parts = [basis.group == 1 for basis in self.input_bases]
-        return np.concatenate(parts or [np.empty(0, dtype=bool)])
+        return np.concatenate([basis.group == 1 for basis in self.input_bases])
 
     @property
     def term_group(self) -> np.ndarray:
@@ -71,7 +72,7 @@ class FeatureMap:
         Lines are numbered by feature, then curves, then indicators of missing values.
         """
         parts = [j + self.n_features * b.group for j, b in enumerate(self.bases)]
-        return np.concatenate(parts or [np.empty(0, dtype=int)])
+        return np.concatenate(parts)
 
     def walks(self) -> tuple[list[np.ndarray], np.ndarray]:
         """Sums of terms that share one prior where curves are walks over their pieces.
@@ -101,10 +102,9 @@ class FeatureMap:
 
     def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
         """Terms, and what rises as ramps say: beside curves, or in their place."""
-        blocks, groups, begin = [], [], 0
-        groups_of_terms = self.term_group
-        for basis in self.bases:
-            group = groups_of_terms[begin : begin + basis.n_terms]
+        blocks, groups = [], []
+        own_groups = self._by_basis(self.term_group)
+        for basis, group in zip(self.bases, own_groups, strict=True):
             block, ramps = np.eye(basis.n_terms), innermost(basis)
             rises = getattr(ramps, what, None)
             if isinstance(ramps, Ramps) and rises is not None:
@@ -118,8 +118,12 @@ class FeatureMap:
                 group = np.r_[group[kept], np.full(rises.shape[1], own)]
             blocks.append(block)
             groups.append(group)
-            begin += basis.n_terms
-        return blocks, np.concatenate(groups or [np.empty(0, dtype=int)])
+        return blocks, np.concatenate(groups)
+
+    def _by_basis(self, per_term: np.ndarray) -> list[np.ndarray]:
+        """What belongs to the terms of each basis, from (..., q)."""
+        ends = np.cumsum([basis.n_terms for basis in self.bases])
+        return np.split(per_term, ends[:-1], axis=-1)
 
     @property
     def reference(self) -> np.ndarray:
@@ -143,10 +147,11 @@ class FeatureMap:
 
         Labels do not tell: that of a slope is empty, and so may be a level's.
         """
-        parts = [np.arange(len(basis.labels)) == 0 for basis in self.bases]
-        number = [self.levels(j) is None for j in range(self.n_features)]
-        first = np.concatenate(parts or [np.empty(0, dtype=bool)])
-        return first & np.array(number, dtype=bool)[self.coef_feature]
+        parts = [
+            (np.arange(len(basis.labels)) == 0) & (self.levels(j) is None)
+            for j, basis in enumerate(self.bases)
+        ]
+        return np.concatenate(parts)
 
     @property
     def coef_names(self) -> tuple[str, ...]:
@@ -165,12 +170,8 @@ class FeatureMap:
 
     def coefficients(self, per_term: np.ndarray) -> np.ndarray:
         """Coefficients a user reads from those of the terms, (..., q) to (..., c)."""
-        begin, parts = 0, []
-        for basis in self.bases:
-            own = per_term[..., begin : begin + basis.n_terms]
-            parts.append(own @ basis.readout().T)
-            begin += basis.n_terms
-        return np.concatenate(parts or [per_term[..., :0]], axis=-1)
+        each = zip(self._by_basis(per_term), self.bases, strict=True)
+        return np.concatenate([own @ b.readout().T for own, b in each], axis=-1)
 
     def rise(self, coef: np.ndarray) -> float:
         """What slopes (c,) alone add between zero and the reference."""
@@ -186,18 +187,17 @@ class FeatureMap:
         each, owner = self.coefficients(per_term), self.coef_feature
         out = np.zeros((*per_term.shape[:-1], self.n_features))
         for j, basis in enumerate(self.bases):
-            inner = basis.basis if isinstance(basis, OrMissing) else basis
-            if len(inner.labels) == 1:
+            n_labels = len(where_known(basis).labels)
+            if n_labels == 1:
                 out[..., j] = each[..., np.flatnonzero(owner == j)[0]]
-            elif len(inner.labels) > 1:
+            elif n_labels > 1:
                 out[..., j] = np.nan
         return out
 
     def levels(self, feature: int) -> tuple[Label, ...] | None:
         """Levels of a categorical feature by code, None for a numeric one."""
-        basis = self.bases[feature]
-        inner = basis.basis if isinstance(basis, OrMissing) else basis
-        return inner.values if isinstance(inner, Levels) else None
+        basis = where_known(self.bases[feature])
+        return basis.values if isinstance(basis, Levels) else None
 
     @property
     def admits_missing(self) -> np.ndarray:
@@ -239,14 +239,10 @@ class FeatureMap:
 
     def around(self, reference: np.ndarray) -> FeatureMap:
         """The same features around another point, (p,); only lines can move."""
-        moved = [
-            at != basis.reference
-            for at, basis in zip(reference, self.bases, strict=True)
-        ]
         bases, input_bases = (
             tuple(
-                move_reference(basis, float(at)) if off else basis
-                for basis, at, off in zip(each, reference, moved, strict=True)
+                basis if at == basis.reference else move_reference(basis, float(at))
+                for basis, at in zip(each, reference, strict=True)
             )
             for each in (self.bases, self.input_bases)
         )
@@ -292,8 +288,8 @@ def _owners(bases: Sequence[Basis]) -> np.ndarray:
 
 def _columns(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
     """Columns of several bases; lines, the most frequent kind, all at once."""
-    ends = np.cumsum([basis.n_terms for basis in bases], dtype=int)
-    out = np.empty((len(table), ends[-1] if len(ends) else 0))
+    ends = np.cumsum([basis.n_terms for basis in bases])
+    out = np.empty((len(table), ends[-1]))
     lines = [
         (j, basis.reference, basis.scale, basis.residue)
         for j, basis in enumerate(bases)
@@ -302,13 +298,11 @@ def _columns(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
     if lines:
         index = [j for j, *_ in lines]
         _, reference, scale, residue = np.array(lines).T
-        above = (table if len(lines) == table.shape[1] else table[:, index]) - reference
-        if residue.any():
-            above = np.where(above == 0, 0.0, above - residue)
-        above = above / scale
+        columns = table if len(lines) == table.shape[1] else table[:, index]
+        columns = standardise(columns, reference, scale, residue)
         if len(lines) == out.shape[1]:
-            return np.ascontiguousarray(above)
-        out[:, ends[index] - 1] = above
+            return np.ascontiguousarray(columns)
+        out[:, ends[index] - 1] = columns
     for j, basis in enumerate(bases):
         if basis.n_terms and not isinstance(basis, Linear):
             out[:, ends[j] - basis.n_terms : ends[j]] = basis.terms(table[:, j])
@@ -316,8 +310,7 @@ def _columns(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
 
 
 def _slopes(bases: Sequence[Basis], table: np.ndarray) -> np.ndarray:
-    columns = [basis.slopes(table[:, j]) for j, basis in enumerate(bases)]
-    return np.concatenate(columns or [np.empty((len(table), 0))], axis=1)
+    return np.hstack([basis.slopes(table[:, j]) for j, basis in enumerate(bases)])
 
 
 def _embed(bases: Sequence[Basis], wide: Sequence[Basis]) -> np.ndarray | None:
@@ -329,4 +322,4 @@ def _embed(bases: Sequence[Basis], wide: Sequence[Basis]) -> np.ndarray | None:
     ]
     if any(part.sum() != here.n_terms for part, here in zip(parts, bases, strict=True)):
         return None
-    return np.flatnonzero(np.concatenate(parts or [np.empty(0, dtype=bool)]))
+    return np.flatnonzero(np.concatenate(parts))

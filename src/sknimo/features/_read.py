@@ -18,9 +18,9 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 
 from sknimo.exceptions import DataWarning
-from sknimo.features._bases import MISSING_LABEL, Clipped, Label, OrMissing
+from sknimo.features._bases import MISSING_LABEL, Clipped, Label, where_known
 from sknimo.features._disguise import find_disguise
-from sknimo.features._fit import find_column, only_missing
+from sknimo.features._fit import find_columns, only_missing
 from sknimo.features._map import FeatureMap
 
 Column = nw.Series[Any] | np.ndarray
@@ -28,6 +28,7 @@ Column = nw.Series[Any] | np.ndarray
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 # Standard deviations from the reference beyond which squares of curves may overflow.
 FURTHEST = 1e50
+MISSING, INFINITE = "missing value (NaN)", "infinity (inf)"
 NO_DATES = (
     "Convert it to a number with a meaning first, for example days since a start."
 )
@@ -55,32 +56,31 @@ def read_table(
     warning. Anything else that is not a number is refused by name with a remedy, and so
     are missing values unless admitted.
     """
-    frame = _as_frame(X)
+    frame = as_frame(X)
     if frame is None and categorical is None:
-        return Table(_read_array(X, None, admit_missing))
-    columns = _split(X, frame)
+        return Table(read_array(X, None, admit_missing))
+    columns = split_columns(X, frame)
     if columns is None:
         return Table(X)
-    names = _column_names(frame, len(columns))
-    if isinstance(categorical, str | int):
-        categorical = [categorical]
-    declared = {find_column(key, names, "categorical") for key in categorical or ()}
+    names = name_columns(frame, len(columns))
+    declared = find_columns(categorical, names, "categorical")
     read, levels = [], []
     for j, (column, name) in enumerate(zip(columns, names, strict=True)):
         own = None
-        if j in declared or _is_text(column):
-            labels = _read_labels(column, name)
+        if j in declared or is_text(column):
+            labels = read_labels(column, name)
             found = {label for label in labels if label is not None}
-            order = _own_order(column, name)
+            order = stated_order(column, name)
             own = order_levels(found, None in labels, order, name)
-            if j not in declared and not _is_category(column):
+            if j not in declared and not is_category(column):
                 warn_disguise(own, name)
-            read.append(_codes(labels, own, name, admit_missing))
+            read.append(code_labels(labels, own, name, admit_missing))
         else:
-            read.append(_read_numbers(column, name, admit_missing))
+            read.append(read_numbers(column, name, admit_missing))
         levels.append(own)
     some = any(own is not None for own in levels)
-    return Table(_stack(read, len(X)), tuple(levels) if some else None)
+    table = np.column_stack(read) if read else np.empty((len(X), 0))
+    return Table(table, tuple(levels) if some else None)
 
 
 def encode_table(
@@ -94,11 +94,11 @@ def encode_table(
     `handle_unknown` is "reference". Missing values are NaN; `check_new` refuses them
     in columns that had none in training.
     """
-    frame = _as_frame(X)
+    frame = as_frame(X)
     known = [features.levels(j) for j in range(features.n_features)]
     if frame is None and not any(known):
-        return _read_array(X, features.names, admits_missing=True)
-    columns = _split(X, frame)
+        return read_array(X, features.names, admits_missing=True)
+    columns = split_columns(X, frame)
     if columns is None:
         return X
     read = []
@@ -106,21 +106,21 @@ def encode_table(
         name = features.names[j]
         if own is not None:
             unknown = int(features.reference[j]) if handle_unknown != "error" else None
-            labels = _read_labels(column, name)
-            read.append(_codes(labels, own, name, True, unknown))
-        elif _is_text(column):
+            labels = read_labels(column, name)
+            read.append(code_labels(labels, own, name, True, unknown=unknown))
+        elif is_text(column):
             raise ValueError(
                 f"Column {name!r} holds text, but it held numbers in training. Convert "
                 "it to numbers, or fit again."
             )
         else:
-            read.append(_read_numbers(column, name, True))
-    return _stack(read, len(X))
+            read.append(read_numbers(column, name, True))
+    return np.column_stack(read)
 
 
 def column_names(X: Any) -> list[str] | None:
     """Names of the columns of a data frame, None for anything else."""
-    frame = _as_frame(X)
+    frame = as_frame(X)
     for name in () if frame is None else frame.columns:
         if not isinstance(name, str):
             raise TypeError(
@@ -183,7 +183,7 @@ def drop_gradient(values: Any) -> Any:
     return values.detach().cpu() if hasattr(values, "detach") else values
 
 
-def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
+def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except DuplicateError as error:  # says which, and how often
@@ -194,7 +194,7 @@ def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def _split(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
+def split_columns(X: Any, frame: nw.DataFrame[Any] | None) -> list[Column] | None:
     """Columns of a data frame, an array or a list of rows; None without columns."""
     if frame is not None:
         return [_spell_pieces(column) for column in frame.iter_columns()]
@@ -226,18 +226,14 @@ def _spell_pieces(column: nw.Series[Any]) -> nw.Series[Any]:
     return nw.from_native(native.cat.rename_categories(str), series_only=True)
 
 
-def _column_names(frame: nw.DataFrame[Any] | None, n_columns: int) -> list[str]:
+def name_columns(frame: nw.DataFrame[Any] | None, n_columns: int) -> list[str]:
     """Names of the columns; names that are no text are none, as in scikit-learn."""
     if frame is not None and all(isinstance(name, str) for name in frame.columns):
         return list(frame.columns)
     return [f"x{j}" for j in range(n_columns)]
 
 
-def _stack(columns: list[np.ndarray], n_rows: int) -> np.ndarray:
-    return np.column_stack(columns) if columns else np.empty((n_rows, 0))
-
-
-def _is_text(column: Column) -> bool:
+def is_text(column: Column) -> bool:
     """Whether a column of a data frame holds categories by its type."""
     if isinstance(column, np.ndarray):
         return False
@@ -248,7 +244,7 @@ def _is_text(column: Column) -> bool:
     )
 
 
-def _is_category(column: Column) -> bool:
+def is_category(column: Column) -> bool:
     """Whether the type of a column says that its text are levels."""
     dtype = None if isinstance(column, np.ndarray) else column.dtype
     return dtype in (nw.Categorical, nw.Enum)
@@ -267,13 +263,18 @@ def warn_disguise(levels: Sequence[Label], name: str) -> None:
     )
 
 
-def _read_labels(column: Column, name: str) -> list[Label | None]:
+def read_labels(column: Column, name: str, first_row: int = 0) -> list[Label | None]:
     """Levels as plain Python values, None where missing."""
-    return [_label(value, name, row) for row, value in enumerate(_to_list(column))]
-
-
-def _to_list(column: Column) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else column.to_list()
+    values = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
+    labels = []
+    seen: dict[tuple[type, Any], Label | None] = {}
+    for row, value in enumerate(values, first_row):
+        try:
+            label = seen[type(value), value]
+        except (KeyError, TypeError):  # new; what cannot be looked up is no label
+            label = seen[type(value), value] = _label(value, name, row)
+        labels.append(label)
+    return labels
 
 
 def _label(value: Any, name: str, row: int) -> Label | None:
@@ -286,7 +287,7 @@ def _label(value: Any, name: str, row: int) -> Label | None:
         return str(value)
     if isinstance(value, float):
         if np.isinf(value):
-            raise ValueError(_bad_value(name, row, "infinity (inf)"))
+            raise ValueError(_bad_value(name, row, INFINITE))
         if not (value.is_integer() and LEAST_INTEGER <= value <= LARGEST_INTEGER):
             return value
         value = int(value)  # 1 and 1.0 are one level
@@ -304,7 +305,7 @@ def _label(value: Any, name: str, row: int) -> Label | None:
     )
 
 
-def _own_order(column: Column, name: str) -> tuple[Label, ...] | None:
+def stated_order(column: Column, name: str) -> tuple[Label, ...] | None:
     """Levels in the order that the type of a column gives them, if it does."""
     dtype = None if isinstance(column, np.ndarray) else column.dtype
     if not isinstance(dtype, nw.Enum):
@@ -341,38 +342,35 @@ def order_levels(
     return tuple(levels)
 
 
-def _codes(
+def code_labels(
     labels: list[Label | None],
-    levels: tuple[Label, ...],
+    levels: Collection[Label],
     name: str,
     admit_missing: bool,
+    first_row: int = 0,
     unknown: int | None = None,
 ) -> np.ndarray:
     """Code of every label, NaN where missing; `unknown` for others, or a refusal."""
-    known: dict[Label | None, float] = {
-        label: float(code) for code, label in enumerate(levels)
-    }
+    known: dict[Label | None, float] = {label: j for j, label in enumerate(levels)}
     if admit_missing:
         known[None] = np.nan
-    codes = np.empty(len(labels))
-    for row, label in enumerate(labels):
-        code = known.get(label)
-        if code is None:
-            if label is None:
-                raise ValueError(_bad_value(name, row, "missing value (NaN)"))
-            if unknown is None:
-                shown = ", ".join(repr(level) for level in levels[:8])
-                raise ValueError(
-                    f"Column {name!r} has level {label!r} at row {row}, which no "
-                    f"training row had (known: {shown}). Fit again with such rows, or "
-                    'use handle_unknown="reference" to take it for the baseline.'
-                )
-            code = float(unknown)
-        codes[row] = code
+    codes = np.array([known.get(label, -1) for label in labels], dtype=float)
+    for place in np.flatnonzero(codes == -1).tolist():
+        label, row = labels[place], first_row + place
+        if label is None:
+            raise ValueError(_bad_value(name, row, MISSING))
+        if unknown is None:
+            shown = ", ".join(map(repr, list(levels)[:8]))
+            raise ValueError(
+                f"Column {name!r} has level {label!r} at row {row}, which no training "
+                f"row had (known: {shown}). Fit again with such rows, or use "
+                'handle_unknown="reference" to take it for the baseline.'
+            )
+        codes[place] = unknown
     return codes
 
 
-def _read_numbers(
+def read_numbers(
     column: Column, name: str, admit_missing: bool, first_row: int = 0
 ) -> np.ndarray:
     """One numeric column as float64, or a refusal with a remedy."""
@@ -386,7 +384,7 @@ def _read_numbers(
     missing = column.is_null().to_numpy()
     if missing.any() and not admit_missing:
         row = first_row + int(missing.argmax())
-        raise ValueError(_bad_value(name, row, "missing value (NaN)"))
+        raise ValueError(_bad_value(name, row, MISSING))
     if missing.all():
         return np.full(len(missing), np.nan)
     sparse = dtype == nw.Unknown and column.to_numpy().dtype.kind in "fiub"
@@ -399,7 +397,7 @@ def _read_numbers(
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def _read_array(
+def read_array(
     X: Any,
     names: Sequence[str] | None,
     admits_missing: np.ndarray | bool,
@@ -418,7 +416,7 @@ def _read_array(
         raise ValueError(_not_numbers("X holds strings"))
     wide = kind == "f" and X.dtype.itemsize > 8
     if (kind == "O" or wide) and isinstance(X, np.ndarray) and X.ndim == 2 and X.size:
-        names = _column_names(None, X.shape[1]) if names is None else names
+        names = name_columns(None, X.shape[1]) if names is None else names
         admits = np.broadcast_to(admits_missing, (len(names),))
         columns = zip(X.T, names, admits, strict=True)
         return np.column_stack([_read_objects(*each, first_row) for each in columns])
@@ -455,7 +453,7 @@ def _read_objects(
     for row, value in enumerate(values, first_row):
         if is_missing(value):
             if not admit_missing:
-                raise ValueError(_bad_value(name, row, "missing value (NaN)"))
+                raise ValueError(_bad_value(name, row, MISSING))
             numbers[row - first_row] = np.nan
             continue
         if isinstance(value, str | bytes):
@@ -558,7 +556,7 @@ def check_finite(
     column = int(bad.any(axis=0).argmax())
     row = int(bad[:, column].argmax())
     is_gap = np.isnan(table[row, column])
-    kind = "missing value (NaN)" if is_gap else "infinity (inf)"
+    kind = MISSING if is_gap else INFINITE
     raise ValueError(_bad_value(names[column], first_row + row, kind, is_new))
 
 
@@ -578,9 +576,7 @@ def check_new(table: np.ndarray, features: FeatureMap, anywhere: bool = False) -
     check_finite(table, features.names, features.admits_missing, is_new=True)
     far = (table < low) | (table > high)
     for j in np.flatnonzero(far.any(axis=0)).tolist():
-        basis = features.bases[j]
-        basis = basis.basis if isinstance(basis, OrMissing) else basis
-        if not isinstance(basis, Clipped):
+        if not isinstance(where_known(features.bases[j]), Clipped):
             row = int(far[:, j].argmax())
             raise ValueError(
                 f"Column {features.names[j]!r} of X is {table[row, j]:.3g} at row "
@@ -603,7 +599,7 @@ def _bad_value(name: str, row: int, kind: str, is_new: bool = False) -> str:
         ", for example with sklearn.impute.SimpleImputer, or fit with "
         'missing="indicator" on rows where some are missing'
     )
-    if "NaN" not in kind:  # imputers refuse infinity as well
+    if kind == INFINITE:  # imputers refuse infinity as well
         return f"{found} Replace it by NaN, then drop or impute such rows{remedy}."
     if not is_new:
         return f"{found} Drop or impute such rows first{remedy}."

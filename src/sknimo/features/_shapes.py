@@ -17,6 +17,7 @@ from sknimo.features._bases import (
     Ramps,
     RankGauss,
     Spline,
+    find_pieces,
     natural_spline,
     natural_spline_curvature,
     ramp_bends,
@@ -172,13 +173,18 @@ def _scale_walk(step: np.ndarray, ramps: np.ndarray, share: np.ndarray) -> np.nd
 def _clear_reference(
     edges: np.ndarray, sample: ValueSample, line: Linear
 ) -> np.ndarray:
-    """Leave out edges about the reference, so that enough rows tell the slope there."""
-    rank = np.cumsum(sample.weight) / sample.weight.sum()
+    """Leave out edges about the reference, so that enough rows tell the slope there.
+
+    Never the value that most rows have: without it all they tell would be lost where a
+    few rows far out (codes such as 999) have moved the mean beyond it.
+    """
+    share = sample.weight / sample.weight.sum()
+    rank = np.cumsum(share)
     at = np.interp(line.reference, sample.values, rank)
     low, high = np.interp([at - CLEAR_SHARE, at + CLEAR_SHARE], rank, sample.values)
     low = max(low, line.reference - CLEAR_WIDTH * line.scale)
     high = min(high, line.reference + CLEAR_WIDTH * line.scale)
-    kept = (edges <= low) | (edges >= high)
+    kept = (edges <= low) | (edges >= high) | np.isin(edges, sample.values[share > 0.5])
     kept[[0, -1]] = True
     return edges[kept]
 
@@ -192,9 +198,7 @@ def _gather_pieces(
     within a piece: no mean and no covariance of curves differs.
     """
     n_pieces = len(edges) - 1
-    place = np.searchsorted(edges, sample.values, side="right") - 1
-    place = np.clip(place, 0, n_pieces - 1)
-    risen = np.clip((sample.values - edges[place]) / np.diff(edges)[place], 0.0, 1.0)
+    place, risen = find_pieces(sample.values, edges)
 
     def average(values: np.ndarray) -> np.ndarray:
         return np.bincount(place, sample.weight * values, n_pieces) / (weight + empty)

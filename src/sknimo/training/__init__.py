@@ -24,7 +24,7 @@ from sknimo.training._checks import (
     read_offset,
     read_weight,
 )
-from sknimo.training._curves import CurveRules, too_wide
+from sknimo.training._curves import CurveRules, fit_lines, too_wide
 from sknimo.training._data import ReadingOptions, TrainingSet, find_rows, prepare_table
 from sknimo.training._folds import AnyFold, Fold, count_folds, read_groups
 from sknimo.training._follow_up import (
