@@ -47,6 +47,15 @@ def test_clusters_are_those_of_statsmodels(rows, least_squares):
     np.testing.assert_allclose(found.std_err[0], few * truth.bse[1:], rtol=RELATIVE)
 
 
+def test_groups_that_weigh_nothing_are_none():
+    moves, group = np.arange(12.0).reshape(6, 2), np.arange(6) // 2
+    zeros, weight = np.zeros(6), np.array([1.0, 1, 1, 1, 0, 0])
+    known = KnownRows(zeros[:, None], zeros, weight, zeros, None, cluster=group)
+    total, size = known.independent(moves)
+    np.testing.assert_array_equal(total, [[2, 4], [10, 12], [0, 0]])
+    np.testing.assert_array_equal(size[:2], 2.0)  # two groups: 2 / (2 - 1)
+
+
 @pytest.mark.parametrize("kind", ["logit", "poisson"])
 def test_margins_are_those_of_statsmodels(kind, rows):
     X, _ = rows
@@ -310,3 +319,18 @@ def test_a_constant_column_has_neither_effect_nor_error():
     known = found[["effect", "std_err", "lower", "upper"]].notna().to_numpy()
     assert known.all(1).tolist() == [True, False, True]
     assert known.any(1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.02])
+def test_effects_that_others_tell_almost_as_well_have_no_errors(noise):
+    """A variance inflation factor of a hundred is the end; below it they are HC3."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 1] = X[:, 0] + noise * X[:, 1]
+    y = X.sum(axis=1) + rng.normal(size=300)
+    found = NIMORegressor(alpha=0.0, max_iter=0).fit(X, y).average_effects(X, y)
+    truth = sm.OLS(y, sm.add_constant(X)).fit(cov_type="HC3")
+    inflated = 1 / (1 - np.corrcoef(X[:, 0], X[:, 1])[0, 1] ** 2) > 100
+    assert inflated == (noise < 0.1)
+    expected = np.where([inflated, inflated, False], np.nan, truth.bse[1:])
+    np.testing.assert_allclose(found.std_err[0], expected, rtol=RELATIVE)

@@ -14,8 +14,8 @@ from sknimo.features import FeatureMap, Linear
 from sknimo.inference._bands import t_quantile
 from sknimo.inference._covariance import (
     Averaged,
-    Estimate,
     _is_certain,
+    _mix,
     coefficient_covariance,
     left_out_size,
     member_estimate,
@@ -24,6 +24,7 @@ from sknimo.inference._covariance import (
 from sknimo.inference._lines import Turned
 from sknimo.inference._posterior import Tangents, normal_equations, settle
 from sknimo.inference._robust import Part, robust
+from sknimo.inference._uncertainty import Uncertainty
 from sknimo.network import init_params, make_spec, unpack
 from sknimo.solver import Problem
 from sknimo.training import Ensemble
@@ -270,8 +271,8 @@ def test_errors_are_larger_than_those_that_take_the_network_for_granted(bent):
     point = averaged.points[0]
     design = Tangents(problem, point).design(slice(0, problem.n_rows))
     wide = torch.cat([torch.ones(problem.n_rows, 1).double(), design], dim=1)
-    naive = torch.linalg.inv(wide.mT @ wide) * found.dispersion
-    assert bool((found.nonrobust.diagonal()[1:3] > 1.2 * naive.diagonal()[1:3]).all())
+    naive = np.linalg.inv(wide.mT @ wide) * found.dispersion
+    assert (np.diag(found.nonrobust)[1:3] > 1.2 * np.diag(naive)[1:3]).all()
 
 
 def test_members_that_differ_add_their_spread(bent):
@@ -439,10 +440,18 @@ def test_lines_that_are_sure_of_other_coefficients_know_nothing(centre, error, c
         tuple("abc"), (Linear(0.0, 1.0),) * 3, (Linear(0.0, 1.0),) * 3
     )
     shown = SimpleNamespace(coef=torch.tensor([2.0, -1.0, 0.0], dtype=torch.float64))
-    known = torch.eye(4, dtype=torch.float64) * error**2
-    at = torch.tensor((0.5, *centre), dtype=torch.float64)
-    found = Estimate(at, known, None, None, at[1:], known[1:, 1:], 1.0, 3.0, "lines")
+    at = np.array((0.5, *centre))
+    found = Uncertainty(centre=at, nonrobust=np.eye(4) * error**2)
     assert _is_certain(found, shown, features) == certain
+
+
+def test_estimates_are_mixed_in_double_precision():
+    first, second = (
+        Uncertainty(centre=np.full(2, at), nonrobust=np.eye(2)) for at in (0.0, 1.0)
+    )
+    found = _mix(first, second, 0.3)
+    np.testing.assert_allclose(found.centre, 0.7, rtol=1e-15)
+    np.testing.assert_allclose(np.diag(found.nonrobust), 1.0 + 0.3 * 0.7, rtol=1e-15)
 
 
 def test_bands_of_a_spline_hold_its_line(table, gaussian):

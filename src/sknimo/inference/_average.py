@@ -67,6 +67,7 @@ N_TURNS = (4, 2)
 ROWS_PER_COLUMN = 5
 # Values of a feature that has them: of three, line and curves would tell nothing.
 LEAST_VALUES = 8
+NOWHERE = np.empty(0)
 # Newton steps of the dictionary; a few suffice.
 STEPS = 20
 # What a row leaves to others is taken to be no less.
@@ -77,6 +78,10 @@ TIE_BREAK = 1e-10
 # an effect along such a combination beyond which it is not known.
 UNKNOWN = 1e-9
 UNKNOWN_SHARE = 1e-6
+# Variance of an effect relative to that without other features from which on these tell
+# it almost as well: what is left of it is anybody's guess. A variance inflation factor,
+# which is called large from ten on.
+MOST_INFLATED = 100.0
 ALL = "all"
 
 
@@ -225,6 +230,18 @@ class KnownRows:
         """Whether a row of weight w is w rows."""
         return bool((self.weight == np.round(self.weight)).all())
 
+    def independent(self, moves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Independent parts of what rows add (n, m), and how much their squares count.
+
+        A row of a whole weight w is w rows; groups add as one.
+        """
+        if self.cluster is None:
+            return moves, self.weight if self.whole else self.weight**2
+        total = np.zeros((int(self.cluster.max()) + 1, moves.shape[1]))
+        np.add.at(total, self.cluster, self.weight[:, None] * moves)
+        count = len(np.unique(self.cluster[self.weight > 0]))
+        return total, np.full(len(total), count / max(count - 1, 1))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Influence:
@@ -237,14 +254,9 @@ class _Influence:
         return _Influence(self.estimate - other.estimate, self.rows - other.rows)
 
     def std_err(self, rows: KnownRows) -> np.ndarray:
-        """Standard error of each estimate, (c,); whole weights count repetitions."""
-        if rows.cluster is None:
-            weight = rows.weight if rows.whole else rows.weight**2
-            return np.sqrt(weight @ self.rows**2)
-        count = int(rows.cluster.max()) + 1
-        total = np.zeros((count, self.rows.shape[1]))
-        np.add.at(total, rows.cluster, rows.weight[:, None] * self.rows)
-        return np.sqrt((total**2).sum(axis=0) * count / max(count - 1, 1))
+        """Standard error of each estimate, (c,)."""
+        parts, weight = rows.independent(self.rows)
+        return np.sqrt(weight @ parts**2)
 
 
 def average_effects(
@@ -264,8 +276,7 @@ def average_effects(
     most = max(MIN_ROWS, EVALUATIONS // count)
     parts = list(by) or [(ALL, np.ones(len(rows.y), dtype=bool))]
     fewest = min(int(mask.sum()) for _, mask in parts)
-    kept = spread_rows(len(rows.y), most)
-    prepared = _prepare(model, rows, kept, fewest)
+    prepared = _prepare(model, rows, most, fewest)
     names, sizes, found = [], [], []
     for name, mask in parts:
         names.append(name)
@@ -297,8 +308,7 @@ def correct_comparisons(
     """Comparisons with the corrected average of each step, and its standard error."""
     count = max(1, 2 * len(model.features.coef_feature))
     most = min(MAX_ROWS, max(FEW_ROWS, FEW_EVALUATIONS // count))
-    kept = spread_rows(len(rows.y), most)
-    prepared = _prepare(model, rows, kept, len(rows.y), compared.step)
+    prepared = _prepare(model, rows, most, len(rows.y), compared.step)
     found = _correct(model, rows, prepared, np.ones(len(rows.y), dtype=bool))
     parts = [(each.estimate, each.std_err(rows)) for each in found]
     return replace(compared, corrected=np.array([x for pair in parts for x in pair]))
@@ -320,15 +330,15 @@ class _Prepared:
 def _prepare(
     model: FittedModel,
     rows: KnownRows,
-    kept: np.ndarray,
+    most: int,
     fewest: int,
     steps: np.ndarray | None = None,
 ) -> _Prepared:
-    """`fewest` are the rows of the smallest group."""
-    features = model.features
+    """Move `most` rows; `fewest` are the rows of the smallest group."""
+    features, kept = model.features, spread_rows(len(rows.y), most)
     turns = _find_turns(model, rows, fewest)
     parts = [
-        _dictionary(features, j, rows.table[:, j], own) for j, own in enumerate(turns)
+        lead_columns(features, j, rows.table[:, j], own) for j, own in enumerate(turns)
     ]
     owner = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
     columns = np.column_stack([np.ones(len(rows.y)), *parts])
@@ -366,7 +376,7 @@ def _correct(
     model: FittedModel, rows: KnownRows, made: _Prepared, mask: np.ndarray
 ) -> list[_Influence]:
     """Average effects of the rows in `mask` on linear predictor and response."""
-    n, c = len(rows.y), len(model.features.coef_feature)
+    features, n, c = model.features, len(rows.y), len(model.features.coef_feature)
     total = float(rows.weight[mask].sum())
     weight = np.where(mask, rows.weight, 0.0) / total
     some = mask[made.kept]
@@ -380,16 +390,17 @@ def _correct(
         leverage = moved.leverage(made.columns) / total
         leverage = leverage if rows.whole else rows.weight * leverage
         score = score / np.maximum(1 - leverage, LEAST_LEFT)
-    varies = np.ptp(made.columns[mask], axis=0) > 0
+    varies = np.ptp(made.columns[mask][:, 1:], axis=0) > 0
     size, unknown = moved.unknown()
     for move in made.moves:
-        ends = _own_columns(model, made, move)
+        feature = int(features.coef_feature[move.coef])
+        owned, turns = made.owner == feature, made.turns[feature]
+        ends = [lead_columns(features, feature, at, turns) for at in move.values]
         changed = (ends[1] != ends[0])[some].any(axis=0)
-        own = 1 + np.flatnonzero(made.owner == model.features.coef_feature[move.coef])
         # A level that counts as another moves nothing.
-        known = bool(changed.any() and varies[own[changed]].all())
+        known = bool(changed.any() and varies[owned][changed].all())
         for response, each in enumerate(out):
-            effect = _effect(model, made, moved, move, ends, bool(response))
+            effect = _effect(model, made, moved, move, owned, ends, bool(response))
             share = weight[made.kept] * (some & np.isfinite(effect.value))
             if not known or share.sum() <= 0:
                 continue
@@ -400,6 +411,8 @@ def _correct(
             along = unknown.T @ (slope / size)
             if along @ along > UNKNOWN_SHARE * ((slope / size) @ (slope / size)):
                 continue  # another column could do as well
+            if not response and _inflation(moved.gram, slope, owned) > MOST_INFLATED:
+                break  # nor is the response known
             riesz = made.columns @ np.linalg.solve(moved.gram, slope)
             pull = np.where(mask, riesz * score, 0.0)
             each.estimate[move.coef] = mean
@@ -409,6 +422,13 @@ def _correct(
                 pull[there] += (share * (value - mean))[share > 0] / weight[there]
             each.rows[:, move.coef] = pull / total
     return out
+
+
+def _inflation(gram: np.ndarray, slope: np.ndarray, owned: np.ndarray) -> float:
+    """Variance of an effect, relative to that beside a constant alone."""
+    own = np.append(True, owned)
+    alone = np.linalg.solve(gram[np.ix_(own, own)], slope[own])
+    return float(slope @ np.linalg.solve(gram, slope) / (slope[own] @ alone))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -488,9 +508,9 @@ def _find_turns(
     shares = np.linspace(0.0, 1.0, count + 2)[1:-1].tolist()
     found = []
     for j, column in enumerate(rows.table.T):
-        turns = np.empty(0)
+        turns = NOWHERE
         if curved[j] and count:
-            line = _line(features, j, column)[:, 0]
+            line = lead_columns(features, j, column)[:, 0]
             weight = np.where(np.isnan(column), 0.0, rows.weight)
             turns = np.unique(weighted_quantiles(line, weight, shares))
             turns = turns[(turns > line.min()) & (turns < line.max())]
@@ -498,15 +518,8 @@ def _find_turns(
     return tuple(found)
 
 
-def _line(features: FeatureMap, feature: int, values: np.ndarray) -> np.ndarray:
-    """The line of a number at some values, (n, 1)."""
-    group = features.term_group[features.term_feature == feature]
-    terms = features.bases[feature].terms(values)
-    return np.asarray(terms[:, group < features.n_features])
-
-
-def _dictionary(
-    features: FeatureMap, feature: int, values: np.ndarray, turns: np.ndarray
+def lead_columns(
+    features: FeatureMap, feature: int, values: np.ndarray, turns: np.ndarray = NOWHERE
 ) -> np.ndarray:
     """Lines and levels of a feature at some values (n,), and turns of its line."""
     group = features.term_group[features.term_feature == feature]
@@ -515,15 +528,8 @@ def _dictionary(
     straight = np.asarray(terms[:, (group < p) | (group >= 2 * p)])
     if len(turns) == 0:
         return straight
-    above = np.maximum(_line(features, feature, values) - turns, 0.0)
+    above = np.maximum(terms[:, group < p] - turns, 0.0)
     return np.column_stack([straight, above - np.maximum(-turns, 0.0)])
-
-
-def _own_columns(model: FittedModel, made: _Prepared, move: Move) -> list[np.ndarray]:
-    """Columns of the feature that moves, before and after."""
-    feature = int(model.features.coef_feature[move.coef])
-    turns = made.turns[feature]
-    return [_dictionary(model.features, feature, at, turns) for at in move.values]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -553,12 +559,12 @@ def _effect(
     made: _Prepared,
     moved: ColumnFit,
     move: Move,
+    owned: np.ndarray,
     ends: list[np.ndarray],
     response: bool,
 ) -> _Effect:
     """Effect of one move on every row, where the dictionary has moved the fit."""
-    family, owned = model.family, made.owner == model.features.coef_feature[move.coef]
-    columns = made.columns[made.kept]
+    family, columns = model.family, made.columns[made.kept]
     own = moved.coef[1:][owned]
     others = columns @ moved.coef - columns[:, 1:][:, owned] @ own
     known = made.offset[made.kept] + others

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sknimo.exceptions import check_option
+from sknimo.explain import Origin, make_frame
 from sknimo.features import FeatureMap
 from sknimo.inference._uncertainty import REASONS, Uncertainty
 
@@ -69,12 +70,10 @@ class Intervals:
 
     def to_frame(self) -> Any:
         """One row per entry of `coef_`, as a pandas data frame."""
-        import pandas as pd
-
         names = ("coef", "centre", "std_err", "lower", "upper", "z")
-        columns = {"name": list(self.names)}
+        columns: dict[str, Any] = {"name": list(self.names)}
         columns |= {name: getattr(self, name) for name in names}
-        return pd.DataFrame(columns | {"note": list(self.notes)})
+        return make_frame(columns | {"note": list(self.notes)}, Origin())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,11 +114,9 @@ class Band:
 
     def to_frame(self) -> Any:
         """One row per value, as a pandas data frame."""
-        import pandas as pd
-
         names = ["value", "effect", "std_err", "lower", "upper"]
         names += ["all_lower", "all_upper"]
-        return pd.DataFrame({name: getattr(self, name) for name in names})
+        return make_frame({name: getattr(self, name) for name in names}, Origin())
 
 
 def choose_kind(known: Uncertainty, cov_type: str | None) -> str:
@@ -161,7 +158,7 @@ def coefficient_intervals(
     cov_type: str | None = None,
 ) -> Intervals:
     """Intervals of all coefficients; those that were removed have none."""
-    check_level(level)
+    reach = quantile(level, known)
     cov_type = choose_kind(known, cov_type)
     coef = features.coefficients(term_coef)
     there = coef != 0
@@ -172,7 +169,6 @@ def coefficient_intervals(
         variance = np.diag(choose_covariance(known, cov_type))[1:]
         error = np.where(there, np.sqrt(np.maximum(variance, 0.0)), np.nan)
         centre = known.centre[1:]
-    width = quantile(level, known) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         z = centre / error
     return Intervals(
@@ -181,8 +177,7 @@ def coefficient_intervals(
         np.where(np.isnan(error), np.nan, centre),
         error,
         z,
-        np.minimum(centre - width, coef),
-        np.maximum(centre + width, coef),
+        *interval(coef, centre, reach * error),
         notes,
         level,
         cov_type,
@@ -199,7 +194,7 @@ def curve_band(
     level: float,
 ) -> Band:
     """Band of one feature's curve at some values (g,), others at their reference."""
-    check_level(level)
+    reach = quantile(level, known)
     choose_covariance(known, "nonrobust")
     known = known.grouped(features.coef_feature)
     columns = features.bases[feature].terms(values)
@@ -207,20 +202,29 @@ def curve_band(
     effect, covariance = columns @ term_coef[own], known.terms[feature]
     assert known.term_centre is not None
     middle = columns @ known.term_centre[own]
-    error = np.sqrt(np.maximum((columns @ covariance * columns).sum(1), 0.0))
-    one = quantile(level, known) * error
-    whole = max(quantile(level, known), widest(columns, covariance, level)) * error
+    error = errors_of(columns, covariance)
+    farthest = max(reach, widest(columns, covariance, level))
     return Band(
         features.names[feature],
         values,
         effect,
         error,
-        np.minimum(middle - one, effect),
-        np.maximum(middle + one, effect),
-        np.minimum(middle - whole, effect),
-        np.maximum(middle + whole, effect),
+        *interval(effect, middle, reach * error),
+        *interval(effect, middle, farthest * error),
         level,
     )
+
+
+def errors_of(sums: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Standard errors of weighted sums, one for each row of the weights."""
+    return np.sqrt(np.maximum((sums @ covariance * sums).sum(1), 0.0))
+
+
+def interval(
+    shown: np.ndarray, centre: np.ndarray, width: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends around the centre, which reach to what is shown where that lies outside."""
+    return np.minimum(centre - width, shown), np.maximum(centre + width, shown)
 
 
 def widest(columns: np.ndarray, covariance: np.ndarray, level: float) -> float:
@@ -236,15 +240,11 @@ def widest(columns: np.ndarray, covariance: np.ndarray, level: float) -> float:
     return float(np.quantile(np.abs(draws @ unit.T).max(axis=1), level))
 
 
-def check_level(level: Any) -> None:
-    """Refuse a level that is no share."""
+def quantile(level: Any, known: Uncertainty) -> float:
+    """Errors to either side: Student's t where the rows tell the dispersion."""
     if not (isinstance(level, int | float | np.floating) and 0 < level < 1):
         raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}.")
-
-
-def quantile(level: float, known: Uncertainty) -> float:
-    """Errors to either side: Student's t where the rows tell the dispersion."""
-    return t_quantile((1 + level) / 2, known.free)
+    return t_quantile((1 + float(level)) / 2, known.free)
 
 
 def t_quantile(probability: float, free: float) -> float:

@@ -21,8 +21,8 @@ from torch import Tensor
 from sknimo.features import FeatureMap
 from sknimo.inference._covariance import refuse_fit
 from sknimo.inference._lines import MAX_PRODUCTS, Lines, average_sizes
-from sknimo.inference._posterior import Given, Normal, kinds, settle
-from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
+from sknimo.inference._posterior import Given, Normal, settle
+from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty, by_feature
 from sknimo.solver import Problem
 
 
@@ -119,12 +119,7 @@ def class_equations(given: Given, lines: Lines, basis: Tensor, known: Tensor) ->
     small[0, 0] = 1.0
     small[1:, 1:] = gram[order][:, order] - gram[order][:, level] @ pull
     aimed[1:] = target[order] - pull.mT @ target[level]
-    columns, n_groups = lines.columns.repeat(k), problem.n_groups
-    own = problem.term_group[columns]
-    group = torch.cat([own, own.new_full((k * lines.width,), n_groups)])
-    sizes = gram.new_zeros(n_groups + 1)
-    kind = kinds(problem, n_groups + 1)
-    return Normal(small, group, sizes, kind, columns, lines, aimed)
+    return lines.normal(small, aimed, k)
 
 
 def _spread_out(
@@ -146,12 +141,10 @@ def _spread_out(
     read = np.zeros((q, 1 + len(features.coef_feature)))
     read[:, 1:] = features.coefficients(np.eye(q))
     each = np.kron(np.eye(n_classes), read)
-    owner = np.tile(features.term_feature, n_classes)
-    places = [np.flatnonzero(owner == j) for j in range(features.n_features)]
     return replace(
         found,
         centre=(centre @ read).ravel(),
         nonrobust=each.T @ terms @ each,
-        terms=tuple(terms[np.ix_(own, own)] for own in places),
+        terms=by_feature(terms, features, n_classes),
         term_centre=centre.ravel(),
     )

@@ -367,72 +367,66 @@ def fit_width(
     columns = (columns - centre) / unit
     values, vectors = np.linalg.eigh((columns * share[:, None]).T @ columns)
     turned = columns @ vectors
-    found = [_Line(turned, values, size, share, one, ridge) for ridge in SHRINKAGE]
-    losses = [size * np.exp(-each.own) + each.own for each in found]
+    found = [_fit_line(turned, values, size, share, one, ridge) for ridge in SHRINKAGE]
+    losses = [size * np.exp(-own) + own for *_, own in found]
     best = int(np.argmin([share @ loss for loss in losses]))
     saved = losses[0] - losses[best]
     error = math.sqrt(float(share @ (saved - share @ saved) ** 2) / n_rows)
     if not float(share @ saved) > MARGIN * error:
         best = 0
-    line = found[best]
-    low, high = float(line.own.min()), float(line.own.max())
+    coef, intercept, own = found[best]
+    low, high = float(own.min()), float(own.max())
     log_mean = math.log(mean)
     width = Width(
-        coef=vectors @ line.coef / unit,
+        coef=vectors @ coef / unit,
         centre=centre,
-        intercept=line.intercept + log_mean,
+        intercept=intercept + log_mean,
         low=low + log_mean,
         high=high + log_mean,
     )
-    own = np.clip(line.own, low, high)
     return width, np.exp(own + log_mean)
 
 
-class _Line:
-    """One width: `coef` (d,) in turned columns, and log widths without the own row."""
+def _fit_line(
+    columns: np.ndarray,
+    values: np.ndarray,
+    size: np.ndarray,
+    share: np.ndarray,
+    one: np.ndarray,
+    ridge: float,
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Coefficients in turned columns, intercept, and log widths without the own row."""
+    inverse = 1 / (np.maximum(values, 0.0) + ridge)  # zero for an infinite ridge
+    penalty = 0.0 if math.isinf(ridge) else ridge
 
-    def __init__(
-        self,
-        columns: np.ndarray,
-        values: np.ndarray,
-        size: np.ndarray,
-        share: np.ndarray,
-        one: np.ndarray,
-        ridge: float,
-    ) -> None:
-        inverse = 1 / (np.maximum(values, 0.0) + ridge)  # zero for an infinite ridge
-        penalty = 0.0 if math.isinf(ridge) else ridge
-        coef, intercept = np.zeros(len(values)), 0.0
+    def price(at: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Objective, best intercept and log width."""
+        line = columns @ at
+        level = math.log(float(share @ (size * np.exp(-line))))
+        whole = line + level
+        cost = 1 + float(share @ whole) + penalty * float(at @ at) / 2
+        return cost, level, whole
 
-        def price(at: np.ndarray) -> tuple[float, float, np.ndarray]:
-            """Objective, best intercept and log width."""
-            line = columns @ at
-            level = math.log(float(share @ (size * np.exp(-line))))
-            whole = line + level
-            cost = 1 + float(share @ whole) + penalty * float(at @ at) / 2
-            return cost, level, whole
-
-        cost, intercept, whole = price(coef)
-        for _ in range(STEPS if penalty else 0):
-            excess = share * (size * np.exp(-whole) - 1)
-            move = inverse * (excess @ columns - penalty * coef)
-            step = 1.0
-            while step > 1e-3:
-                tried = price(coef + step * move)
-                if tried[0] <= cost:
-                    break
-                step /= 2
-            else:
+    coef = np.zeros(len(values))
+    cost, intercept, whole = price(coef)
+    for _ in range(STEPS if penalty else 0):
+        excess = share * (size * np.exp(-whole) - 1)
+        move = inverse * (excess @ columns - penalty * coef)
+        step = 1.0
+        while step > 1e-3:
+            tried = price(coef + step * move)
+            if tried[0] <= cost:
                 break
-            gained, coef = cost - tried[0], coef + step * move
-            cost, intercept, whole = tried
-            if gained < 1e-9:
-                break
-        leverage = one * (1 + (columns**2) @ inverse)
-        leverage = np.minimum(leverage, 0.9)
-        excess = size * np.exp(-whole) - 1
-        self.coef, self.intercept = coef, intercept
-        self.own = whole - leverage / (1 - leverage) * np.minimum(excess, 5.0)
+            step /= 2
+        else:
+            break
+        gained, coef = cost - tried[0], coef + step * move
+        cost, intercept, whole = tried
+        if gained < 1e-9:
+            break
+    leverage = np.minimum(one * (1 + (columns**2) @ inverse), 0.9)
+    excess = size * np.exp(-whole) - 1
+    return coef, intercept, whole - leverage / (1 - leverage) * np.minimum(excess, 5.0)
 
 
 def _constant(log_width: float, n_columns: int) -> Width:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from sknimo.explain import Origin, make_frame
 from sknimo.features import MISSING_LABEL, FeatureMap
 from sknimo.inference._bands import (
-    check_level,
     choose_covariance,
     choose_kind,
+    errors_of,
+    interval,
     quantile,
 )
 from sknimo.inference._uncertainty import Uncertainty
@@ -51,11 +53,10 @@ class Contrast:
 
     def to_frame(self) -> Any:
         """One row per contrast, as a pandas data frame."""
-        import pandas as pd
-
-        columns = ("estimate", "std_err", "z", "lower", "upper")
-        numbers = {name: getattr(self, name) for name in columns}
-        return pd.DataFrame({"name": list(self.names)} | numbers)
+        columns: dict[str, Any] = {"name": list(self.names)}
+        for name in ("estimate", "std_err", "z", "lower", "upper"):
+            columns[name] = getattr(self, name)
+        return make_frame(columns, Origin())
 
 
 def level_weights(
@@ -122,16 +123,15 @@ def contrasts(
 
     Where one of them was removed there is no interval.
     """
-    check_level(level)
+    reach = quantile(level, known)
     matrix = np.array([weights for _, weights in named])
     cov_type = choose_kind(known, cov_type)
     covariance = choose_covariance(known, cov_type)[1:, 1:]
     estimate = matrix @ coef
     assert known.centre is not None
     middle = matrix @ known.centre[1:]
-    error = np.sqrt(np.maximum((matrix @ covariance * matrix).sum(1), 0.0))
+    error = errors_of(matrix, covariance)
     error[(matrix[:, coef == 0] != 0).any(1)] = np.nan
-    width = quantile(level, known) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         z = middle / error
     return Contrast(
@@ -139,8 +139,7 @@ def contrasts(
         estimate,
         error,
         z,
-        np.minimum(middle - width, estimate),
-        np.maximum(middle + width, estimate),
+        *interval(estimate, middle, reach * error),
         level,
         cov_type,
     )

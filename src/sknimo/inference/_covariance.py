@@ -52,7 +52,7 @@ from sknimo.inference._robust import (
     mean_reply,
     robust,
 )
-from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty
+from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty, by_feature
 from sknimo.penalties import CoefPenalty
 from sknimo.progress import finish, plan
 from sknimo.solver import Problem
@@ -121,9 +121,15 @@ class Averaged:
         return float(self.share[~self.of_bags].sum() / self.share.sum())
 
     @property
+    def estimates(self) -> Tensor:
+        """Intercept and coefficients of every member, (M, 1 + q)."""
+        each = [(point.intercept.reshape(1), point.coef) for point in self.points]
+        return torch.stack([torch.cat(pair) for pair in each])
+
+    @property
     def coef(self) -> Tensor:
         """Coefficients of the average, (q,)."""
-        return self.share @ torch.stack([point.coef for point in self.points])
+        return self.share @ self.estimates[:, 1:]
 
     def examples(self) -> list[tuple[int, float]]:
         """Members that stand for their kind, and the share of each."""
@@ -187,48 +193,33 @@ def coefficient_covariance(
     whole = problem.n_rows
     rows, problem, weight = _fewer_rows(problem, averaged, weight)
     if rows is not None:
-        clusters = None if clusters is None else clusters.take(rows, whole)
-        watched = None if watched is None else watched.take(rows.cpu().numpy(), whole)
+        place = torch.full((whole,), -1, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        clusters = None if clusters is None else clusters.take(place)
+        watched = None if watched is None else watched.take(place.cpu().numpy())
     with_bends = averaged if penalty is not None else averaged.of_evidence()
-    estimates = []
+    found: list[Uncertainty] = []
     if with_bends is not None:
         given = state_given(problem, with_bends, weight, watched)
         if penalty is not None:
             ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
             given = replace(given, ridge=ridge)
-        estimates.append(member_estimate(given, with_bends, features, clusters))
+        found.append(member_estimate(given, with_bends, features, clusters))
     if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
         given = state_given(problem, averaged, weight, watched)
         lines = line_estimate(given, averaged.coef, features, clusters)
-        if problem.family.is_binary and not isinstance(lines, str):
-            lines = "separated" if _is_certain(lines, averaged, features) else lines
-        estimates.append(lines)
-    for found in estimates:
-        if isinstance(found, str):
-            return Uncertainty(found)
-    best = [found for found in estimates if not isinstance(found, str)]
-    share = averaged.share_of_evidence
-    merged = best[0] if len(best) == 1 else _mix(best[0], best[1], share)
+        certain = problem.family.is_binary and _is_certain(lines, averaged, features)
+        found.append(Uncertainty("separated") if certain else lines)
+    for known in found:
+        if known.reason:
+            return known
+    merged = found[0]
+    if len(found) > 1:
+        merged = _mix(found[0], found[1], averaged.share_of_evidence)
     if problem.n_rows < whole:
         merged = replace(merged, method=f"{merged.method}, of a part of the rows")
-    known = to_units(merged, features, problem, weight, y_mean, y_scale)
+    known = _in_units(merged, y_mean, y_scale)
     return replace(known, scale=members.scale.double().cpu().numpy())
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Readings and terms, and how well they are known, in the units of the fit."""
-
-    centre: Tensor  # (1 + c,)
-    nonrobust: Tensor  # (1 + c, 1 + c)
-    hc3: Tensor | None
-    cluster: Tensor | None
-    term_centre: Tensor  # (q,)
-    terms: Tensor  # (q, q)
-    dispersion: float
-    used: float
-    method: str
-    left_out: float = math.nan  # see `Uncertainty`
 
 
 def _refuse(
@@ -247,7 +238,7 @@ def _refuse(
     return ""
 
 
-def _is_certain(found: Estimate, averaged: Averaged, features: FeatureMap) -> bool:
+def _is_certain(found: Uncertainty, averaged: Averaged, features: FeatureMap) -> bool:
     """Whether lines beside bags say nothing of most coefficients, and are sure of it.
 
     Where classes are almost separated hardly any row is uncertain, and lines are left
@@ -255,11 +246,10 @@ def _is_certain(found: Estimate, averaged: Averaged, features: FeatureMap) -> bo
     """
     shown = features.coefficients(averaged.coef.cpu().numpy())
     used = np.flatnonzero(shown)
-    if not len(used):
+    if found.centre is None or found.nonrobust is None or not len(used):
         return False
-    centre = found.centre.cpu().numpy()[1:]
-    error = np.sqrt(found.nonrobust.diagonal().cpu().numpy()[1:])
-    off = np.abs(shown - centre)[used] > FAR_OFF * error[used]
+    error = np.sqrt(np.diag(found.nonrobust)[1:])
+    off = np.abs(shown - found.centre[1:])[used] > FAR_OFF * error[used]
     return bool(off.mean() > 0.5)
 
 
@@ -337,10 +327,10 @@ def refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
 
 def member_estimate(
     given: Given, averaged: Averaged, features: FeatureMap, clusters: Clusters | None
-) -> Estimate | str:
-    """The mean of members; a reason where there is no honest number."""
+) -> Uncertainty:
+    """The mean of members, in the units of the fit."""
     if not given.is_finite:
-        return "overflow"
+        return Uncertainty("overflow")
     chosen = averaged.examples()
     shares = [share for _, share in chosen]
     # Sums over rows of each, as it is and with bends that it does not have.
@@ -352,34 +342,23 @@ def member_estimate(
     rounds = ROUNDS if given.problem.family.estimates_dispersion else 1
     settled, used = settle_all(given, normals, shares, used, rounds)
     if reason := refuse_fit(given, settled, used):
-        return reason
+        return Uncertainty(reason)
     bent = any(len(found.normal.group) > len(found.normal.columns) for found in settled)
     method = "joint" if bent else "exact"
     if any(getattr(found.normal.tangents, "mixes", False) for found in settled):
         method = "sketched"
-    coef = averaged.coef
-    level = averaged.share @ torch.stack([p.intercept for p in averaged.points])
-    spread, of_terms = _spread(averaged, features)
-    moved = torch.zeros_like(torch.cat([level.reshape(1), coef]))
+    centre = averaged.share @ averaged.estimates
     left_out = left_out_size(given, settled, shares) if method == "joint" else math.nan
     if given.ridge is None and method == "joint":
-        settled, moved = _open_all(given, averaged, settled, coef, features)
+        settled, moved = _open_all(given, averaged, settled, centre[1:], features)
+        centre = centre + moved
         used = float(np.dot(shares, [found.n_effective for found in settled]))
     parts = [
         Part(given, each, features, share)
         for each, share in zip(settled, shares, strict=True)
     ]
-    centre = torch.cat([level.reshape(1), coef]) + moved
-    found = join_parts(
-        parts,
-        _read(features, centre),
-        centre[1:],
-        spread.to(coef),
-        of_terms.to(coef),
-        clusters,
-        used,
-        method,
-    )
+    apart = _spread(averaged, features)
+    found = join_parts(parts, features, centre, apart, clusters, used, method)
     return replace(found, left_out=left_out)
 
 
@@ -426,17 +405,17 @@ def _open_all(
 
 
 def _read(features: FeatureMap, values: Tensor) -> Tensor:
-    """Intercept and terms (1 + q,) as readings (1 + c,)."""
-    each = features.coefficients(values[1:].cpu().numpy())
-    return torch.cat([values[:1], torch.as_tensor(each).to(values)])
+    """Intercept and terms (..., 1 + q) as readings (..., 1 + c)."""
+    each = features.coefficients(values[..., 1:].cpu().numpy())
+    return torch.cat([values[..., :1], torch.as_tensor(each).to(values)], dim=-1)
 
 
 def line_estimate(
     given: Given, coef: Tensor, features: FeatureMap, clusters: Clusters | None
-) -> Estimate | str:
-    """Lines with bends that may be there; a reason where there is no honest number."""
+) -> Uncertainty:
+    """Lines with bends that may be there, in the units of the fit."""
     if not given.is_finite:
-        return "overflow"
+        return Uncertainty("overflow")
     lines = Lines(given.problem, coef)
     normal = line_equations(given, lines)
     assert normal.target is not None
@@ -454,41 +433,34 @@ def line_estimate(
         used = found.n_effective
     assert found is not None
     if reason := refuse_fit(given, [found], used):
-        return reason
+        return Uncertainty(reason)
     found, theta = average_sizes(given, found, torch.zeros(lines.width).long())
     part = Part(replace(given, score=score), found, features, 1.0)
     centre = coef.new_zeros(1 + len(coef))
     centre[0] = theta[0]
     centre[1 + normal.columns] = theta[1 : 1 + len(normal.columns)]
-    none = coef.new_zeros(())
-    return join_parts(
-        [part],
-        _read(features, centre),
-        centre[1:],
-        none,
-        none,
-        clusters,
-        found.n_effective,
-        "lines",
-    )
+    none, used = coef.new_zeros(()), found.n_effective
+    return join_parts([part], features, centre, (none, none), clusters, used, "lines")
 
 
 def join_parts(
     parts: list[Part],
+    features: FeatureMap,
     centre: Tensor,
-    term_centre: Tensor,
-    spread: Tensor,
-    of_terms: Tensor,
+    apart: tuple[Tensor, Tensor],
     clusters: Clusters | None,
     used: float,
     method: str,
-) -> Estimate:
-    """Covariance of an average from those of members that stand for all."""
-    given = parts[0].given
+) -> Uncertainty:
+    """Covariance of an average from those of members that stand for all.
+
+    `centre` (1 + q,) is the average, `apart` what `_spread` says of members.
+    """
+    given, (spread, of_terms) = parts[0].given, apart
     total = sum((part.share * part.covariance for part in parts), spread)
     prior = sum((part.share * part.prior for part in parts), spread)
     hc3 = cluster = None
-    few = given.problem.n_rows * len(centre) <= MAX_REPLIES
+    few = given.problem.n_rows * len(total) <= MAX_REPLIES
     if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
         if given.risks is None and not _is_rare(given, used):
@@ -496,9 +468,22 @@ def join_parts(
         if clusters is not None:
             cluster = clustered(given, reply, clusters, used) + prior
     terms = sum((part.share * part.terms for part in parts), of_terms)
-    dispersion = parts[0].settled.dispersion
-    return Estimate(
-        centre, total, hc3, cluster, term_centre, terms, dispersion, used, method
+
+    def plain(values: Tensor | None) -> np.ndarray | None:
+        return None if values is None else values.cpu().numpy()
+
+    return Uncertainty(
+        centre=plain(_read(features, centre)),
+        nonrobust=plain(total),
+        hc3=plain(hc3),
+        cluster=plain(cluster),
+        terms=by_feature(terms.cpu().numpy(), features),
+        term_centre=plain(centre[1:]),
+        dispersion=parts[0].settled.dispersion,
+        n_effective=used,
+        n_rows=float(given.weight.sum()),
+        estimated=given.problem.family.estimates_dispersion,
+        method=method,
     )
 
 
@@ -510,84 +495,67 @@ def _is_rare(given: Given, used: float) -> bool:
     return min(events, total - events) < LEAST_EVENTS * used
 
 
-def _mix(first: Estimate, second: Estimate, share: float) -> Estimate:
+def _mix(first: Uncertainty, second: Uncertainty, share: float) -> Uncertainty:
     """Two estimates as the model mixes what they are of; `share` is of the first.
 
     Their errors go together, as those of members do, and how far they lie apart is not
     known to be nothing. What the first does not have is the second's; so are terms.
     """
-    own = torch.where(first.nonrobust.diagonal() > 0, share, 0.0)
-    gap = (own * (1 - own)).sqrt() * (first.centre - second.centre)
-    one, two = own.sqrt(), (1 - own).sqrt()
+    assert first.centre is not None and second.centre is not None
+    assert first.nonrobust is not None
+    own = np.where(np.diag(first.nonrobust) > 0, share, 0.0)
+    gap = np.sqrt(own * (1 - own)) * (first.centre - second.centre)
+    one, two = np.sqrt(own), np.sqrt(1 - own)
 
-    def mix(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    def mix(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
         if a is None or b is None:
             return None
-        parts = torch.outer(one, one) * a + torch.outer(two, two) * b
-        return parts + torch.outer(gap, gap)
+        return np.outer(one, one) * a + np.outer(two, two) * b + np.outer(gap, gap)
 
-    nonrobust = mix(first.nonrobust, second.nonrobust)
-    assert nonrobust is not None
     return replace(
         first,
         centre=own * first.centre + (1 - own) * second.centre,
-        nonrobust=nonrobust,
+        nonrobust=mix(first.nonrobust, second.nonrobust),
         hc3=mix(first.hc3, second.hc3),
         cluster=mix(first.cluster, second.cluster),
         term_centre=second.term_centre,
         terms=second.terms,
-        used=max(first.used, second.used),
+        n_effective=max(first.n_effective, second.n_effective),
         left_out=math.nan,
     )
 
 
-def to_units(
-    found: Estimate,
-    features: FeatureMap,
-    problem: Problem,
-    weight: Tensor,
-    y_mean: float,
-    y_scale: float,
-) -> Uncertainty:
+def _in_units(found: Uncertainty, y_mean: float, y_scale: float) -> Uncertainty:
     """An estimate in the units of the user."""
     unit = float(np.square(np.float64(y_scale)))
-
-    def plain(values: Tensor | None) -> np.ndarray | None:
-        return None if values is None else values.cpu().numpy() * unit
-
-    nonrobust = plain(found.nonrobust)
+    assert found.centre is not None and found.term_centre is not None
+    nonrobust, hc3, cluster = (
+        None if cov is None else cov * unit
+        for cov in (found.nonrobust, found.hc3, found.cluster)
+    )
     if nonrobust is None or not np.isfinite(nonrobust).all():
         return Uncertainty("overflow")
-    centre = found.centre.cpu().numpy() * y_scale
+    centre = found.centre * y_scale
     centre[0] += y_mean
-    owner, terms = features.term_feature, found.terms.cpu().numpy() * unit
-    places = [np.flatnonzero(owner == j) for j in range(features.n_features)]
-    return Uncertainty(
+    return replace(
+        found,
         centre=centre,
         nonrobust=nonrobust,
-        hc3=plain(found.hc3),
-        cluster=plain(found.cluster),
-        terms=tuple(terms[np.ix_(own, own)] for own in places),
-        term_centre=found.term_centre.cpu().numpy() * y_scale,
+        hc3=hc3,
+        cluster=cluster,
+        terms=tuple(block * unit for block in found.terms),
+        term_centre=found.term_centre * y_scale,
         dispersion=found.dispersion * unit,
-        n_effective=found.used,
-        n_rows=float(weight.sum()),
         left_out=found.left_out * y_scale,
-        estimated=problem.family.estimates_dispersion,
-        method=found.method,
     )
 
 
 def _spread(averaged: Averaged, features: FeatureMap) -> tuple[Tensor, Tensor]:
     """What other seeds would change: of the readings, and of the terms."""
-    share = averaged.share.cpu()
-    coef = torch.stack([point.coef for point in averaged.points]).cpu()
-    level = torch.stack([point.intercept for point in averaged.points]).cpu()
-    read = torch.as_tensor(features.coefficients(coef.numpy()))
-    read = torch.cat([level.unsqueeze(-1), read], dim=1)
+    each, share = averaged.estimates, averaged.share
 
     def between(values: Tensor) -> Tensor:
         apart = (values - share @ values) * share.unsqueeze(-1)
         return apart.mT @ apart
 
-    return between(read), between(coef)
+    return between(_read(features, each)), between(each[:, 1:])

@@ -35,10 +35,8 @@ class Watched:
     place: np.ndarray  # (N,), integer, the row of the fit that stands for each
     ties: Ties
 
-    def take(self, rows: np.ndarray, n_rows: int) -> Watched:
-        """Those of some rows of the fit."""
-        place = np.full(n_rows, -1)
-        place[rows] = np.arange(len(rows))
+    def take(self, place: np.ndarray) -> Watched:
+        """Those of some rows; `place` (n,) is their new number, -1 of all others."""
         kept = np.flatnonzero(place[self.place] >= 0)
         return Watched(self.rows.take(kept), place[self.place[kept]], self.ties)
 

@@ -16,8 +16,7 @@ have left out, and to bends that turn about another point than the reference, wi
 size of their own: `(z_j - t) g(z_k)` around the reference is a bend and a curve
 `-t g(z_k)`, which the model does not have. In the paper's settings 2 and 3, where
 features turn about zero and the reference is their mean, intervals held .80 of the
-effects without that (72 tables of 200 rows each), and .94 and .85 with it (129 and 127
-others; by residuals .82 and .86 before, .96 and .92 now).
+effects without that (72 tables of 200 rows), and .94 and .85 with it (129 and 127).
 
 Linear models of 25 to 40 tables of 200 rows (designs of `benchmarks/intervals.py`), one
 size learned / sizes averaged: coverage of effects in "linear" 0.95 / 0.98, "bends" 0.99
@@ -29,7 +28,7 @@ Shapes: n rows, q terms, l lines and levels, b products.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
 
@@ -46,6 +45,7 @@ from sknimo.inference._posterior import (
     gram_of,
     invert,
     kinds,
+    random_mix,
     solve_sized,
 )
 from sknimo.solver import Problem, cut_rows
@@ -78,50 +78,29 @@ class Lines:
     def __init__(
         self, problem: Problem, coef: Tensor, most: int = MAX_PRODUCTS
     ) -> None:
-        self.problem, self.most = problem, most
+        self.problem = problem
         self.columns = (coef != 0).nonzero().squeeze(-1)
         owner, group = problem.term_feature, problem.term_group
         straight = group < problem.spec.n_features
         size = torch.where(straight, coef.abs(), -1.0)
-        bent = size.argsort(descending=True, stable=True)[:MAX_LINES]
-        bent = bent[size[bent] > 0].sort().values
-        other = straight.nonzero().squeeze(-1)
-        if len(other) > MAX_LINES:
-            other = size[other].argsort(descending=True, stable=True)[:MAX_LINES]
-            other = straight.nonzero().squeeze(-1)[other].sort().values
+        strongest = size.argsort(descending=True, stable=True)[:MAX_LINES]
+        bent = strongest[size[strongest] > 0].sort().values
+        other = strongest[size[strongest] >= 0].sort().values
         first, second = torch.cartesian_prod(bent, other).reshape(-1, 2).unbind(-1)
         apart = owner[first] != owner[second]
         self.first, self.second = first[apart], second[apart]
         # The square of a level is the level.
-        levels = torch.tensor(
-            [bool(_is_level(problem, int(j))) for j in other.tolist()],
-            dtype=torch.bool,
-            device=owner.device,
-        )
-        place = torch.full_like(owner, 0)
-        place[other] = torch.arange(len(other), device=owner.device)
-        self.curved = ~levels[place[self.second]]
+        levels = owner.new_tensor(find_levels(problem, other))
+        self.curved = ~torch.isin(self.second, levels)
         self.size = coef[self.first].abs()  # bends multiply coefficients
-        self.mixes = self._make_mixes()
-
-    def _make_mixes(self) -> list[Tensor | None]:
-        generator = torch.Generator().manual_seed(0)
-        mixes: list[Tensor | None] = []
-        for count in (len(self.first), int(self.curved.sum())):
-            mix = None
-            if count > self.most:
-                mix = torch.randn(
-                    count, self.most, generator=generator, dtype=torch.float64
-                )
-                mix = mix.to(self.problem.device) / max(self.most, 1) ** 0.5
-            mixes.append(mix)
-        return mixes
-
-    @property
-    def width(self) -> int:
-        """Columns of products, with lines and with squares."""
         counts = len(self.first), int(self.curved.sum())
-        return sum(min(count, self.most) for count in counts)
+        generator = torch.Generator().manual_seed(0)
+        self.mixes = [
+            random_mix(n, most, generator).to(problem.device) if n > most else None
+            for n in counts
+        ]
+        # Columns of products, with lines and with squares.
+        self.width = sum(min(n, most) for n in counts)
 
     def chunks(self) -> list[slice]:
         """Blocks of rows that stay small."""
@@ -147,21 +126,29 @@ class Lines:
         ]
         return torch.cat(seen, dim=1)
 
+    def normal(self, gram: Tensor, target: Tensor, copies: int = 1) -> Normal:
+        """Normal equations of so many copies of the terms, and then of the products."""
+        columns, n_groups = self.columns.repeat(copies), self.problem.n_groups
+        own = self.problem.term_group[columns]
+        group = torch.cat([own, own.new_full((copies * self.width,), n_groups)])
+        size, kind = gram.new_zeros(n_groups + 1), kinds(self.problem, n_groups + 1)
+        return Normal(gram, group, size, kind, columns, self, target)
+
 
 class Beside:
-    """Columns, and one more (n,) as the last."""
+    """Columns, and more of the same rows behind them."""
 
-    def __init__(self, columns: Columns, last: Tensor) -> None:
-        self.columns, self.last = columns, last
+    def __init__(self, columns: Columns, *more: Callable[[slice], Tensor]) -> None:
+        self.columns, self.more = columns, more
 
     def chunks(self) -> list[slice]:
         """Blocks of rows that stay small."""
         return self.columns.chunks()
 
     def rows(self, rows: slice) -> Tensor:
-        """Columns of some rows, (n, 1 + m + 1)."""
-        last = self.last[rows].unsqueeze(-1)
-        return torch.cat([self.columns.rows(rows), last], dim=1)
+        """Columns of some rows."""
+        more = [read(rows) for read in self.more]
+        return torch.cat([self.columns.rows(rows), *more], dim=1)
 
 
 class Turned:
@@ -202,13 +189,13 @@ class Turned:
         input_slope = torch.as_tensor(features.input_slopes(at)[0]).to(inputs)
         owner = torch.as_tensor(features.term_feature).to(straight)
         of_input = torch.as_tensor(features.input_feature).to(straight)
+        levels = find_levels(self.tangents.problem, straight)
         before, step = base.repeat(len(straight), 1), base.new_ones(len(straight))
         after = before.clone()
         for k, term in enumerate(straight.tolist()):
             own, column = of_input == owner[term], terms[:, term]
             slope = term_slope[term]
-            two = _is_level(self.tangents.problem, term)
-            if bool(slope.isfinite()) and bool(slope != 0) and not two:
+            if bool(slope.isfinite()) and bool(slope != 0) and term not in levels:
                 after[k, own] += STEP * input_slope[own] / slope
                 step[k] = STEP
                 continue
@@ -232,22 +219,6 @@ class Turned:
         return curve - terms[:, self.straight] @ self.slopes
 
 
-class Opened:
-    """Derivatives of a member, and what it does not have."""
-
-    def __init__(self, columns: Columns, lines: Lines, turned: Turned) -> None:
-        self.columns, self.lines, self.turned = columns, lines, turned
-
-    def chunks(self) -> list[slice]:
-        """Blocks of rows that stay small."""
-        return self.columns.chunks()
-
-    def rows(self, rows: slice) -> Tensor:
-        """Derivatives of some rows, (n, 1 + m + b)."""
-        own, turned = self.columns.rows(rows), self.turned.rows(rows)
-        return torch.cat([own, self.lines.products(rows), turned], dim=1)
-
-
 def open_bends(
     given: Given,
     settled: Settled,
@@ -264,7 +235,7 @@ def open_bends(
     group = given.problem.term_group[tangents.columns]
     straight = tangents.columns[~given.problem.group_is_curve[group]]
     turned = Turned(tangents, features, straight)
-    opened = Opened(tangents, lines, turned)
+    opened = Beside(tangents, lines.products, turned.rows)
     gram = gram_of(given, opened)
     part = torch.tensor([0, 1], device=gram.device)
     part = part.repeat_interleave(
@@ -349,10 +320,10 @@ def _free_lines(given: Given, settled: Settled) -> Tensor:
     return free
 
 
-def _is_level(problem: Problem, term: int) -> bool:
-    """Whether a term has two values in the rows."""
-    column = problem.columns.read(slice(0, min(problem.n_rows, 1000)))[0][:, term]
-    return len(column.unique()) <= 2
+def find_levels(problem: Problem, terms: Tensor) -> list[int]:
+    """Those of some terms that have two values in the rows."""
+    block = problem.columns.read(slice(0, min(problem.n_rows, 1000)))[0]
+    return [term for term in terms.tolist() if len(block[:, term].unique()) <= 2]
 
 
 def line_equations(given: Given, lines: Lines) -> Normal:
@@ -360,14 +331,9 @@ def line_equations(given: Given, lines: Lines) -> Normal:
 
     They are those of one step from the linear predictor that is `given`.
     """
-    problem = given.problem
-    wide = gram_of(given, Beside(lines, given.eta - problem.offset))
+    known = (given.eta - given.problem.offset).unsqueeze(-1)
+    wide = gram_of(given, Beside(lines, lambda rows: known[rows]))
     gram, target = wide[:-1, :-1], wide[:-1, -1]
     for rows in lines.chunks():
         target += (given.weight[rows] * given.score[rows]) @ lines.rows(rows)
-    n_groups = problem.n_groups
-    own = problem.term_group[lines.columns]
-    group = torch.cat([own, own.new_full((lines.width,), n_groups)])
-    size = gram.new_zeros(n_groups + 1)
-    kind = kinds(problem, n_groups + 1)
-    return Normal(gram, group, size, kind, lines.columns, lines, target)
+    return lines.normal(gram, target)

@@ -16,12 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sknimo.explain import (
-    Explanation,
-    local_term_coef,
-    sum_by_owner,
-)
-from sknimo.inference._means import bend_factor, between
+from sknimo.explain import Explanation, local_term_coef
+from sknimo.inference._means import bend_factor, between, term_variance
 from sknimo.inference._uncertainty import Uncertainty
 from sknimo.model import FittedModel
 
@@ -39,20 +35,16 @@ def with_errors(
     known = known.grouped(features.coef_feature)
     assert known.nonrobust is not None
     factor = bend_factor(model, table)
-    terms = features.terms(table) * factor[:, features.term_feature]
-    value, slope = np.zeros((2, *factor.shape))
+    value = term_variance(features, known, table, factor)
     variance = np.maximum(np.diag(np.nan_to_num(known.nonrobust))[1:], 0.0)
-    for j, block in enumerate(known.terms):
-        part = terms[:, features.term_feature == j]
-        value[:, j] = ((part @ np.nan_to_num(block)) * part).sum(axis=1)
-        own = np.flatnonzero(features.coef_feature == j)
-        if len(own):
-            slope[:, j] = variance[own[0]] * factor[:, j] ** 2
-    columns, owner = features.terms(table), features.term_feature
+    owner, first = np.unique(features.coef_feature, return_index=True)
+    slope = np.zeros_like(factor)
+    slope[:, owner] = variance[first] * factor[:, owner] ** 2
+    columns = features.terms(table)
 
     def look(member: FittedModel) -> np.ndarray:
         own = local_term_coef(member, table)
-        parts = sum_by_owner(columns * own, owner, features.n_features)
+        parts = features.per_feature(columns * own)
         return np.stack([parts, np.nan_to_num(features.feature_coef(own))])
 
     value, slope = np.stack([value, slope]) + between(model, known, look)

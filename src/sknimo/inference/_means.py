@@ -55,14 +55,11 @@ def predictor_variance(
     factor = bend_factor(model, table)
     slopes = read_columns(features, table) * factor[:, features.coef_feature]
     wide = np.column_stack([np.ones(len(table)), slopes])
+    # Within a feature, terms say more than coefficients do.
+    owner = np.append(-1, features.coef_feature)
+    cov[(owner[:, None] == owner) & (owner >= 0)] = 0.0
     variance = ((wide @ cov) * wide).sum(axis=1)
-    terms = features.terms(table) * factor[:, features.term_feature]
-    for j, block in enumerate(known.terms):
-        own = wide[:, 1:][:, features.coef_feature == j]
-        at = 1 + np.flatnonzero(features.coef_feature == j)
-        variance -= ((own @ cov[np.ix_(at, at)]) * own).sum(axis=1)
-        part = terms[:, features.term_feature == j]
-        variance += ((part @ np.nan_to_num(block)) * part).sum(axis=1)
+    variance += term_variance(features, known, table, factor).sum(axis=1)
     least = max(float(cov[0, 0]), 0.0) * 0.1
     # From the reference on: its level is known as well as the intercept is, and in the
     # units of the target it does not grow with the weight of a member.
@@ -70,6 +67,18 @@ def predictor_variance(
         model, known, lambda member: member.eta(table) - float(member.intercept.mean())
     )
     return np.maximum(variance, least) + apart
+
+
+def term_variance(
+    features: FeatureMap, known: Uncertainty, table: np.ndarray, factor: np.ndarray
+) -> np.ndarray:
+    """Variance of what each feature adds where `factor` (n, p) bends it, (n, p)."""
+    terms = features.terms(table) * factor[:, features.term_feature]
+    out = np.zeros_like(factor)
+    for j, block in enumerate(known.terms):
+        part = terms[:, features.term_feature == j]
+        out[:, j] = ((part @ np.nan_to_num(block)) * part).sum(axis=1)
+    return out
 
 
 def read_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:

@@ -141,21 +141,16 @@ class Tangents:
         self.spec, self.live = spec, live
         self.active = active.nonzero().squeeze(-1)
         self.problem = problem
-        # Blocks of weights that are mixed where they are large; None for none.
-        self.blocks: Tensor | None = None
+        # Places of blocks of weights, which are mixed where they are many; none of a
+        # small network. Mixes are made when they are needed.
+        self.blocks: dict[int, Tensor] = {}
         self.mixes: dict[int, Tensor] = {}
         if len(self.params) > 3 * SKETCH:
             p = problem.spec.n_features
-            self.blocks = torch.where(self.group < p, 0, self.group - p + 1)
-            self.group = self.blocks + p - 1  # the first layer in one
-
-    def _mix(self, block: int, count: int) -> Tensor:
-        """Random combinations of the weights of a block, made when they are needed."""
-        if block not in self.mixes:
-            generator = torch.Generator().manual_seed(block)
-            mix = torch.randn(count, SKETCH, generator=generator, dtype=torch.float64)
-            self.mixes[block] = mix.to(self.params) / SKETCH**0.5
-        return self.mixes[block]
+            block = torch.where(self.group < p, 0, self.group - p + 1)
+            self.group = block + p - 1  # the first layer in one
+            for number in block.unique().tolist():
+                self.blocks[number] = (block == number).nonzero().squeeze(-1)
 
     def chunks(self, slopes: bool = True) -> list[slice]:
         """Blocks of rows that stay small, with derivatives or without."""
@@ -209,25 +204,33 @@ class Tangents:
         return torch.cat([one, terms, self._mixed(both[:, q:])], dim=1)
 
     def _mixed(self, slopes: Tensor) -> Tensor:
-        if self.blocks is None:
+        """Random combinations in place of the weights of large blocks."""
+        if not self.blocks:
             return slopes
         parts = []
-        for block in self.blocks.unique().tolist():
-            own = slopes[:, self.blocks == block]
-            large = own.shape[1] > SKETCH
-            parts.append(own @ self._mix(block, own.shape[1]) if large else own)
+        for number, own in self.blocks.items():
+            part = slopes[:, own]
+            if len(own) > SKETCH:
+                if number not in self.mixes:
+                    generator = torch.Generator().manual_seed(number)
+                    mix = random_mix(len(own), SKETCH, generator)
+                    self.mixes[number] = mix.to(self.params)
+                part = part @ self.mixes[number]
+            parts.append(part)
         return torch.cat(parts, dim=1)
 
     @property
     def column_group(self) -> Tensor:
         """Group of every column of weights."""
-        if self.blocks is None:
+        if not self.blocks:
             return self.group
-        groups = [
-            self.group[self.blocks == block][:SKETCH]
-            for block in self.blocks.unique().tolist()
-        ]
-        return torch.cat(groups)
+        return torch.cat([self.group[own[:SKETCH]] for own in self.blocks.values()])
+
+
+def random_mix(count: int, size: int, generator: torch.Generator) -> Tensor:
+    """Random combinations of `count` columns, (count, size)."""
+    mix = torch.randn(count, size, generator=generator, dtype=torch.float64)
+    return mix / max(size, 1) ** 0.5
 
 
 def normal_equations(given: Given, point: MemberPoint) -> Normal:

@@ -26,10 +26,8 @@ class Clusters:
     row: Tensor  # (N,), integer, the row that stands for it
     weight: Tensor  # (N,)
 
-    def take(self, rows: Tensor, n_rows: int) -> Clusters:
-        """Those of some rows."""
-        place = torch.full((n_rows,), -1, device=rows.device)
-        place[rows] = torch.arange(len(rows), device=rows.device)
+    def take(self, place: Tensor) -> Clusters:
+        """Those of some rows; `place` (n,) is their new number, -1 of all others."""
         kept = place[self.row] >= 0
         return Clusters(self.number[kept], place[self.row[kept]], self.weight[kept])
 

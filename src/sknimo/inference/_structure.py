@@ -24,7 +24,7 @@ import torch
 
 from sknimo.explain import Origin, Shown, make_frame
 from sknimo.features import FeatureMap
-from sknimo.inference._average import KnownRows, fit_columns
+from sknimo.inference._average import KnownRows, fit_columns, lead_columns
 from sknimo.model import FittedModel
 
 # Features whose pairs are tested, those that matter most.
@@ -128,15 +128,17 @@ def bend_tests(
     the row. `importance` (p,) orders features, `bent` (p, p) says whose bends the model
     has.
     """
-    columns = _smooth_columns(model.features, rows.table)
+    features, own = model.features, []
+    for j, column in enumerate(rows.table.T):
+        own.append(lead_columns(features, j, column))
+    columns = _smooth_columns(features, rows.table, own)
     statistic = p_value = math.nan
     if rows.held_out is not None and straight is not None:
         statistic = _any_bend(model, rows, straight, columns)
         tail = math.erfc(statistic / math.sqrt(2)) / 2
         p_value = 1.0 if statistic == 0 else min(1.0, CHOICES * tail)
-    p = model.features.n_features
+    p = features.n_features
     tested = np.sort(np.argsort(-importance, kind="stable")[:MAX_FEATURES])
-    own = _lead_columns(model.features, rows.table)
     products = {
         (j, k): _products(own[j], own[k])
         for j, k in combinations(tested.tolist(), 2)
@@ -149,7 +151,7 @@ def bend_tests(
         found.append((pair, *_pair_test(model, rows, columns, others, product)))
     found.sort(key=lambda each: each[3])
     p_values = np.array([each[3] for each in found])
-    names = model.features.names
+    names = features.names
     return BendTests(
         statistic=statistic,
         p_value=p_value,
@@ -188,22 +190,14 @@ def _any_bend(
     added = _residual(added[:, None], columns[known], heavy)[:, 0]
     moves = np.zeros((len(known), 1))
     moves[known, 0] = added * score
-    spread = math.sqrt(float(_squares(rows, moves)[0, 0]))
+    spread = math.sqrt(float(_variance(rows, moves)[0, 0]))
     return float(rows.weight @ moves[:, 0]) / spread if spread > 0 else 0.0
 
 
-def _squares(rows: KnownRows, moves: np.ndarray) -> np.ndarray:
-    """Variance of the weighted sum of what rows add, (n, m), as (m, m).
-
-    A row of a whole weight w is w rows; groups add as one.
-    """
-    if rows.cluster is not None:
-        together = np.zeros((int(rows.cluster.max()) + 1, moves.shape[1]))
-        np.add.at(together, rows.cluster, rows.weight[:, None] * moves)
-        n_groups = len(np.unique(rows.cluster))
-        return together.T @ together * (n_groups / max(n_groups - 1, 1))
-    weight = rows.weight if rows.whole else rows.weight**2
-    return (moves * weight[:, None]).T @ moves
+def _variance(rows: KnownRows, moves: np.ndarray) -> np.ndarray:
+    """Variance of the weighted sum of what rows add, (n, m), as (m, m)."""
+    parts, weight = rows.independent(moves)
+    return (parts * weight[:, None]).T @ parts
 
 
 def _pair_test(
@@ -227,7 +221,7 @@ def _pair_test(
     left = _residual(product, within, share * fit.curvature)
     moves = left * fit.score[:, None]
     total = rows.weight @ moves
-    values, vectors = np.linalg.eigh(_squares(rows, moves))
+    values, vectors = np.linalg.eigh(_variance(rows, moves))
     kept = values > 1e-8 * max(values[-1], 1e-300)
     if not kept.any():
         return 0.0, 0, 1.0
@@ -247,22 +241,16 @@ def _residual(
     return np.asarray(values - columns @ coef)
 
 
-def _lead_columns(features: FeatureMap, table: np.ndarray) -> list[np.ndarray]:
-    """Lines, levels and missing values of each feature, (n, .)."""
-    terms, group = features.terms(table), features.term_group
-    p = features.n_features
-    lead = (group < p) | (group >= 2 * p)
-    return [terms[:, lead & (features.term_feature == j)] for j in range(p)]
-
-
-def _smooth_columns(features: FeatureMap, table: np.ndarray) -> np.ndarray:
+def _smooth_columns(
+    features: FeatureMap, table: np.ndarray, own: Sequence[np.ndarray]
+) -> np.ndarray:
     """A constant, and all that acts along single features, (n, d)."""
     terms, one = features.terms(table), np.ones((len(table), 1))
-    lead = np.column_stack([one, *_lead_columns(features, table)])
+    lead = np.column_stack([one, *own])
     numeric = [features.levels(j) is None for j in features.term_feature]
     curved = np.flatnonzero(np.array(numeric, dtype=bool))
-    own = np.unique(features.term_feature[curved], return_index=True)[1]
-    squares = terms[:, curved[own]] ** 2
+    first = np.unique(features.term_feature[curved], return_index=True)[1]
+    squares = terms[:, curved[first]] ** 2
     more = terms[:, features.term_group >= features.n_features]
     wide = np.column_stack([lead, squares, more])
     if wide.shape[1] * ROWS_PER_COLUMN <= len(table):

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sknimo.features import FeatureMap
+
 # Terms beyond which there is no covariance.
 MAX_TERMS = 4_000
 
@@ -146,3 +148,12 @@ class Uncertainty:
     def free(self) -> float:
         """Degrees of freedom that are left to estimate the dispersion; inf if known."""
         return self.n_rows - self.n_effective if self.estimated else math.inf
+
+
+def by_feature(
+    terms: np.ndarray, features: FeatureMap, n_classes: int = 1
+) -> tuple[np.ndarray, ...]:
+    """What each feature has of a covariance of terms, of all classes."""
+    owner = np.tile(features.term_feature, n_classes)
+    places = [np.flatnonzero(owner == j) for j in range(features.n_features)]
+    return tuple(terms[np.ix_(own, own)] for own in places)
