@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit
+from sklearn.metrics import mean_poisson_deviance
 
 from sknimo.families import get_family
 from sknimo.features import FeatureOptions, fit_features
 from sknimo.model import FittedModel
 from sknimo.network import make_spec, one_hot
 from sknimo.search import Beside, Outcome, Settings
-from sknimo.search._blend import blend_outcomes
+from sknimo.search._blend import _empty_loss, blend_outcomes
 from sknimo.solver import Problem
 from sknimo.training import Ensemble, state_columns
 
@@ -446,3 +447,23 @@ class TestWeight:
         case = case()
         case.found = replace(case.found, held_out_eta=None, straight_eta=None)
         assert case.blend() is case.found
+
+
+def test_a_model_without_features_knows_the_exposure():
+    """Its rate is events per exposure, whatever the mean logarithm of that is."""
+    rng = np.random.default_rng(0)
+    exposure = rng.lognormal(0.0, 1.5, size=200)
+    y, share = rng.poisson(0.5 * exposure).astype(float), rng.uniform(1, 2, size=200)
+    problem = Problem.in_memory(
+        terms=torch.zeros(200, 1, dtype=torch.float64),
+        term_feature=torch.zeros(1, dtype=torch.long),
+        inputs=torch.zeros(200, 0, dtype=torch.float64),
+        y=torch.as_tensor(y),
+        offset=torch.as_tensor(np.log(exposure)),
+        family=get_family("poisson"),
+        spec=make_spec([], 1, (1, 1), "none", True),
+    )
+    mean = exposure * (share @ y) / (share @ exposure)
+    deviance = mean_poisson_deviance(y, mean, sample_weight=share)
+    found = _empty_loss(problem, np.arange(200), share)
+    assert found == pytest.approx(deviance / 2, rel=1e-9)

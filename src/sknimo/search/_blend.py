@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sknimo.families import LINKS
 from sknimo.network import NetworkSpec, one_hot, unpack
 from sknimo.search._settings import Settings
 from sknimo.search._verdict import (
@@ -29,8 +28,8 @@ from sknimo.search._verdict import (
     judge,
     likely_weight,
 )
-from sknimo.solver import Coefficients, Problem
-from sknimo.training import AnyFold, Ensemble
+from sknimo.solver import Coefficients, Problem, Rows
+from sknimo.training import AnyFold, Ensemble, fit_lines
 
 # Shares of their own certainty that networks of two classes may keep.
 CERTAINTIES = np.linspace(0.05, 1.0, 20)
@@ -141,11 +140,13 @@ def _mean_loss(
 
 def _empty_loss(problem: Problem, rows: np.ndarray, share: np.ndarray) -> float:
     """Mean loss of a model without features."""
-    link, known = LINKS[problem.family.link], problem.offset.cpu().numpy()[rows]
-    mean = float(np.average(problem.y.cpu().numpy()[rows], weights=share))
-    constant = link.link_function(link.inside(torch.tensor(mean).double(), 1e-9))
-    eta = float(constant) + known - np.average(known, weights=share)
-    return _mean_loss(problem, rows, eta, share)
+    y, offset = (
+        each.cpu()[torch.as_tensor(rows)] for each in (problem.y, problem.offset)
+    )
+    weight = torch.as_tensor(share / share.sum()).unsqueeze(0)
+    nothing = np.empty((len(rows), 0))
+    constant = fit_lines(nothing, Rows(y, offset, weight, problem.family)).intercept
+    return _mean_loss(problem, rows, (offset + constant).numpy(), share)
 
 
 def _blend(
