@@ -97,30 +97,17 @@ class MemberNetwork:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel(Compiled):
-    """Features, family and M members.
-
-    Attributes
-    ----------
-    features : FeatureMap
-    family : Family
-    spec : NetworkSpec
-    coef : Tensor of shape (M, q)
-        Effect of each term at the reference, on the scale of the linear predictor.
-    intercept : Tensor of shape (M,)
-        Linear predictor at the reference.
-    params : Tensor of shape (M, P)
-        Network weights.
-    modulated : Tensor of shape (M, p), bool
-        Features whose coefficient the network bends.
-    """
+    """Features, family and M members."""
 
     features: FeatureMap
     family: Family
     spec: NetworkSpec
-    coef: Tensor
-    intercept: Tensor
-    params: Tensor
-    modulated: Tensor
+    # At the reference, on the scale of the linear predictor: effect of each term, and
+    # that predictor itself.
+    coef: Tensor  # (M, q)
+    intercept: Tensor  # (M,)
+    params: Tensor  # (M, P), network weights
+    modulated: Tensor  # (M, p), bool, features whose coefficient the network bends
 
     @property
     def n_members(self) -> int:
@@ -370,21 +357,13 @@ class Dial:
 
     Linear predictors are linear in coefficients: `(1 - w) straight + w bent` is a model
     for every w, and a model found at one w gives that at any other.
-
-    Attributes
-    ----------
-    bend : float
-        Where the model stands, above 0.
-    coef, intercept : ndarray of shape (C, q) and (C,)
-        The straight model, of every class; C is 1 where there are no classes.
-    scores : ndarray of shape (k,)
-        Scores on rows held out, at `POSITIONS`.
     """
 
-    bend: float
-    coef: np.ndarray
-    intercept: np.ndarray
-    scores: np.ndarray
+    bend: float  # where the model stands, above 0
+    # The straight model, of every class; C is 1 where there are no classes.
+    coef: np.ndarray  # (C, q)
+    intercept: np.ndarray  # (C,)
+    scores: np.ndarray  # scores on rows held out, at `POSITIONS`
 
     def score(self, bend: float) -> float:
         """Score on rows held out, between positions by interpolation."""

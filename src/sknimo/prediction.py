@@ -52,6 +52,8 @@ SHARED_COST = 32
 # Rows of a block on a GPU, memory permitting, and the share of memory it may take.
 GPU_ROWS = 2**17
 GPU_SHARE = 0.25
+# What leaves values as they are.
+NO_LINE = Linear(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Columns:
     """The columns that a model uses, terms and inputs alike, and a column of ones."""
 
     source: np.ndarray  # (c,), integer, column of the table that each is made from
-    # As in `Linear`; 0, 1 and 0 for columns that are no lines.
+    # As in `Linear`; those of `NO_LINE` for columns that are no lines.
     reference: Tensor  # (c,)
     scale: Tensor  # (c,)
     residue: Tensor  # (c,)
@@ -215,7 +217,8 @@ def compile_predictor(
     """
     coef, weights = coef.double(), unpack(spec, params.double())
     term_feature = torch.as_tensor(features.term_feature)
-    members = [_member(weights, m) for m in range(len(coef))]
+    views = (getattr(weights, field.name) for field in fields(weights))
+    members = [Weights(*each) for each in zip(*views, strict=True)]
     live = [
         _live(spec, term_feature, member, coef[m], modulated[m])
         for m, member in enumerate(members)
@@ -260,11 +263,6 @@ class Places:
     owner: Tensor  # (c,), integer, the feature that owns each column, p for the ones
 
 
-def _member(weights: Weights, member: int) -> Weights:
-    views = (getattr(weights, field.name) for field in fields(weights))
-    return Weights(*(view[member] for view in views))
-
-
 def _live(
     spec: NetworkSpec,
     term_feature: Tensor,
@@ -289,13 +287,14 @@ def _choose_columns(
 ) -> tuple[Columns, Places]:
     """What to read, feature by feature; a basis that serves twice is read once."""
     terms, inputs = np.zeros(len(term_used), int), np.zeros(len(input_used), int)
+    term_feature, input_feature = features.term_feature, features.input_feature
     source: list[int] = []
-    lines: dict[int, Linear] = {}
+    lines: list[Linear] = []
     curves: list[Curve] = []
     for j in range(features.n_features):
         basis, seen = features.bases[j], features.input_bases[j]
-        own_terms = np.flatnonzero(features.term_feature == j)
-        own_inputs = np.flatnonzero(features.input_feature == j)
+        own_terms = np.flatnonzero(term_feature == j)
+        own_inputs = np.flatnonzero(input_feature == j)
         wanted = [(basis, term_used[own_terms]), (seen, input_used[own_inputs])]
         if _same(basis, seen):
             wanted = [(basis, wanted[0][1] | wanted[1][1])]
@@ -303,19 +302,15 @@ def _choose_columns(
         for kind, used in wanted:
             begin, keep = len(source), np.flatnonzero(used)
             begins.append(begin + np.cumsum(used) - 1)
-            if isinstance(kind, Linear):
-                lines |= {begin + place: kind for place in range(len(keep))}
-            elif len(keep):
+            if len(keep) and not isinstance(kind, Linear):
                 curves.append(Curve(j, kind, keep, slice(begin, begin + len(keep))))
+            lines += [kind if isinstance(kind, Linear) else NO_LINE] * len(keep)
             source += [j] * len(keep)
         terms[own_terms], inputs[own_inputs] = begins[0], begins[-1]
-    width = len(source) + 1
     reference, scale, residue = torch.tensor(
-        [[0.0, 1.0, 0.0]] * width, dtype=torch.float64
+        [(line.reference, line.scale, line.residue) for line in (*lines, NO_LINE)],
+        dtype=torch.float64,
     ).T.contiguous()
-    for place, line in lines.items():
-        reference[place], scale[place] = line.reference, line.scale
-        residue[place] = line.residue
     columns = Columns(np.array([*source, 0]), reference, scale, residue, tuple(curves))
     owner = torch.tensor([*source, features.n_features])
     return columns, Places(torch.as_tensor(terms), torch.as_tensor(inputs), owner)

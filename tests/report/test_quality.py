@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
 from sknimo.explain import HeldOutScores, describe_training
@@ -114,6 +115,15 @@ def test_held_out_rows_show_the_plain_model_beside_curves(searched, draw_sample)
     page = render_report(card, sample, held_out=fresh).html
     assert "Logistic regression" in page and "Without dependence" in page
     assert "Nested GLM" not in page
+
+
+def test_a_model_without_dependence_has_no_rival_without_it(searched, draw_sample):
+    card, sample = searched
+    silent = torch.zeros_like(card.model.modulated)
+    plain = replace(card, model=replace(card.model, modulated=silent), dial=None)
+    fresh = draw_sample(card.model, n_rows=100, seed=5)
+    for one in judge_held_out(plain, sample, fresh).measures[1:]:
+        assert one.glm is None and None not in (one.linear, one.model)
 
 
 def test_the_lead_names_model_rows_rivals_and_gain(searched):

@@ -281,6 +281,19 @@ def test_held_out_rows_that_are_not_new_are_noticed(make_model, draw_sample):
     assert "20 of 20" in found["Held-out rows seen before"].text
 
 
+def test_rows_of_few_possible_values_repeat_without_being_the_same(
+    make_model, draw_sample
+):
+    model = make_model(("linear", "linear"))
+    old, new = (
+        replace(each, table=np.sign(each.table), y=np.sign(each.y))
+        for each in (draw_sample(model), draw_sample(model, seed=2))
+    )
+    check = checks_of(ModelCard(model), old, new)["Held-out rows seen before"]
+    assert check.status == "note"
+    assert "of the report's own rows repeat as well" in check.text
+
+
 def test_separated_classes_are_noticed(make_model, draw_sample):
     model = make_model(("linear",), "binomial", size=0.0)
     model = replace(model, coef=model.coef * 1e4, intercept=model.intercept * 0)

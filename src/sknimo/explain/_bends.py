@@ -14,7 +14,6 @@ Shapes: M members, n rows, p features, q terms, r inputs, a active features, h1 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -58,8 +57,9 @@ def own_terms(model: FittedModel) -> list[slice]:
     return [slice(*ends) for ends in zip([0, *ends], ends, strict=False)]
 
 
-def _weigh_terms(model: FittedModel, columns: Tensor) -> Tensor:
+def _weigh_terms(model: FittedModel, values: np.ndarray) -> Tensor:
     """Terms (or slopes) times coefficients over M, by member and feature, (M, n, p)."""
+    columns = _tensor(model, values)
     coef = model.coef.to(columns) / model.n_members
     parts = [coef[:, own] @ columns[:, own].T for own in own_terms(model)]
     return torch.stack(parts, dim=2)
@@ -85,36 +85,15 @@ def _spread(model: FittedModel, bends: Tensor) -> np.ndarray:
     return out.cpu().numpy()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BentRows:
-    """Rows with terms, local coefficients (n, q) and slopes of eta (n, p)."""
-
-    terms: np.ndarray
-    term_coef: np.ndarray
-    slopes: np.ndarray
-
-
-class _Reader:
-    """Terms, inputs and slopes of some rows as tensors."""
-
-    def __init__(self, model: FittedModel, table: np.ndarray) -> None:
-        features = model.features
-        self.model, self.n_rows = model, len(table)
-        self.terms = _tensor(model, features.terms(table))
-        self.inputs = _tensor(model, features.inputs(table))
-        self.input_slopes = _tensor(model, features.input_slopes(table))
-        self.term_slopes = _tensor(model, features.term_slopes(table))
-
-    def units(self) -> Iterator[tuple[int, MemberNetwork, slice, Units]]:
-        """Every member that bends, block by block of rows."""
-        for member, network in _networks(self.model, self.inputs):
-            for rows in _blocks(self.model, self.n_rows):
-                yield (
-                    member,
-                    network,
-                    rows,
-                    network.units(self.inputs[rows], self.input_slopes[rows]),
-                )
+def _units(
+    model: FittedModel, table: np.ndarray
+) -> Iterator[tuple[int, MemberNetwork, slice, Units]]:
+    """Every member that bends, block by block of rows."""
+    inputs = _tensor(model, model.features.inputs(table))
+    slopes = _tensor(model, model.features.input_slopes(table))
+    for member, network in _networks(model, inputs):
+        for rows in _blocks(model, len(table)):
+            yield member, network, rows, network.units(inputs[rows], slopes[rows])
 
 
 def _pull(units: Units, weight: Tensor | None, again: bool = False) -> Tensor:
@@ -134,27 +113,28 @@ def _reach_others(network: MemberNetwork, pull: Tensor, units: Units) -> Tensor:
     return along
 
 
-def bent_rows(model: FittedModel, table: np.ndarray) -> BentRows:
-    """What `_local.py` wants of rows, from one evaluation of every member."""
-    rows = _Reader(model, table)
-    direct = _weigh_terms(model, rows.terms)
+def bent_rows(
+    model: FittedModel, table: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Terms, their local coefficients (n, q), and slopes of eta (n, p)."""
+    terms = model.features.terms(table)
+    direct = _weigh_terms(model, terms)
     bends, through = torch.zeros_like(direct), torch.zeros_like(direct[0])
-    for member, network, some, units in rows.units():
+    for member, network, some, units in _units(model, table):
         bends[member, some, network.active] = units.bend.detach()
         weight = direct[member, some][:, network.active]
         along = _reach_others(network, _pull(units, weight), units)
         through[some] += along.sum(1)
-    own = _spread(model, bends)
-    flat = _weigh_terms(model, rows.term_slopes)
+    flat = _weigh_terms(model, model.features.term_slopes(table))
     slopes = (flat * (1 + bends)).sum(0) + through
-    return BentRows(rows.terms.cpu().numpy(), own, slopes.cpu().numpy())
+    return terms, _spread(model, bends), slopes.cpu().numpy()
 
 
 def bent_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """How features bend the modulations, `d g_jm / d x_k`, (n, M, p, p)."""
-    rows, p = _Reader(model, table), model.features.n_features
-    out = rows.inputs.new_zeros(len(table), model.n_members, p, p)
-    for member, network, some, units in rows.units():
+    shape = (len(table), model.n_members, *2 * (model.features.n_features,))
+    out = torch.zeros(shape, dtype=torch.float64, device=model.device)
+    for member, network, some, units in _units(model, table):
         along = _reach_others(network, _pull(units, None), units)
         out[some, member, network.active] = along
     return out.cpu().numpy()
@@ -162,11 +142,11 @@ def bent_jacobian(model: FittedModel, table: np.ndarray) -> np.ndarray:
 
 def bent_second(model: FittedModel, table: np.ndarray) -> np.ndarray:
     """Mixed derivatives of eta in two features, nothing on the diagonal, (n, p, p)."""
-    rows, p = _Reader(model, table), model.features.n_features
-    direct = _weigh_terms(model, rows.terms)
-    flat = _weigh_terms(model, rows.term_slopes)
-    out = rows.inputs.new_zeros(len(table), p, p)
-    for member, network, some, units in rows.units():
+    p = model.features.n_features
+    direct = _weigh_terms(model, model.features.terms(table))
+    flat = _weigh_terms(model, model.features.term_slopes(table))
+    out = flat.new_zeros(len(table), p, p)
+    for member, network, some, units in _units(model, table):
         active = network.active
         first = _pull(units, None, again=True).detach()
         once = _reach_others(network, first, units)

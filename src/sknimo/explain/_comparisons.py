@@ -25,7 +25,7 @@ import numpy as np
 
 from sknimo.explain._bends import is_large
 from sknimo.explain._effects import two_values
-from sknimo.explain._kinds import ENDS, eta_at, n_levels, switch, usual_spread
+from sknimo.explain._kinds import ENDS, contrasted, eta_at, switch, usual_spread
 from sknimo.explain._local import (
     MAX_ROWS,
     check_weight,
@@ -115,13 +115,17 @@ class Support:
 
     def square(self, z: np.ndarray) -> np.ndarray:
         """Squared distance of standardised columns from the mean, (n,)."""
-        return np.einsum("ij,ij->i", z @ self.precision, z)
+        return _squares(z, self.precision)
 
     def beyond_own(self, z: np.ndarray, feature: int) -> np.ndarray:
         """The same of the other features, given what this one is, (n,)."""
         own = self.owner == feature
         alone = np.linalg.inv(self.covariance[np.ix_(own, own)])
-        return self.square(z) - np.einsum("ij,ij->i", z[:, own] @ alone, z[:, own])
+        return self.square(z) - _squares(z[:, own], alone)
+
+
+def _squares(z: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    return np.asarray(np.einsum("ij,ij->i", z @ precision, z))
 
 
 def measure_support(
@@ -154,7 +158,7 @@ def measure_support(
         scale=scale,
         covariance=covariance,
         precision=precision,
-        distance=np.einsum("ij,ij->i", z @ precision, z),
+        distance=_squares(z, precision),
         weight=weight,
     )
 
@@ -165,14 +169,10 @@ def _layout(
     """Owner and meaning of each column."""
     found: list[tuple[int, float]] = []
     for j in np.flatnonzero(relevant).tolist():
-        levels = n_levels(features, j)
-        if levels:
-            baseline = int(features.reference[j])
-            found += [(j, float(k)) for k in range(levels) if k != baseline]
-        else:
+        if features.levels(j) is None:
             found.append((j, np.nan))
-        if features.admits_missing[j]:
-            found.append((j, np.inf))
+        states = contrasted(features, j)
+        found += [(j, np.inf if math.isnan(value) else value) for value in states]
     owner = np.array([j for j, _ in found], dtype=int)
     return owner, np.array([value for _, value in found])
 
@@ -350,15 +350,10 @@ def moves_of(
     """
     features, column = model.features, table[:, j]
     places = iter(np.flatnonzero(features.coef_feature == j).tolist())
-    levels = features.levels(j)
-    reference = float(features.reference[j])
-    if levels is None:
+    if features.levels(j) is None:
         yield _step(model, table, j, next(places), step)
-    states = [float(code) for code in range(len(levels or ())) if code != reference]
-    if features.admits_missing[j]:
-        states.append(np.nan)
-    base = np.full(len(column), reference)
-    for value, at in zip(states, places, strict=True):
+    base = np.full(len(column), features.reference[j])
+    for value, at in zip(contrasted(features, j), places, strict=True):
         after = eta_at(model, table, j, value, eta)
         yield Move(at, 1.0, 1.0, (base, np.full(len(column), value)), (before, after))
 

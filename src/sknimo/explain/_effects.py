@@ -24,8 +24,8 @@ from sknimo.explain._local import (
     find_roles,
     local_values,
     response_effects,
-    spread_rows,
     sum_by_owner,
+    thin_rows,
 )
 from sknimo.families import Family
 from sknimo.features import FeatureMap
@@ -238,20 +238,16 @@ def effects(
     """
     features = model.features
     max_rows = affordable_rows(model, max_rows)
-    levels = level_effects(
-        model, table, weight=weight, max_rows=max_rows, origin=origin
-    )
-    weight = check_weight(weight, len(table))
+    levels = level_effects(model, table, weight, max_rows, origin)
     if directed is None:
-        kept = spread_rows(len(table), max_rows, weight)
-        some = weight[kept] / weight[kept].sum()
-        directed = bending(model, table[kept], some, swap)
+        directed = bending(model, *thin_rows(table, weight, max_rows), swap)
+    weight = check_weight(weight, len(table))
     local = local_values(model, table, swap)
     eta = model.eta(table, offset)
     link_eta = eta if offset is None else eta - offset
     steps, switches = row_effects(model, table, local, link_eta)
-    moments = _sum_up(steps, _own_slopes(model, table, switches), weight)
-    levels = _agree_on_two_levels(levels, features, moments)
+    average, spread, bend = _sum_up(steps, _own_slopes(model, table, switches), weight)
+    levels = _agree_on_two_levels(levels, features, average, spread)
     response = response_effects(model.family, steps, switches, eta, offset)
     coef = features.feature_coef(model.term_coef)
     has_ratio = model.family.ratio_name is not None
@@ -262,15 +258,15 @@ def effects(
         scale=features.scale,
         coef=coef,
         coef_std=coef * features.scale,
-        average_effect=moments.mean,
-        effect_sd=moments.sd,
+        average_effect=average,
+        effect_sd=spread,
         contrast=_is_contrast(model, table),
         variance_share=_variance_share(local.contributions, link_eta, weight),
         nonlinearity=_paper_nonlinearity(model, weight @ local.size),
-        bend=_bend_between_levels(levels, features, moments.bend),
+        bend=_bend_between_levels(levels, features, bend),
         response_effect=_known_mean(response, weight),
         ratio=exp_or_inf(coef) if has_ratio else None,
-        average_ratio=exp_or_inf(moments.mean) if has_ratio else None,
+        average_ratio=exp_or_inf(average) if has_ratio else None,
         directed=directed,
         levels=levels,
         roles=find_roles(model),
@@ -330,19 +326,10 @@ def mean_response(response: np.ndarray, weight: np.ndarray | None) -> np.ndarray
     return _known_mean(response, check_weight(weight, len(response)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _EffectMoments:
-    """Mean, spread and bend of effects over weighted rows, each (p,)."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    bend: np.ndarray
-
-
 def _sum_up(
     steps: np.ndarray, own: np.ndarray, row_weight: np.ndarray
-) -> _EffectMoments:
-    """Sum up the effects `steps` (n, p) of the rows whose value is known.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, spread and bend (p,) of effects `steps` (n, p) where the value is known.
 
     `own` (n, p) is what they would be with all other features at the reference, up to a
     constant: the slope of a curve at the row's value. What differs from it by more than
@@ -355,11 +342,9 @@ def _sum_up(
     varying = (weight * (deviation - common) ** 2).sum(0)
     constant = (weight * (own + common) ** 2).sum(0)
     mean = (weight * steps).sum(0)
-    return _EffectMoments(
-        mean=np.where(weight.sum(0) > 0, mean, np.nan),
-        sd=np.sqrt((weight * (steps - mean) ** 2).sum(0)),
-        bend=_ratio(varying, varying + constant),
-    )
+    spread = np.sqrt((weight * (steps - mean) ** 2).sum(0))
+    mean = np.where(weight.sum(0) > 0, mean, np.nan)
+    return mean, spread, _ratio(varying, varying + constant)
 
 
 def _known_weight(steps: np.ndarray, row_weight: np.ndarray) -> np.ndarray:
@@ -422,14 +407,14 @@ def _own_slopes(
 
 
 def _agree_on_two_levels(
-    levels: LevelEffects, features: FeatureMap, moments: _EffectMoments
+    levels: LevelEffects, features: FeatureMap, mean: np.ndarray, sd: np.ndarray
 ) -> LevelEffects:
     """Give the only other level of a category the average over all rows."""
     average, spread = levels.average_effect.copy(), levels.effect_sd.copy()
     for at in np.flatnonzero(~levels.baseline & ~levels.missing):
         j = int(levels.column[at])
         if n_levels(features, j) == 2:
-            average[at], spread[at] = moments.mean[j], moments.sd[j]
+            average[at], spread[at] = mean[j], sd[j]
     return replace(levels, average_effect=average, effect_sd=spread)
 
 
@@ -444,7 +429,8 @@ def _bend_between_levels(
             own = own[~levels.missing[own]]
             varying = levels.n_rows[own] @ levels.effect_sd[own] ** 2
             constant = levels.n_rows[own] @ levels.average_effect[own] ** 2
-            bend[j] = _ratio(varying[None], (varying + constant)[None])[0]
+            whole = varying + constant
+            bend[j] = varying / whole if whole > 0 else 0.0
     return bend
 
 

@@ -74,6 +74,20 @@ def pad(text: str, width: int) -> str:
     return text + " " * max(width - width_of(text), 0)
 
 
+def align(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a table: a name, cut to its column, then cells to the right.
+
+    Examples
+    --------
+    >>> align(("age", "1.5", "12"), (6, 5, 4))
+    'age     1.5  12'
+    """
+    line = pad(cut(cells[0], widths[0] - 1), widths[0])
+    for text, width in zip(cells[1:], widths[1:], strict=True):
+        line += " " * max(width - width_of(text), 1) + text
+    return line.rstrip()
+
+
 def wrap(text: str, width: int, head: str = "", indent: str = "  ") -> list[str]:
     """Lines of at most `width` columns, broken at spaces, or within a long word.
 
@@ -104,10 +118,14 @@ def wrap(text: str, width: int, head: str = "", indent: str = "  ") -> list[str]
 
 
 def show_number(value: float | None, digits: int = 4) -> str:
-    """A number in a few digits, a dash where it is not known."""
+    """A number in a few digits, a dash where it is not known.
+
+    Below a million without an exponent, which takes more room than it saves.
+    """
     if value is None or math.isnan(value):
         return NOT_KNOWN
-    return f"{value:.{digits}g}"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 
 def show_value(

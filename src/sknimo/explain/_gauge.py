@@ -31,11 +31,11 @@ import torch
 
 from sknimo.explain._kinds import switch
 from sknimo.explain._local import (
-    check_weight,
     find_roles,
     local_term_coef,
     spread_rows,
     sum_by_owner,
+    thin_rows,
 )
 from sknimo.features import FeatureMap
 from sknimo.model import FittedModel
@@ -56,9 +56,7 @@ def fit_gauge(
     model: FittedModel, table: np.ndarray, weight: np.ndarray | None = None
 ) -> np.ndarray:
     """Find the swap of minimum energy over weighted rows, antisymmetric, (q, q)."""
-    kept = spread_rows(len(table), MAX_GAUGE_ROWS, weight)
-    weight = check_weight(weight, len(table))[kept]
-    table, weight = table[kept], weight / weight.sum()
+    table, weight = thin_rows(table, weight, MAX_GAUGE_ROWS)
     owner = model.features.term_feature
     roles = find_roles(model)
     # Only terms with a coefficient have a channel that something can move to.

@@ -26,13 +26,13 @@ from sknimo.explain._local import (
     MAX_ROWS,
     Roles,
     adjusted_term_coef,
-    check_weight,
     find_roles,
     local_jacobian,
     local_slopes,
     mixed_derivatives,
     spread_rows,
     sum_by_owner,
+    thin_rows,
 )
 from sknimo.model import FittedModel
 from sknimo.solver import cut_rows
@@ -135,6 +135,7 @@ def bending(
     spread = term_spread(model, table, weight)
     along = _bend_many_terms if is_large(model) else _bend_along_slopes
     smooth = along(model, table, weight, swap, spread)
+    smooth *= usual_scale(model.features, table)
     switched = _bend_by_switching(model, table, weight, swap, spread)
     return _beyond_rounding(np.hypot(smooth, switched))
 
@@ -172,7 +173,7 @@ def _bend_along_slopes(
     swap: np.ndarray | None,
     spread: np.ndarray,
 ) -> np.ndarray:
-    """Bending by numeric features, along their derivatives, (p, p)."""
+    """Bending by one unit of each numeric feature, along its derivative, (p, p)."""
     features = model.features
     owner, p = features.term_feature, features.n_features
     total = np.zeros((p, p))
@@ -187,7 +188,7 @@ def _bend_along_slopes(
             change = change - np.moveaxis(moved, 0, 2)
         size = _size_by_feature(np.moveaxis(change, 1, 2) @ spread, owner, p)
         total += np.einsum("n,nkj->jk", weight[rows], size)
-    return total * usual_scale(features, table)
+    return total
 
 
 def _bend_many_terms(
@@ -211,7 +212,7 @@ def _bend_many_terms(
             if swap is not None:
                 change -= slopes[:, own[k]] @ (swap[own[j], own[k]].T @ turn)
             total[j, k] += weight[rows] @ np.sqrt((change**2).sum(1))
-    return total * usual_scale(features, table)
+    return total
 
 
 def _bend_by_switching(
@@ -340,9 +341,7 @@ def interactions(
     Over fewer where a large model has many levels, unless all are asked for (None).
     `directed` is computed unless given.
     """
-    kept = spread_rows(len(table), affordable_rows(model, max_rows), weight)
-    weight = check_weight(weight, len(table))[kept]
-    table, weight = table[kept], weight / weight.sum()
+    table, weight = thin_rows(table, weight, affordable_rows(model, max_rows))
     if directed is None:
         directed = bending(model, table, weight, swap)
     return Interactions(

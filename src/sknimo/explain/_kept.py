@@ -1,6 +1,7 @@
 """Which model this is, in a sentence: what was kept, and what the bends are worth."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ class HeldOutScores:
     gain_error: float = math.nan
     measure: str = "R2"  # what the first two are
     sought: bool = True  # whether bends were looked for: not on wide tables
+    turned: bool = False  # whether a user has set the share of bends
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and value of what is known."""
@@ -131,6 +133,8 @@ def describe_gain(scores: HeldOutScores) -> str:
 
 def describe_trial(scores: HeldOutScores) -> str:
     """What became of the dependence that a search has looked for."""
+    if scores.turned:
+        return "The dependence that was found has been set aside (set_bend)."
     if not scores.sought:
         return (
             "Effects that depend on other features were not searched for: there are "
@@ -178,20 +182,25 @@ def warn_of_reference(
         f"{cut(features.coef_names[c], 40)} "
         f"({show_number(coef[c] * comparisons.step[c], 3)} there, "
         f"{show_number(comparisons.eta[c], 3)} on average)"
-        for c in ranked[:NAMED]
+        for c in ranked
     ]
-    more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
     return (
-        f"At the reference these effects{unit} are unlike those of most rows: "
-        f"{', '.join(named)}{more}. Quote the average.",
+        f"At the reference these effects{unit} are unlike the average: "
+        f"{_name_some(named)}. Quote the average.",
     )
+
+
+def _name_some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    left = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + f" and {left} more" * (left > 0)
 
 
 def describe_reference(n_wrong: int, n_all: int) -> str:
     """What to say where most effects at the reference mislead; nothing otherwise."""
     return (
         f"The reference is an unusual point: {n_wrong} of {n_all} effects there are "
-        "unlike those of most rows. Quote the averages, not the coefficients."
+        "unlike the average. Quote the averages, not the coefficients."
     ) * (n_wrong > max(MANY, n_all / 2))
 
 
@@ -203,16 +212,12 @@ def warn_of_support(model: FittedModel, comparisons: Comparisons) -> tuple[str, 
     # coefficient is that of a missing one.
     missing = features.admits_missing[owner] & (np.diff(owner, append=-1) != 0)
     odd = (comparisons.support < POSSIBLE) & ~missing
-    names: dict[str, None] = {}
-    for c in np.flatnonzero(odd).tolist():
-        names[features.names[int(owner[c])]] = None
+    names = [cut(features.names[j], 30) for j in np.unique(owner[odd])]
     if not names:
         return ()
-    shown = [cut(name, 30) for name in list(names)[:NAMED]]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     it, its = ("it", "Its effect") if len(names) == 1 else ("them", "Their effects")
     s = "s" * (len(names) == 1)
     return (
-        f"{', '.join(shown)}{more} cannot change alone in most rows: other features "
+        f"{_name_some(names)} cannot change alone in most rows: other features "
         f"almost fix {it}. {its}, all else equal, compare{s} rows that do not exist.",
     )

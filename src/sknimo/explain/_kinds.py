@@ -61,6 +61,16 @@ def n_levels(features: FeatureMap, j: int) -> int:
     return len(features.levels(j) or ())
 
 
+def contrasted(features: FeatureMap, j: int) -> list[float]:
+    """Values of a feature that have a contrast, in the order of its coefficients.
+
+    Codes of the levels but the baseline, then NaN where values may be missing.
+    """
+    codes = map(float, range(n_levels(features, j)))
+    values = [code for code in codes if code != features.bases[j].reference]
+    return [*values, np.nan] if features.admits_missing[j] else values
+
+
 def usual_spread(column: np.ndarray) -> float:
     """Standard deviation of a number as most rows have it, zero for a few values."""
     known = column[~np.isnan(column)]

@@ -12,7 +12,7 @@ import numpy as np
 from sknimo.explain._bends import is_large
 from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
 from sknimo.explain._kinds import eta_at
-from sknimo.explain._local import check_weight, exp_or_inf, find_roles, spread_rows
+from sknimo.explain._local import exp_or_inf, find_roles, thin_rows
 from sknimo.families import Family
 from sknimo.features import MISSING_LABEL
 from sknimo.model import FittedModel
@@ -181,18 +181,15 @@ def affordable_rows(model: FittedModel, max_rows: int | None) -> int | None:
 def level_effects(
     model: FittedModel,
     table: np.ndarray,
-    *,
-    weight: np.ndarray | None = None,
-    max_rows: int | None = None,
-    origin: Origin | None = None,
+    weight: np.ndarray | None,
+    max_rows: int | None,
+    origin: Origin | None,
 ) -> LevelEffects:
     """Average the contrast of every level over at most `max_rows` weighted rows."""
     found = count_levels(restore_levels(model, origin=origin), table, weight)
-    kept = spread_rows(len(table), max_rows, weight)
-    weight = check_weight(weight, len(table))[kept]
-    weight = weight / weight.sum()
+    table, weight = thin_rows(table, weight, max_rows)
     average, spread = np.zeros((2, len(found)))
-    for at, contrast in level_contrasts(model, table[kept], found):
+    for at, contrast in level_contrasts(model, table, found):
         average[at] = weight @ contrast
         spread[at] = np.sqrt(weight @ (contrast - average[at]) ** 2)
     return replace(found, average_effect=average, effect_sd=spread)

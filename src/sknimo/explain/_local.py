@@ -143,6 +143,15 @@ def fill_offset(offset: np.ndarray | None, n_rows: int) -> np.ndarray:
     return np.zeros(n_rows) if offset is None else offset
 
 
+def thin_rows(
+    table: np.ndarray, weight: np.ndarray | None, max_rows: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most `max_rows` rows of a table, with weights that sum to one."""
+    kept = spread_rows(len(table), max_rows, weight)
+    weight = check_weight(weight, len(table))[kept]
+    return table[kept], weight / weight.sum()
+
+
 def weighted_quantiles(
     values: np.ndarray, weight: np.ndarray, probability: Sequence[float]
 ) -> np.ndarray:
@@ -238,8 +247,7 @@ def _block_slopes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Terms and their local coefficients (n, q), derivative of eta (n, p)."""
     if is_large(model):
-        found = bent_rows(model, block)
-        return found.terms, found.term_coef, found.slopes
+        return bent_rows(model, block)
     features = model.features
     p = features.n_features
     terms, inputs = block_tensors(model, block)

@@ -7,7 +7,7 @@ by "nested GLM": the features of the model, no network, no penalty.
 Shapes: K designs, n rows, q terms.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -40,14 +40,6 @@ DESCENT_STEPS = 100
 BLOCK_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GLM:
-    """Exact coefficients of K designs, and their mean half deviances (K,)."""
-
-    coefficients: Coefficients
-    loss: Tensor
-
-
 def fit_glm(
     design: Design | Tensor,
     rows: Rows,
@@ -55,14 +47,17 @@ def fit_glm(
     n_features: int,
     tol: float = 1e-10,
     ridge: float = RIDGE,
-) -> GLM:
-    """Solve K designs (K, n, q) whose columns belong to the features `owner` (q,)."""
+) -> tuple[Coefficients, Tensor]:
+    """Exact coefficients of K designs (K, n, q) and their mean half deviances (K,).
+
+    Columns belong to the features `owner` (q,).
+    """
     weight = rows.weight
     strength = torch.full((len(weight),), ridge, dtype=torch.float64).to(weight.device)
     penalty = make_penalty("ridge", strength, owner, n_features)
     found = solve_coefficients(design, rows, penalty, tol=tol)
     at = found.coefficients
-    return GLM(at, found.objective - penalty.value(at.coef))
+    return at, found.objective - penalty.value(at.coef)
 
 
 class MemoryRows:
@@ -93,8 +88,7 @@ class MemoryRows:
             return Coefficients.join([descend(one, self.rows) for one in design])
         owner = torch.as_tensor(features.term_feature[:q])
         rows = replace(self.rows, weight=self.rows.weight.expand(len(design), -1))
-        found = fit_glm(design, rows, owner, features.n_features, ridge=ridge)
-        return found.coefficients
+        return fit_glm(design, rows, owner, features.n_features, ridge=ridge)[0]
 
     def solved_eta(self, design: Tensor) -> Tensor:
         """Linear predictor of the average of K designs, each solved exactly, (n,)."""
@@ -120,9 +114,8 @@ class MemoryRows:
         return torch.as_tensor(terms).unsqueeze(0)
 
     def null_design(self) -> Tensor:
-        """No term at all: a column of zeros, (1, n, 1)."""
-        n_columns = min(len(self.model.features.term_feature), 1)
-        return torch.zeros(1, len(self.rows.y), n_columns, dtype=torch.float64)
+        """No term at all, (1, n, 0)."""
+        return torch.zeros(1, len(self.rows.y), 0, dtype=torch.float64)
 
 
 def descend(design: Tensor, rows: Rows) -> Coefficients:
@@ -191,8 +184,8 @@ def best_constant(
     offset: np.ndarray | None = None,
 ) -> float:
     """Linear predictor that fits best where no feature is known, beside the offset."""
-    empty = torch.zeros(1, len(y), 0, dtype=torch.float64)
-    return float(MemoryRows(model, y, weight, offset).solve(empty).intercept[0])
+    rows = MemoryRows(model, y, weight, offset)
+    return float(rows.solve(rows.null_design()).intercept[0])
 
 
 def streamed_losses(
@@ -216,6 +209,6 @@ def streamed_losses(
     nested = Design(make, blocks, q)
     null = Design(lambda _: rows.weight.new_empty(1, n_rows, 0), [slice(0, n_rows)], 0)
     owner, p = problem.term_feature[used], problem.spec.n_features
-    glm = fit_glm(nested, rows, owner, p, STREAM_TOL)
-    constant = fit_glm(null, rows, owner[:0], p, STREAM_TOL)
-    return float(glm.loss), float(constant.loss)
+    _, loss = fit_glm(nested, rows, owner, p, STREAM_TOL)
+    _, null_loss = fit_glm(null, rows, owner[:0], p, STREAM_TOL)
+    return float(loss), float(null_loss)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sknimo.explain._local import spread_rows
+from sknimo.explain._local import fill_offset, spread_rows
 from sknimo.explain._nested import MemoryRows
-from sknimo.features import Basis, Clipped, FeatureMap, Levels, Linear, OrMissing
+from sknimo.features import Basis, FeatureMap, Levels, Linear, OrMissing
 from sknimo.model import FittedModel
 
 N_FOLDS = 5
@@ -47,11 +47,8 @@ def straighten(features: FeatureMap) -> FeatureMap:
 def _line(basis: Basis) -> Basis:
     if isinstance(basis, OrMissing):
         return replace(basis, basis=_line(basis.basis))
-    if isinstance(basis, Clipped):
-        return _line(basis.basis)
-    if isinstance(basis, Levels | Linear):
-        return basis
-    return Linear(basis.reference, basis.scale)
+    is_category = isinstance(basis, Levels)
+    return basis if is_category else Linear(basis.reference, basis.scale)
 
 
 def plain_model(
@@ -66,9 +63,10 @@ def plain_model(
     """Solve the plain linear model on some rows, or with the curves of the model."""
     features = model.features if curves else straighten(model.features)
     rows = MemoryRows(replace(model, features=features), y, weight, offset)
-    terms = torch.as_tensor(features.terms(table)).unsqueeze(0)
     if curves:
         terms = rows.nested_design(table)
+    else:
+        terms = torch.as_tensor(features.terms(table)).unsqueeze(0)
     found = rows.solve(terms, ridge=1 / len(y))
     ends = np.stack([np.fmin.reduce(table, axis=0), np.fmax.reduce(table, axis=0)])
     return PlainModel(features, found.coef[0].numpy(), float(found.intercept[0]), ends)
@@ -89,9 +87,11 @@ def plain_by_folds(
     new rows. But rows with the same features and other targets are told apart, or rows
     would be left out by their target, and predicted away from it.
     """
-    out = np.full(len(y), np.nan)
+    unknown = np.full(len(y), np.nan)
+    weight = np.ones(len(y)) if weight is None else weight
+    offset = fill_offset(offset, len(y))
     kept = spread_rows(len(y), MAX_FOLD_ROWS)
-    kept = kept if weight is None else kept[weight[kept] > 0]
+    kept = kept[weight[kept] > 0]
     keys = np.nan_to_num(table[kept], nan=np.inf)
     _, cell = np.unique(keys, axis=0, return_inverse=True)
     cell = cell.ravel()
@@ -103,20 +103,12 @@ def plain_by_folds(
     _, which = np.unique(which, return_inverse=True)
     fold = np.random.default_rng(0).permutation(which.max() + 1)[which]
     fold %= N_FOLDS
-    some = [None if each is None else each[kept] for each in (weight, offset)]
+    out = unknown.copy()
     for k in range(N_FOLDS):
-        inside, outside = fold != k, fold == k
-        if not outside.any() or np.ptp(y[kept][inside]) == 0:
-            return np.full(len(y), np.nan)
-        own = [None if each is None else each[inside] for each in some]
-        found = plain_model(
-            model,
-            table[kept][inside],
-            y[kept][inside],
-            weight=own[0],
-            offset=own[1],
-            curves=curves,
-        )
-        held = None if some[1] is None else some[1][outside]
-        out[kept[outside]] = found.eta(table[kept][outside], held)
+        inside, outside = kept[fold != k], kept[fold == k]
+        if len(outside) == 0 or np.ptp(y[inside]) == 0:
+            return unknown
+        rows = (table[inside], y[inside], weight[inside], offset[inside])
+        found = plain_model(model, *rows, curves=curves)
+        out[outside] = found.eta(table[outside], offset[outside])
     return out

@@ -27,6 +27,7 @@ from sknimo.explain._local import (
     MAX_ROWS,
     as_array,
     check_weight,
+    fill_offset,
     find_roles,
     local_term_coef,
     split_members,
@@ -211,7 +212,7 @@ def price_of_nonlinearity(
         design = torch.where(own, straight, designs)
         without[j] = rows.solved_deviance(design)
     return Price(
-        **_three_deviances(rows, table, offset),
+        **_three_deviances(rows, table),
         names=features.names,
         refit_deviance=refit,
         without=without,
@@ -220,9 +221,7 @@ def price_of_nonlinearity(
     )
 
 
-def _three_deviances(
-    rows: MemoryRows, table: np.ndarray, offset: np.ndarray | None
-) -> dict[str, float]:
+def _three_deviances(rows: MemoryRows, table: np.ndarray) -> dict[str, float]:
     """What `Deviances` holds.
 
     The deviance of a large model on many rows is that of the GLM, times the ratio of
@@ -235,9 +234,8 @@ def _three_deviances(
     }
     most = DEVIANCE_ROWS if is_large(rows.model) else None
     kept = spread_rows(len(table), most)
-    some = None if offset is None else offset[kept]
-    eta = torch.as_tensor(rows.model.eta(table[kept], some))
-    found["deviance"] = rows.deviance(eta, kept)
+    eta = rows.model.eta(table[kept], rows.rows.offset[kept].numpy())
+    found["deviance"] = rows.deviance(torch.as_tensor(eta), kept)
     if len(kept) < len(table):
         found["deviance"] *= found["glm_deviance"] / rows.deviance(glm_eta[kept], kept)
     return found
@@ -265,19 +263,19 @@ def describe_training(
     and tables take evenly spaced rows for these, too: `DEVIANCE_ROWS`, and as many as
     `MAX_CELLS` allows.
     """
-    offset = None if offset is None else np.asarray(offset, dtype=float)
+    weight = np.ones(len(table)) if weight is None else weight
+    offset = np.asarray(fill_offset(offset, len(table)), dtype=float)
     n_terms = max(len(model.features.term_feature), 1)
     kept = spread_rows(len(table), MAX_CELLS // n_terms)
-    some = [None if each is None else each[kept] for each in (weight, offset)]
-    rows = MemoryRows(model, y[kept], *some)
-    rows.total = float(len(table) if weight is None else np.sum(weight))
+    rows = MemoryRows(model, y[kept], weight[kept], offset[kept])
+    rows.total = float(np.sum(weight))
     facts = describe_sample(
         model,
         table,
         weight,
         offset,
         n_samples=len(table) if n_samples is None else n_samples,
-        **_three_deviances(rows, table[kept], some[1]),
+        **_three_deviances(rows, table[kept]),
     )
     levels = count_levels(facts.effects.levels, table, weight)
     return replace(

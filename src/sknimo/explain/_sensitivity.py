@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sknimo.explain._frames import Origin, Shown, cut, make_frame, pad, show_number
-from sknimo.explain._kinds import eta_at
+from sknimo.explain._kinds import contrasted, eta_at
 from sknimo.explain._local import (
     check_weight,
     find_roles,
@@ -153,19 +153,15 @@ def effects_at(model: FittedModel, points: np.ndarray) -> np.ndarray:
     slopes, eta = local_slopes(model, points), model.eta(points)
     columns = []
     for j, basis in enumerate(features.bases):
-        levels = features.levels(j)
-        if levels is None:
+        before = eta
+        if features.levels(j) is None:
             columns.append(slopes[:, j])
-            before = eta
         else:
             before = eta_at(model, points, j, basis.reference, eta)
         columns += [
-            eta_at(model, points, j, float(code), eta) - before
-            for code in range(len(levels or ()))
-            if code != int(basis.reference)
+            eta_at(model, points, j, value, eta) - before
+            for value in contrasted(features, j)
         ]
-        if features.admits_missing[j]:
-            columns.append(eta_at(model, points, j, np.nan, eta) - before)
     return np.stack(columns, axis=1) if columns else np.empty((len(points), 0))
 
 

@@ -156,7 +156,7 @@ def summary_rows(
     size = features.feature_coef(as_array(model.coef.abs().amax(0)))
     coef = np.where(np.abs(coef) < ROUNDING * np.abs(size), 0.0, coef)
     stands_for = features.stands_for
-    nan = float("nan")
+    nan = math.nan
     for j, name in enumerate(features.names):
         if not roles.relevant[j]:
             continue
@@ -165,7 +165,6 @@ def summary_rows(
         row = SummaryRow(
             name=name,
             coef=nan if whole else float(coef[j]),
-            std_error=None,
             coef_std=nan if whole else float(coef[j] * features.scale[j]),
             ratio=nan if whole or not has_ratio else float(exp_or_inf(coef[j])),
             average_effect=None if known is None else float(known.average_effect[j]),
@@ -241,12 +240,9 @@ def _level_row(
     return SummaryRow(
         name=levels.features[at],
         coef=float(levels.coef[at]),
-        std_error=None,
-        coef_std=float("nan"),
-        ratio=float(exp_or_inf(levels.coef[at])) if has_ratio else float("nan"),
+        ratio=float(exp_or_inf(levels.coef[at])) if has_ratio else math.nan,
         average_effect=None if np.isnan(average) else average,
         bend=None if np.isnan(bend) else bend,
-        role="",
         kind="missing" if levels.missing[at] else kind,
         level=levels.levels[at],
         member_sd=None if levels.baseline[at] else member_sd,
@@ -259,12 +255,11 @@ def _curves(model: FittedModel, acts: np.ndarray) -> Iterator[tuple[str, str]]:
     for j, kind in enumerate(feature_kinds(model.features)):
         if kind == "curve" and acts[j]:
             found = effect_curve(model, j)
-            low, high = int(found.effect.argmin()), int(found.effect.argmax())
-            text = (
-                f"from {found.effect[low]:.3g} at {found.value[low]:.4g} to "
-                f"{found.effect[high]:.3g} at {found.value[high]:.4g}"
+            low, high = (
+                f"{show_number(found.effect[k], 3)} at {show_number(found.value[k])}"
+                for k in (found.effect.argmin(), found.effect.argmax())
             )
-            yield found.feature, text
+            yield found.feature, f"from {low} to {high}"
 
 
 def _describe_reference(
@@ -326,7 +321,10 @@ def _modifiers(known: Effects) -> tuple[tuple[str, str], ...]:
     """Feature and its strongest modifiers with their strengths."""
     names, directed = known.names, known.directed
     bent_by = [
-        ", ".join(f"{names[k]} ({directed[j, k]:.3g})" for k in known.modifiers_of(j))
+        ", ".join(
+            f"{names[k]} ({show_number(directed[j, k], 3)})"
+            for k in known.modifiers_of(j)
+        )
         for j in range(len(names))
     ]
     return tuple(pair for pair in zip(names, bent_by, strict=True) if pair[1])
@@ -397,7 +395,8 @@ def _notes(
     if any(row.corrected is not None for row in rows):
         notes.append(
             "Intervals of averages: what rows held out say of rows like these, "
-            "stretched to hold the average; see docs/inference.md."
+            "stretched to hold the average; see docs/inference.md. What other "
+            "features tell almost as well has none."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")

@@ -20,6 +20,7 @@ from sknimo.explain._frames import (
     HTML_STYLE,
     NOT_KNOWN,
     Origin,
+    align,
     clean,
     cut,
     make_frame,
@@ -37,12 +38,8 @@ MAX_AVERAGES = 30
 # Lines that the reference may take before the rest is counted.
 REFERENCE_LINES = 3
 
-# Columns of the table, and that of ratios, by whatever name.
-COLUMN_WIDTHS = {"per": 8, "average": 10, "coef": 10, "per sd": 10, "varies": 8}
-RATIO_WIDTH = 12
-# The same where intervals need their room; the last is theirs.
-NARROW_WIDTHS = {"per": 7, "average": 9, "coef": 9, "std err": 9, "varies": 7}
-NARROW_RATIO, INTERVAL_WIDTH = 11, 16
+# Columns of the table; all but the last have one more where there are no intervals.
+STEP_WIDTH, NUMBER_WIDTH, RATIO_WIDTH, INTERVAL_WIDTH = 7, 9, 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 POOLED = "too few"  # instead of a coefficient
 BENDS = "only bends"  # instead of an interval
@@ -70,13 +67,13 @@ class SummaryRow:
     coef: float
     # Of the coefficient. None, as `lower`, `upper` and `z` below, where it was not
     # estimated: no number is better than a false one.
-    std_error: float | None
-    coef_std: float  # coefficient per standard deviation, NaN for contrasts
-    ratio: float  # exponential of the coefficient for ratio families, NaN otherwise
+    std_error: float | None = None
+    coef_std: float = math.nan  # per standard deviation, NaN for contrasts
+    ratio: float = math.nan  # exponential of the coefficient for ratio families
     # None where no training rows were summed up.
-    average_effect: float | None
-    bend: float | None
-    role: str  # empty for levels
+    average_effect: float | None = None
+    bend: float | None = None
+    role: str = ""  # empty for levels
     # "line", "curve" and "category" are features; "level", "baseline" and "missing"
     # follow their feature.
     kind: RowKind = "line"
@@ -245,24 +242,25 @@ class Summary:
     @property
     def headings(self) -> tuple[str, ...]:
         """Headings of the coefficient table."""
-        return ("", *(name for name, _ in self._columns()))
+        return ("", *(heading for heading, *_ in self._columns()))
 
-    def _columns(self) -> Iterator[tuple[str, Callable[[SummaryRow], str]]]:
-        """Heading of every column that has something to say, and its cells."""
-        yield "per", _per
-        yield "average", self._average
-        yield "coef", self._coef
+    def _columns(self) -> Iterator[tuple[str, int, Callable[[SummaryRow], str]]]:
+        """Heading, width and cells of every column that has something to say."""
+        more = 0 if self.with_errors else 1
+        yield "per", STEP_WIDTH + more, _per
+        yield "average", NUMBER_WIDTH + more, self._average
+        yield "coef", NUMBER_WIDTH + more, self._coef
         if self.with_errors:  # there is no room for all
             if self.ratio_label is None:
-                yield "std err", _std_error
-            yield f"{100 * self.level:g} % interval", _interval
+                yield "std err", NUMBER_WIDTH, _std_error
+            yield f"{100 * self.level:g} % interval", INTERVAL_WIDTH, _interval
         if self.ratio_label is not None:
-            fits = not self.with_errors or len(self.ratio_label) < NARROW_RATIO
-            yield self.ratio_label if fits else "ratio", _ratio
+            fits = not self.with_errors or len(self.ratio_label) < RATIO_WIDTH
+            yield self.ratio_label if fits else "ratio", RATIO_WIDTH + more, _ratio
         if not self.with_errors:
-            yield "per sd", lambda row: _known(row.coef_std)
+            yield "per sd", NUMBER_WIDTH + more, lambda row: _known(row.coef_std)
         if any((row.bend or 0.0) > FAINT for row in self.rows):
-            yield "varies", _varies
+            yield "varies", STEP_WIDTH + more, _varies
 
     @property
     def with_errors(self) -> bool:
@@ -271,7 +269,7 @@ class Summary:
 
     def cells(self) -> list[tuple[str, ...]]:
         """The coefficient table as text, one tuple per line."""
-        columns = [show for _, show in self._columns()]
+        columns = [show for *_, show in self._columns()]
         mean = f"{100 * self.base_mean:.1f} %" if self.percent else ""
         mean = mean or show_number(self.base_mean)
         same = self.base_mean == self.base_value
@@ -282,18 +280,20 @@ class Summary:
         return [base, *rows]
 
     def _average(self, row: SummaryRow) -> str:
-        if row.is_pooled:
+        if row.is_pooled or row.kind == "baseline":
             return ""
-        if row.kind == "baseline" or row.response is None:
-            return "" if row.kind in ("baseline", "category") else NOT_KNOWN
-        if np.isnan(row.response):
+        if row.response is None and row.kind == "category":
+            return ""
+        if row.response is None or math.isnan(row.response):
             return NOT_KNOWN
         return self._change(row.response) + " pp" * self.percent
 
     def _change(self, value: float) -> str:
         """A change of the response; nothing has no sign."""
-        text = f"{100 * value:+.1f}" if self.percent else f"{value:+.3g}"
-        return text if float(text) else text.lstrip("+-")
+        text = f"{100 * value:.1f}" if self.percent else show_number(value, 3)
+        if math.isnan(value) or float(text) == 0:
+            return text.lstrip("-")
+        return text if value < 0 else f"+{text}"
 
     def _coef(self, row: SummaryRow) -> str:
         if row.kind == "baseline":
@@ -306,7 +306,7 @@ class Summary:
                 for other in self.rows
             )
             return f"{n_levels} levels"
-        return _fitting((row.coef * row.step,), NARROW_WIDTHS["coef"], 4)
+        return _fitting((row.coef * row.step,), NUMBER_WIDTH, 4)
 
     def __str__(self) -> str:
         thick, thin = "=" * WIDTH, "-" * WIDTH
@@ -315,9 +315,9 @@ class Summary:
             lines += wrap(text, WIDTH)
         lines += [thin] * bool(self.headline) + self._fact_lines()
         lines += [*self._reference_lines(), thick]
-        names = self.headings
-        lines += [_table_line(names, names), thin]
-        lines += [_table_line(line, names) for line in self.cells()]
+        widths = (NAME_WIDTH, *(width for _, width, _ in self._columns()))
+        lines += [align(self.headings, widths), thin]
+        lines += [align(line, widths) for line in self.cells()]
         for head, section in self._sections():
             lines += [thin, head]
             wide = _label_width(section)
@@ -464,7 +464,7 @@ def _known(value: float) -> str:
 
 
 def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    return math.nan if value is None else float(value)
 
 
 def _label(row: SummaryRow) -> str:
@@ -487,7 +487,7 @@ def _per(row: SummaryRow) -> str:
 def _ratio(row: SummaryRow) -> str:
     if math.isnan(row.ratio) or row.kind == "baseline" or row.is_pooled:
         return ""
-    return _fitting((row.step_ratio,), NARROW_RATIO, 4)
+    return _fitting((row.step_ratio,), RATIO_WIDTH, 4)
 
 
 def _std_error(row: SummaryRow) -> str:
@@ -529,19 +529,6 @@ def _label_width(section: tuple[tuple[str, str], ...]) -> int:
 
 def _fact(label: str, value: str, width: int) -> str:
     return f"{label}{value:>{max(width - len(label), 1)}}" if label else ""
-
-
-def _table_line(cells: tuple[str, ...], headings: tuple[str, ...]) -> str:
-    """A line in columns."""
-    name, *others = cells
-    line = pad(cut(name, NAME_WIDTH - 1), NAME_WIDTH)
-    narrow = any(heading.endswith("interval") for heading in headings)
-    known = NARROW_WIDTHS if narrow else COLUMN_WIDTHS
-    for text, heading in zip(others, headings[1:], strict=True):
-        wide = known.get(heading, NARROW_RATIO if narrow else RATIO_WIDTH)
-        wide = INTERVAL_WIDTH if heading.endswith("interval") else wide
-        line += " " * max(wide - width_of(text), 1) + text
-    return line.rstrip()
 
 
 def _escape_markdown(text: str) -> str:

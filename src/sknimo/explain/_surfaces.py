@@ -15,7 +15,7 @@ from sknimo.explain._frames import Origin, Shown, label_column, make_frame, show
 from sknimo.explain._kinds import feature_kinds
 from sknimo.explain._local import exp_or_inf, local_coefficients
 from sknimo.families import Family
-from sknimo.features import Basis, FeatureMap, Label, drawn_scale
+from sknimo.features import FeatureMap, Label, drawn_scale
 from sknimo.model import FittedModel
 
 # Numeric features with no more values than this are shown at these values.
@@ -217,24 +217,18 @@ def feature_grid(
         if len(values) <= min(n_grid, FEW_VALUES):
             return values
         low, high = np.quantile(known, [0.02, 0.98])
-        return _space(features.bases[j], low, high, n_grid, even)
-    reference, scale = features.reference[j], features.scale[j]
-    low, high = reference - 2 * scale, reference + 2 * scale
-    if features.low and features.low[j] < high and low < features.high[j]:
-        low, high = max(low, features.low[j]), min(high, features.high[j])
-        at_end = reference in (features.low[j], features.high[j])
-        if at_end and features.bases[j].n_terms == 1:
-            # A column of two values stands at one of them.
-            return np.array([features.low[j], features.high[j]])
-    return _space(features.bases[j], low, high, n_grid, even)
-
-
-def _space(
-    basis: Basis, low: float, high: float, n_grid: int, even: bool
-) -> np.ndarray:
-    scale = drawn_scale(basis)
-    if scale and n_grid > 1 and not even:
-        return scale.spaced(low, high, n_grid)
+    else:
+        reference, scale = features.reference[j], features.scale[j]
+        low, high = reference - 2 * scale, reference + 2 * scale
+        if features.low and features.low[j] < high and low < features.high[j]:
+            low, high = max(low, features.low[j]), min(high, features.high[j])
+            at_end = reference in (features.low[j], features.high[j])
+            if at_end and features.bases[j].n_terms == 1:
+                # A column of two values stands at one of them.
+                return np.array([features.low[j], features.high[j]])
+    drawn = drawn_scale(features.bases[j])
+    if drawn and n_grid > 1 and not even:
+        return drawn.spaced(low, high, n_grid)
     return np.linspace(low, high, n_grid)
 
 

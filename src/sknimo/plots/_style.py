@@ -294,15 +294,9 @@ def scatter_shaded(
         for code, level in enumerate(levels):
             hit = shade == code
             if hit.any():
-                ax.scatter(
-                    x[hit],
-                    y[hit],
-                    s=16,
-                    color=colour_of(code),
-                    marker=marker_of(code),
-                    label=legend_name(level),
-                    **DOTS,
-                )
+                look: dict[str, Any] = {"marker": marker_of(code), "s": 16} | DOTS
+                look |= {"color": colour_of(code), "label": legend_name(level)}
+                ax.scatter(x[hit], y[hit], **look)
         legend_of_levels(ax, name)
         return
     known = shade[~missing]
@@ -337,11 +331,8 @@ def colour_bar(ax: Axes, mappable: Any, label: str) -> Any:
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Ranks between 0 and 1; ties share theirs, a constant gets one half."""
-    distinct, inverse = np.unique(values, return_inverse=True)
-    if len(distinct) == 1:
-        return np.full(len(values), 0.5)
-    below = np.concatenate([[0], np.cumsum(np.bincount(inverse))[:-1]])
-    return below[inverse] / max(below[-1], 1)
+    below = np.searchsorted(np.sort(values), values)
+    return below / below.max() if below.any() else np.full(len(values), 0.5)
 
 
 def swarm(values: np.ndarray, spread: float = 0.4) -> np.ndarray:

@@ -5,7 +5,8 @@ Every check gives one line, passed or not, so that a reader sees what was looked
 Shapes: n rows, p features.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from sknimo.explain import (
 from sknimo.families import FAMILIES, Family
 from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
-from sknimo.report._inputs import ModelCard, Sample
+from sknimo.report._inputs import Sample
 from sknimo.report._quality import (
     CONCORDANCE,
     Quality,
@@ -80,37 +81,38 @@ REPEATED = 0.05
 MEASURED = 0.2
 
 
-def _check(title: str, fine: str, trouble: str, status: Status = "note") -> Check:
-    """What is in order, unless something is the trouble with it."""
-    return Check(status, title, trouble) if trouble else Check("ok", title, fine)
-
-
 def run_checks(story: Story) -> tuple[Check, ...]:
     """All checks, warnings first, then notes, then what is in order."""
-    card, sample = story.card, story.sample
     found = [
-        *_convergence(card),
+        *_convergence(story),
         *_gain(story),
         *_reference(story),
-        *_leakage(card, sample),
+        *_leakage(story),
         *_separation(story),
         *_dispersion(story),
         *_below_zero(story),
-        *_rows(card, sample),
+        *_rows(story),
         *_rare(story),
-        *_weights(sample),
-        *_constant(card, sample),
-        *_missing(card, sample),
-        *_codes(card, sample),
-        *_range(card, sample, story.quality, story.held_out),
-        *_far_values(card, sample),
-        *_correlation(card, sample),
+        *_weights(story),
+        *_constant(story),
+        *_missing(story),
+        *_codes(story),
+        *_range(story),
+        *_far_values(story),
+        *_correlation(story),
         *_possible(story),
-        *_repeated(card, sample, story.held_out),
-        *_balance(_judged(story), story.sample),
+        *_repeated(story),
+        *_balance(story),
     ]
     order = {"warn": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda check: order[check.status]))
+
+
+def _check(
+    title: str, wrong: object, trouble: str, fine: str, status: Status = "note"
+) -> Check:
+    """What the trouble is where something is wrong, else that it is in order."""
+    return Check(status, title, trouble) if wrong else Check("ok", title, fine)
 
 
 def _judged(story: Story) -> Quality:
@@ -120,14 +122,15 @@ def _judged(story: Story) -> Quality:
     return fresh if fresh is not None and known else story.quality
 
 
-def _convergence(card: ModelCard) -> Iterator[Check]:
-    status = card.status if card.certificate is None else card.certificate.status
-    stopped = describe_stop(card.converged, status)
+def _convergence(story: Story) -> Iterator[Check]:
+    card = story.card
     if card.converged is None:
         yield Check("note", "Convergence", "Not recorded for this fit.")
-    else:
-        fine = f"{status} The training ended calmly.".strip()
-        yield _check("Convergence", fine, "".join(stopped), "warn")
+        return
+    status = card.status if card.certificate is None else card.certificate.status
+    stopped = "".join(describe_stop(card.converged, status))
+    fine = f"{status} The training ended calmly.".strip()
+    yield _check("Convergence", stopped, stopped, fine, "warn")
 
 
 def _gain(story: Story) -> Iterator[Check]:
@@ -144,9 +147,8 @@ def _gain(story: Story) -> Iterator[Check]:
         yield Check("note", "No rows held out", text)
         return
     first, does = fresh.explained, "explains {}"
-    for one in fresh.measures:
-        if one.name == CONCORDANCE:  # what hazards are judged by
-            first, does = one, "tells the first of two events in {} of the pairs"
+    if order := fresh.measure(CONCORDANCE):  # what hazards are judged by
+        first, does = order, "tells the first of two events in {} of the pairs"
     others = [value for value in (first.linear, first.glm) if value is not None]
     # Solved again it has another penalty: that is no verdict on this model.
     if others and first.model is not None and fresh.rows != "solved again":
@@ -157,21 +159,21 @@ def _gain(story: Story) -> Iterator[Check]:
         )
         worse = max(others) - first.model > (0.0 if first.percent else TIED_ORDER)
         worse &= first.winner not in ("model", "")
-        trouble = f"{text}. Prefer the plain one." * worse
-        yield _check("Worth of the model", f"{text}.", trouble, "warn")
+        trouble = f"{text}. Prefer the plain one."
+        yield _check("Worth of the model", worse, trouble, f"{text}.", "warn")
     trained = quality.explained.model
     if quality.rows == "training" and trained is not None:
-        # The same measure on both kinds of rows.
         name = quality.explained.name
-        same = [one.model for one in fresh.measures if one.name == name]
-        if same and same[0] is not None:
+        same = fresh.measure(name)
+        if same is not None and same.model is not None:
             text = (
                 f"{name}: {show_percent(trained)} on the training rows and "
-                f"{show_percent(same[0])} on rows the model has not seen"
+                f"{show_percent(same.model)} on rows the model has not seen"
             )
-            status: Status = "warn" if trained - same[0] > OVERFIT else "note"
-            trouble = f"{text}: expect the second." * (trained - same[0] > SHORTFALL)
-            yield _check("Training against new rows", f"{text}.", trouble, status)
+            lost = trained - same.model
+            status: Status = "warn" if lost > OVERFIT else "note"
+            title, trouble = "Training against new rows", f"{text}: expect the second."
+            yield _check(title, lost > SHORTFALL, trouble, f"{text}.", status)
 
 
 def _reference(story: Story) -> Iterator[Check]:
@@ -180,16 +182,17 @@ def _reference(story: Story) -> Iterator[Check]:
     wrong = [line for line in quoted if line.misleads]
     names = join_words(dict.fromkeys(line.row.full_name for line in wrong), most=4)
     trouble = (
-        f"At the reference these effects are unlike those of most rows, in sign or "
-        f"size: {names}. Quote the average effect, not the coefficient."
-    ) * bool(wrong)
+        f"At the reference these effects are unlike the average, in sign or size: "
+        f"{names}. Quote the average effect, not the coefficient."
+    )
     trouble = describe_reference(len(wrong), len(quoted)) or trouble
-    fine = "Every coefficient has the sign and size that most rows have."
-    yield _check("Coefficients at the reference", fine, trouble, "warn")
+    fine = "Every coefficient has the sign and size of the average effect."
+    yield _check("Coefficients at the reference", wrong, trouble, fine, "warn")
 
 
-def _leakage(card: ModelCard, sample: Sample) -> Iterator[Check]:
+def _leakage(story: Story) -> Iterator[Check]:
     """A feature that alone tells the target is rather a copy of it than a cause."""
+    card, sample = story.card, story.sample
     rows = spread_rows(len(sample), CORRELATION_ROWS)
     y, weight = sample.y[rows], sample.row_weight[rows]
     if np.ptp(y) == 0 or len(rows) < ROWS_PER_COEF:
@@ -212,10 +215,9 @@ def _leakage(card: ModelCard, sample: Sample) -> Iterator[Check]:
     trouble = (
         f"{join_words(found)} alone predicts the target almost perfectly. Is it known "
         "before the outcome, or a copy of it? Drop it if not."
-    ) * bool(found)
-    yield _check(
-        "Leakage", "No feature alone predicts the target perfectly.", trouble, "warn"
     )
+    fine = "No feature alone predicts the target perfectly."
+    yield _check("Leakage", found, trouble, fine, "warn")
 
 
 def _alone(
@@ -242,18 +244,17 @@ def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _separation(story: Story) -> Iterator[Check]:
-    if not story.card.model.family.is_binary or len(story.sample) < 2:
+    sample = story.sample
+    if not story.card.model.family.is_binary or np.ptp(sample.y) == 0:
         return
-    sample, quality = story.sample, story.quality
-    if np.ptp(sample.y) == 0:
-        return
-    area = rank_auc(sample.y, quality.eta, sample.row_weight)
+    area = rank_auc(sample.y, story.quality.eta, sample.row_weight)
     trouble = (
         "The model orders the two classes without a single error, so the size of "
         "coefficients is arbitrary; their signs are not. Look for a feature that gives "
         "the outcome away."
-    ) * (area > SEPARATED_AUC)
-    yield _check("Separation", "The classes overlap.", trouble, "warn")
+    )
+    fine = "The classes overlap."
+    yield _check("Separation", area > SEPARATED_AUC, trouble, fine, "warn")
 
 
 def _dispersion(story: Story) -> Iterator[Check]:
@@ -261,9 +262,8 @@ def _dispersion(story: Story) -> Iterator[Check]:
     model, judged = story.card.model, _judged(story)
     family, sample = model.family, judged.sample
     fixed = not family.estimates_dispersion or family.least_dispersion > 0
-    if not fixed or family.is_binary or sample is None:
-        return
-    if family.is_hazard:  # a row has one event at most
+    # A row of a hazard, as one of two classes, has one event at most.
+    if not fixed or family.is_binary or family.is_hazard:
         return
     mean = torch.as_tensor(np.maximum(judged.predicted, 1e-12))
     scaled = (sample.y - judged.predicted) ** 2 / family.variance(mean).numpy()
@@ -277,8 +277,9 @@ def _dispersion(story: Story) -> Iterator[Check]:
         f"{text}, where a {family.name} target has 1: rows vary more than the family "
         f"says.{where} Effects stand; errors that trust the family, such as the ± of "
         f"single rows, are too sure.{_name_wider(family, sample)}"
-    ) * (statistic > OVERDISPERSED)
-    yield _check("Overdispersion", f"{text}.{where}", trouble, "warn")
+    )
+    wrong = statistic > OVERDISPERSED
+    yield _check("Overdispersion", wrong, trouble, f"{text}.{where}", "warn")
 
 
 def _where(quality: Quality) -> str:
@@ -323,25 +324,27 @@ def _below_zero(story: Story) -> Iterator[Check]:
         )
 
 
-def _rows(card: ModelCard, sample: Sample) -> Iterator[Check]:
+def _rows(story: Story) -> Iterator[Check]:
+    card, sample = story.card, story.sample
     n_rows = len(sample) if card.facts is None else card.facts.n_samples
-    acting = _n_coefficients(card.model)
+    acting, share = _n_coefficients(card.model), float(np.mean(sample.y))
     count, what = n_rows, "rows"
     if card.model.family.is_binary:
-        share = float(np.mean(sample.y))
         count, what = round(min(share, 1 - share) * n_rows), "rows of the rarer class"
     if card.model.family.is_hazard:
-        count, what = round(float(np.mean(sample.y)) * n_rows), "events"
+        count, what = round(share * n_rows), "events"
     per = count / max(acting, 1)
     text = f"{count:,} {what} for {show_count(acting, 'coefficient')} that are not zero"
     trouble = (
         f"{text}: fewer than {ROWS_PER_COEF} each. Expect another sample to give other "
         "numbers."
-    ) * (per < ROWS_PER_COEF)
-    yield _check("Number of rows", f"{text}.", trouble, "warn")
+    )
+    wrong = per < ROWS_PER_COEF
+    yield _check("Number of rows", wrong, trouble, f"{text}.", "warn")
 
 
-def _weights(sample: Sample) -> Iterator[Check]:
+def _weights(story: Story) -> Iterator[Check]:
+    sample = story.sample
     if sample.weight is None:
         return
     size = 1 / float((sample.row_weight**2).sum())
@@ -350,28 +353,36 @@ def _weights(sample: Sample) -> Iterator[Check]:
     yield Check(status, "Weights", text)
 
 
-def _names(card: ModelCard, which: np.ndarray) -> str:
-    names = card.model.features.names
-    return join_words(names[j] for j in np.flatnonzero(which))
+def _names(story: Story, which: Iterable[int]) -> str:
+    names = story.card.model.features.names
+    return join_words(names[j] for j in which)
 
 
-def _worst(card: ModelCard, amount: np.ndarray, show: Callable[[Any], str]) -> str:
+def _worst(story: Story, amount: np.ndarray, show: Callable[[Any], str]) -> str:
     """Features with an amount (p,) above zero, largest first."""
-    names = card.model.features.names
+    names = story.card.model.features.names
     order = [j for j in np.argsort(-amount, kind="stable") if amount[j] > 0]
     return join_words(f"{names[j]} ({show(amount[j])})" for j in order)
 
 
-def _constant(card: ModelCard, sample: Sample) -> Iterator[Check]:
-    trained = card.model.features.scale == 0
-    here = np.array([_is_constant(column) for column in sample.table.T], dtype=bool)
+def _numbers(story: Story) -> list[int]:
+    """Features with a role that are numbers."""
+    model = story.card.model
+    relevant = np.flatnonzero(find_roles(model).relevant).tolist()
+    return [j for j in relevant if model.features.levels(j) is None]
+
+
+def _constant(story: Story) -> Iterator[Check]:
+    trained = story.card.model.features.scale == 0
+    here = np.array([_is_constant(column) for column in story.sample.table.T], bool)
     if trained.any():
-        text = "Without spread in training, hence without any effect"
-        yield Check("note", "Constant columns", f"{text}: {_names(card, trained)}.")
+        names = _names(story, np.flatnonzero(trained))
+        text = f"Without spread in training, hence without any effect: {names}."
+        yield Check("note", "Constant columns", text)
     if (here & ~trained).any():
-        text = "Constant on the rows of this report, though not in training"
-        names = _names(card, here & ~trained)
-        yield Check("note", "Columns constant here", f"{text}: {names}.")
+        names = _names(story, np.flatnonzero(here & ~trained))
+        text = f"Constant on the rows of this report, though not in training: {names}."
+        yield Check("note", "Columns constant here", text)
     if not (trained | here).any():
         yield Check("ok", "Constant columns", "None.")
 
@@ -381,40 +392,34 @@ def _is_constant(column: np.ndarray) -> bool:
     return len(known) == 0 or float(np.ptp(known)) == 0
 
 
-def _missing(card: ModelCard, sample: Sample) -> Iterator[Check]:
-    share = np.isnan(sample.table).mean(axis=0)
+def _missing(story: Story) -> Iterator[Check]:
+    share = np.isnan(story.sample.table).mean(axis=0)
     trouble = (
-        f"{_worst(card, share, show_percent)}. A missing value stands at the "
+        f"{_worst(story, share, show_percent)}. A missing value stands at the "
         "reference and has a coefficient of its own, unless it is too rare for one."
-    ) * bool(share.any())
-    yield _check("Missing values", "None on the rows of this report.", trouble)
+    )
+    fine = "None on the rows of this report."
+    yield _check("Missing values", share.any(), trouble, fine)
 
 
-def _codes(card: ModelCard, sample: Sample) -> Iterator[Check]:
+def _codes(story: Story) -> Iterator[Check]:
     """Numbers of which one more may mean nothing."""
-    features = card.model.features
-    found = [
-        features.names[j]
-        for j in np.flatnonzero(find_roles(card.model).relevant).tolist()
-        if features.levels(j) is None and may_be_codes(sample.table[:, j])
-    ]
+    table = story.sample.table
+    found = [j for j in _numbers(story) if may_be_codes(table[:, j])]
     trouble = (
-        f"{join_words(found)}: few whole numbers, taken as numbers. If they are codes, "
-        "“one more” means nothing: fit them as categories."
-    ) * bool(found)
-    fine = "No number looks like a code."
-    yield _check("Numbers or codes", fine, trouble)
+        f"{_names(story, found)}: few whole numbers, taken as numbers. If they are "
+        "codes, “one more” means nothing: fit them as categories."
+    )
+    yield _check("Numbers or codes", found, trouble, "No number looks like a code.")
 
 
-def _range(
-    card: ModelCard, sample: Sample, quality: Quality, held_out: Sample | None
-) -> Iterator[Check]:
+def _range(story: Story) -> Iterator[Check]:
     """Rows outside the range of the training rows: the model extrapolates there."""
-    title = "Extrapolation"
-    if quality.rows == "training" and held_out is None:
+    card, held_out, title = story.card, story.held_out, "Extrapolation"
+    if story.quality.rows == "training" and held_out is None:
         yield Check("ok", title, "The rows are the training rows: all within range.")
         return
-    where, rows = ("held-out", held_out) if held_out is not None else ("", sample)
+    where, rows = ("", story.sample) if held_out is None else ("held-out", held_out)
     reach = restore_reach(card.model) if card.facts is None else card.facts.reach
     n_far = int(reach.find_far(rows.table).sum())
     far = (
@@ -429,7 +434,7 @@ def _range(
         text = f"All {len(rows):,} {where} rows lie {text}{far}"
         yield Check("warn" if n_far else "ok", title, text)
         return
-    text = _worst(card, outside.sum(axis=0), "{:,}".format)
+    text = _worst(story, outside.sum(axis=0), "{:,}".format)
     share = count / len(rows)
     yield Check(
         "warn" if share > 0.1 or n_far else "note",
@@ -440,31 +445,26 @@ def _range(
     )
 
 
-def _far_values(card: ModelCard, sample: Sample) -> Iterator[Check]:
-    features = card.model.features
-    numeric = np.array([features.levels(j) is None for j in range(features.n_features)])
+def _far_values(story: Story) -> Iterator[Check]:
+    features, table = story.card.model.features, story.sample.table
     scale = np.where(features.scale > 0, features.scale, np.inf)
-    known = np.where(np.isnan(sample.table), features.reference, sample.table)
+    known = np.where(np.isnan(table), features.reference, table)
     distance = (np.abs(known - features.reference) / scale).max(axis=0, initial=0.0)
-    far = numeric & find_roles(card.model).relevant & (distance > FAR)
+    far = [j for j in _numbers(story) if distance[j] > FAR]
     trouble = (
         f"Single values more than {FAR:g} standard deviations from the reference in "
-        f"{_names(card, far)}; the furthest is {distance[far].max(initial=0.0):.0f} "
+        f"{_names(story, far)}; the furthest is {distance[far].max(initial=0.0):.0f} "
         "away. A few rows may steer these effects: consider a logarithm."
-    ) * bool(far.any())
-    yield _check("Far values", f"None beyond {FAR:g} standard deviations.", trouble)
+    )
+    fine = f"None beyond {FAR:g} standard deviations."
+    yield _check("Far values", far, trouble, fine)
 
 
-def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
+def _correlation(story: Story) -> Iterator[Check]:
     """Features that move together share their effects in a way nobody can check."""
-    features = card.model.features
-    wanted = [
-        j
-        for j in np.flatnonzero(find_roles(card.model).relevant).tolist()
-        if features.levels(j) is None and not _is_constant(sample.table[:, j])
-    ]
-    rows = spread_rows(len(sample), CORRELATION_ROWS)
-    table = sample.table[rows][:, wanted]
+    features, every = story.card.model.features, story.sample.table
+    wanted = [j for j in _numbers(story) if not _is_constant(every[:, j])]
+    table = every[spread_rows(len(every), CORRELATION_ROWS)][:, wanted]
     table = np.where(np.isnan(table), features.reference[wanted], table)
     # In units of their own: squares of extreme units would overflow.
     table = (table - features.reference[wanted]) / features.scale[wanted]
@@ -492,9 +492,9 @@ def _correlation(card: ModelCard, sample: Sample) -> Iterator[Check]:
     trouble = (
         f"{join_words(closest, most=3)}. The penalty, not the data, decides how they "
         "share their effect."
-    ) * bool(closest)
+    )
     fine = f"No two acting features correlate beyond {CLOSE_CORRELATION:g}."
-    yield _check("Correlated features", fine, trouble)
+    yield _check("Correlated features", closest, trouble, fine)
 
 
 def _possible(story: Story) -> Iterator[Check]:
@@ -506,33 +506,33 @@ def _possible(story: Story) -> Iterator[Check]:
         and not line.row.is_rare
         and line.row.kind != "missing"
     ]
-    names = [story.card.model.features.names[j] for j in dict.fromkeys(odd)]
     trouble = (
-        f"{join_words(names)} cannot change alone in most rows, because other features "
-        "almost fix the value. An effect, all else equal, compares rows that do not "
-        "exist: read it together with them."
-    ) * bool(odd)
+        f"{_names(story, dict.fromkeys(odd))} cannot change alone in most rows, "
+        "because other features almost fix the value. An effect, all else equal, "
+        "compares rows that do not exist: read it together with them."
+    )
     fine = "For every feature most rows could have another value, all else equal."
-    yield _check("Possible comparisons", fine, trouble, "warn")
+    yield _check("Possible comparisons", odd, trouble, fine, "warn")
 
 
 def _rare(story: Story) -> Iterator[Check]:
     """Levels and missing values of very few rows."""
     rare = [line.row for line in story.lines if line.row.is_rare]
-    if not any(not line.row.is_feature for line in story.lines):
+    if all(line.row.is_feature for line in story.lines):
         return
     shown = join_words(
         f"{row.full_name} ({show_count(round(row.n_rows or 0), 'row')})" for row in rare
     )
-    pooled = " Those without a coefficient of their own count as the table above says."
     trouble = (
         f"{shown}. Effects of so few rows are not quoted above; merge such levels "
         "before fitting where that makes sense."
-        + pooled
-        * any(row.stands_for for row in rare)
-    ) * bool(rare)
+    )
+    if any(row.stands_for for row in rare):
+        trouble += (
+            " Those without a coefficient of their own count as the table above says."
+        )
     fine = f"Every level and every kind of missing value has {RARE} rows or more."
-    yield _check("Rare levels", fine, trouble)
+    yield _check("Rare levels", rare, trouble, fine)
 
 
 def _row_keys(table: np.ndarray) -> list[bytes]:
@@ -541,13 +541,12 @@ def _row_keys(table: np.ndarray) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
-def _repeated(
-    card: ModelCard, sample: Sample, held_out: Sample | None
-) -> Iterator[Check]:
+def _repeated(story: Story) -> Iterator[Check]:
     """Rows that occur again: in held-out rows, or among the rows themselves."""
+    features, sample, held_out = story.card.model.features, story.sample, story.held_out
     keys = _row_keys(np.column_stack([sample.table, sample.y]))
+    seen = set(keys)
     if held_out is not None:
-        seen = set(keys)
         other = _row_keys(np.column_stack([held_out.table, held_out.y]))
         shared = sum(key in seen for key in other)
         title, fine = "Held-out rows seen before", "None equals a row of the report."
@@ -555,17 +554,20 @@ def _repeated(
             f"{shared:,} of {len(other):,} held-out rows equal a row of the report in "
             "every feature and the target. If they are the same cases, the held-out "
             "figures flatter."
-        ) * bool(shared)
-        yield _check(
-            title, fine, trouble, "warn" if shared > len(other) / 20 else "note"
         )
+        # Rows of few possible values must repeat, those of the report as well.
+        own = sum(n for n in Counter(keys).values() if n > 1) / len(keys)
+        if own > REPEATED:
+            trouble += f" {show_percent(own)} of the report's own rows repeat as well."
+        many = shared / len(other) > own + REPEATED
+        yield _check(title, shared, trouble, fine, "warn" if many else "note")
     n_rows = len(keys)
     alike = n_rows - len(set(_row_keys(sample.table)))
-    exact = n_rows - len(set(keys))
+    exact = n_rows - len(seen)
     numeric = [
         len(np.unique(sample.table[:, j]))
-        for j in range(card.model.features.n_features)
-        if card.model.features.levels(j) is None
+        for j in range(features.n_features)
+        if features.levels(j) is None
     ]
     # Measurements do not agree in every digit by chance.
     measured = max(numeric, default=0) > MEASURED * n_rows
@@ -577,18 +579,16 @@ def _repeated(
         )
         yield Check("warn", "Repeated rows", text)
         return
-    trouble = (
-        f"{exact:,} of {n_rows:,} rows repeat an earlier one in every feature and the "
-        "target."
-    ) * (exact > REPEATED * n_rows)
-    fine = f"{exact:,} of {n_rows:,} rows repeat an earlier one."
-    yield _check("Repeated rows", fine, trouble)
+    text = f"{exact:,} of {n_rows:,} rows repeat an earlier one"
+    trouble = f"{text} in every feature and the target."
+    yield _check("Repeated rows", exact > REPEATED * n_rows, trouble, f"{text}.")
 
 
-def _balance(quality: Quality, rows: Sample) -> Iterator[Check]:
+def _balance(story: Story) -> Iterator[Check]:
     """Whether predictions are right on average, and neither too bold nor too timid."""
+    quality, rows = _judged(story), story.sample
     sample = quality.sample
-    if sample is None or len(quality.predicted) == 0:
+    if len(quality.predicted) == 0:
         return
     weight, y, mean = sample.row_weight, sample.y, quality.predicted
     predicted, observed = float(weight @ mean), float(weight @ y)
@@ -614,7 +614,7 @@ def _balance(quality: Quality, rows: Sample) -> Iterator[Check]:
         how = "too bold" if slope < 1 else "too timid"
         trouble = f"{text}, where 1 is right: predictions are {how}."
     where = _where(quality)
-    yield _check("Calibration", f"{text}.{where}", trouble and f"{trouble}{where}")
+    yield _check("Calibration", trouble, f"{trouble}{where}", f"{text}.{where}")
 
 
 def _spread(sample: Sample) -> float:

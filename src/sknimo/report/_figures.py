@@ -5,6 +5,7 @@ Shapes: n rows, m grid values, k times.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -44,8 +45,8 @@ N_TIMES = 60
 def fit_figure(quality: Quality, target: str, by_row: bool) -> str:
     """Predictions beside observations: all rows, or averages of groups."""
     if by_row:
-        rows = spread_rows(quality.n_rows, MAX_POINTS)
-        x, y = quality.predicted[rows], quality.observed[rows]
+        rows = spread_rows(len(quality.sample), MAX_POINTS)
+        x, y = quality.predicted[rows], quality.sample.y[rows]
         css, what = "point", "rows"
     else:
         x, y = quality.mean_predicted, quality.mean_observed
@@ -67,15 +68,11 @@ def range_cell(line: Line, scale: svg.Scale) -> str:
     """
     if line.row.is_rare:
         return ""
+    low, high, average, coef = _in_units(line)
     body = svg.cell_rule(scale(0.0), "zero")
-    if np.isfinite(line.eta_ends).all():
-        low, high = (scale(end * line.per_unit) for end in line.eta_ends)
-        body += svg.cell_reach(low, high)
-    marks = (
-        ("mark-average", line.eta * line.per_unit),
-        ("mark-coef", line.row.coef * line.unit),
-    )
-    for css, value in marks:
+    if np.isfinite([low, high]).all():
+        body += svg.cell_reach(scale(low), scale(high))
+    for css, value in (("mark-average", average), ("mark-coef", coef)):
         if np.isfinite(value):
             body += svg.cell_mark(scale(value), css)
     return svg.cell(body)
@@ -83,12 +80,14 @@ def range_cell(line: Line, scale: svg.Scale) -> str:
 
 def range_scale(lines: Iterable[Line]) -> svg.Scale:
     """Scale of a cell that shows every line that is not rare, and zero."""
-    ends = [0.0]
-    for line in lines:
-        if not line.row.is_rare:
-            ends += [value * line.per_unit for value in (*line.eta_ends, line.eta)]
-            ends.append(line.row.coef * line.unit)
-    return svg.Scale(*svg.spread(ends, 0.04), 0.0, 1.0)
+    shown = [_in_units(line) for line in lines if not line.row.is_rare]
+    return svg.Scale(*svg.spread([0.0, *chain(*shown)], 0.04), 0.0, 1.0)
+
+
+def _in_units(line: Line) -> tuple[float, ...]:
+    """Both ends of a range over rows, average and coefficient, to be compared."""
+    over_rows = (value * line.per_unit for value in (*line.eta_ends, line.eta))
+    return *over_rows, line.row.coef * line.unit
 
 
 def bar_cell(length: float) -> str:
@@ -153,7 +152,7 @@ def effect_panel(
 ) -> Panel:
     """Contributions of a feature over rows, shaded by what bends it most."""
     column, values = rows.data[:, feature], rows.values[:, feature]
-    which, other, caption = None, "", ""
+    which, other, caption = np.full(len(column), -1), "", ""
     if modifier is not None:
         other, levels = rows.names[modifier], rows.levels[modifier]
         which, caption = _shade_rows(rows.data[:, modifier], levels)
@@ -165,18 +164,14 @@ def effect_panel(
     return Panel(curve.feature, other, figure, caption, left)
 
 
-def _cloud(x: np.ndarray, y: np.ndarray, which: np.ndarray | None) -> str:
-    """Dots, one path per shade."""
-    if which is None:
-        return svg.points_path(x, y, "point")
-    parts = [svg.points_path(x[which < 0], y[which < 0], "point")]
-    for shade, name in enumerate(SHADES):
-        parts.append(svg.points_path(x[which == shade], y[which == shade], name))
-    return "".join(parts)
+def _cloud(x: np.ndarray, y: np.ndarray, which: np.ndarray) -> str:
+    """Dots, one path per shade; those of none first."""
+    every = [(which == k - 1, css) for k, css in enumerate(("point", *SHADES))]
+    return "".join(svg.points_path(x[mine], y[mine], css) for mine, css in every)
 
 
 def _effect_by_value(
-    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray | None
+    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray
 ) -> str:
     """Panel of a numeric feature."""
     known = ~np.isnan(column)
@@ -187,11 +182,7 @@ def _effect_by_value(
     body = svg.axes(across, up, curve.feature, "contribution")
     reference = across(curve.reference)
     body += svg.rule(reference, up.start, reference, up.stop, "reference")
-    body += _cloud(
-        across(column[known]),
-        up(values[known]),
-        None if which is None else which[known],
-    )
+    body += _cloud(across(column[known]), up(values[known]), which[known])
     body += svg.line_path(across(curve.value), up(curve.effect), "alone")
     told = (
         f"contributions of {int(known.sum())} rows from "
@@ -203,7 +194,7 @@ def _effect_by_value(
 
 
 def _effect_by_level(
-    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray | None
+    curve: EffectCurve, column: np.ndarray, values: np.ndarray, which: np.ndarray
 ) -> str:
     """Panel of a feature with few values: one strip of dots for each."""
     counts = np.array([(column == value).sum() for value in curve.value])
@@ -225,11 +216,7 @@ def _effect_by_level(
         body += svg.text(left - 8, middle + 4, name, "tick end")
         mine = column == value
         jitter = (np.arange(mine.sum()) * 0.618 % 1 - 0.5) * 0.55 * step
-        body += _cloud(
-            across(values[mine]),
-            middle + jitter,
-            None if which is None else which[mine],
-        )
+        body += _cloud(across(values[mine]), middle + jitter, which[mine])
         x = across(float(effect))
         body += svg.rule(x, middle - 0.4 * step, x, middle + 0.4 * step, "alone")
     told = (
@@ -304,12 +291,10 @@ def _key(labels: list[str], lines: bool) -> str:
 
 def survival_figure(card: ModelCard, quality: Quality) -> tuple[str, str]:
     """Curves of thirds of the rows by risk, and a caption with the median time."""
-    sample, baseline = quality.sample, card.baseline
-    rows = None if sample is None else sample.follow_up
+    baseline, rows = card.baseline, quality.sample.follow_up
     if baseline is None or rows is None or not rows.event.any():
         return "", ""
-    assert sample is not None
-    risk = quality.eta - sample.row_offset
+    risk = quality.eta - quality.sample.row_offset
     middle = float(np.median(rows.time[rows.ends]))
     times = np.linspace(0.0, float(rows.time[rows.ends].max()), N_TIMES)
     across, up = svg.panel_scales(times, [0.0, 1.0])

@@ -6,7 +6,7 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -106,15 +106,13 @@ class Sample:
 
     def take(self, rows: np.ndarray) -> Sample:
         """Some of the rows."""
-        return Sample(
-            self.table[rows],
-            self.y[rows],
-            None if self.weight is None else self.weight[rows],
-            None if self.offset is None else self.offset[rows],
-            None if self.labels is None else tuple(self.labels[row] for row in rows),
-            self.target,
-            None if self.names is None else tuple(self.names[row] for row in rows),
-            None if self.follow_up is None else self.follow_up.take(rows),
-            self.of_class,
-            self.is_training,
+        return replace(
+            self,
+            table=self.table[rows],
+            y=self.y[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            offset=None if self.offset is None else self.offset[rows],
+            labels=self.labels and tuple(self.labels[row] for row in rows),
+            names=self.names and tuple(self.names[row] for row in rows),
+            follow_up=None if self.follow_up is None else self.follow_up.take(rows),
         )

@@ -136,24 +136,6 @@ ROWS_WORDS["chosen by"] = replace(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QualityBlock:
-    """How well models do on one set of rows.
-
-    Each row is a measure and a cell per heading: its text, and whether it is best.
-    """
-
-    title: str
-    text: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Measure, tuple[tuple[str, bool], ...]], ...]
-    figure: str
-    caption: str
-    # Survival curves and what they show, where there are any.
-    curves: str = ""
-    curves_caption: str = ""
-
-
 def make_page(story: Story, title: str | None) -> dict[str, Any]:
     """Turn the numbers of a report into text and drawings, by their template names."""
     model, card = story.model, story.card
@@ -241,15 +223,15 @@ def _lead(story: Story) -> str:
     """Which model this is and how well it predicts rows that are new to it."""
     judged, model = story.judged, story.model
     first = judged.explained
-    rows = _tell_rows(ROWS_WORDS[judged.rows].in_lead, judged.n_rows)
+    rows = _tell_rows(ROWS_WORDS[judged.rows].in_lead, len(judged.sample))
     kept = describe_kept(model, None).removesuffix(NOT_HELD_OUT)
     is_variance = first.name == "R²"
     what = f"{'variance' if is_variance else 'deviance'} of {story.sample.target}"
     if first.model is None:
         return kept
-    order = [one for one in judged.measures if one.name == CONCORDANCE]
-    if order and order[0].model is not None:
-        return " ".join([kept, _tell_order(story, rows, order[0]), *_gain_text(story)])
+    order = judged.measure(CONCORDANCE)
+    if order is not None and order.model is not None:
+        return " ".join([kept, _tell_order(story, rows, order), *_gain_text(story)])
     if first.model < 0:
         text = f"On {rows}, it predicts {story.sample.target} worse than a constant."
     else:
@@ -359,27 +341,28 @@ def _how_many(bent: int, acting: int) -> str:
 
 
 def _measure(measure: Measure, which: str) -> str:
-    value = getattr(measure, which)
+    value = measure.known.get(which)
     if measure.percent or value is None:
         return show_percent(value)
-    every = (measure.constant, measure.linear, measure.glm, measure.model)
-    known = [size for size in every if size is not None]
+    known = measure.known.values()
     if not all(size == 0 or 1e-4 <= abs(size) < 1e7 for size in known):
         return show_number(value)
     decimals = common_decimals(known, digits=4)
     return show_fixed(value, decimals).removeprefix("+")
 
 
-def _quality_block(story: Story, quality: Quality) -> QualityBlock:
+def _quality_block(story: Story, quality: Quality) -> dict[str, Any]:
+    """How well models do on one set of rows, by the names that the template has.
+
+    Each row is a measure and a cell per heading: its text, and whether it is best.
+    Curves are those of survival, with what they show; there may be none.
+    """
     words = ROWS_WORDS[quality.rows]
     by_row = story.model.family.least_squares
-    caption = (
-        f"Every dot a row (at most {MAX_POINTS}, evenly chosen)."
-        if by_row
-        else "Every dot a tenth of the rows, by size of prediction."
-        if not story.model.family.is_hazard
-        else "Every dot a tenth of the rows, by size of risk."
-    )
+    size = "risk" if story.model.family.is_hazard else "prediction"
+    caption = f"Every dot a tenth of the rows, by size of {size}."
+    if by_row:
+        caption = f"Every dot a row (at most {MAX_POINTS}, evenly chosen)."
     plain = plain_name(story.model.family)
     names = {
         "constant": "Constant",
@@ -388,14 +371,12 @@ def _quality_block(story: Story, quality: Quality) -> QualityBlock:
         "model": "This model",
     }
     kept = [
-        name
-        for name in names
-        if any(getattr(one, name) is not None for one in quality.measures)
+        name for name in names if any(name in one.known for one in quality.measures)
     ]
     known = len(quality.predicted) > 0
     curves, told = survival_figure(story.card, quality) if known else ("", "")
-    return QualityBlock(
-        title=_tell_rows(words.title, quality.n_rows),
+    return dict(
+        title=_tell_rows(words.title, len(quality.sample)),
         text=words.text,
         headings=tuple(names[name] for name in kept),
         rows=tuple(
@@ -593,13 +574,9 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 def _facts(story: Story) -> tuple[tuple[str, str], ...]:
     card, model = story.card, story.model
+    family = f"{model.family.title}, {model.family.link}"
     facts = [
-        (
-            "Family and link",
-            _family_text(story)
-            if card.every
-            else f"{model.family.title}, {model.family.link}",
-        ),
+        ("Family and link", _family_text(story) if card.every else family),
         ("Networks averaged", f"{n_networks(model):,}"),
         ("Terms", f"{len(model.features.term_feature):,}"),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from sknimo.explain import (
-    TrainingFacts,
+    HeldOutScores,
     best_constant,
     fill_offset,
     has_curves,
@@ -40,6 +40,7 @@ EXPLAINED = (
     "Deviance explained",
     "share of the deviance of the best constant that is gone",
 )
+MODELS = ("constant", "linear", "glm", "model")
 STEPS = 20  # Newton's, of which five are enough
 
 
@@ -58,13 +59,15 @@ class Measure:
     percent: bool = False
 
     @property
+    def known(self) -> dict[str, float]:
+        """What is known, by the names of the constant and of models."""
+        every = {name: getattr(self, name) for name in MODELS}
+        return {name: value for name, value in every.items() if value is not None}
+
+    @property
     def winner(self) -> str:
         """Which of several models does best; empty for a tie in what is shown."""
-        known = {
-            name: value
-            for name in ("linear", "glm", "model")
-            if (value := getattr(self, name)) is not None
-        }
+        known = {name: v for name, v in self.known.items() if name != "constant"}
         if len(known) < 2:
             return ""
         sign = 1 if self.larger_is_better else -1
@@ -88,20 +91,22 @@ class Quality:
     arrays are (n,), and empty where single predictions are not known.
     """
 
-    n_rows: int
+    sample: Sample
     rows: str
     measures: tuple[Measure, ...]
     eta: np.ndarray
     predicted: np.ndarray
-    observed: np.ndarray
     mean_predicted: np.ndarray
     mean_observed: np.ndarray
-    sample: Sample | None = None
 
     @property
     def explained(self) -> Measure:
         """Share of deviance explained."""
         return self.measures[0]
+
+    def measure(self, name: str) -> Measure | None:
+        """The measure of a name, where there is one."""
+        return next((one for one in self.measures if one.name == name), None)
 
     @property
     def is_fresh(self) -> bool:
@@ -118,7 +123,10 @@ def judge(card: ModelCard, sample: Sample) -> Quality:
         rows = "training"
     elif facts is not None:
         rows = "other"
-        trained = training_deviances(facts, sample)
+        # A fit keeps the deviances of its rows, not the rows: they are these if the
+        # model's is.
+        total = len(sample) if sample.weight is None else float(sample.weight.sum())
+        trained = [facts.null_deviance / total, facts.deviance / total]
         near = SAME_DEVIANCE * trained[1] + 1e-12 * trained[0]
         same = abs(mean_deviance(model.family, sample, eta) - trained[1]) <= near
         if len(sample) == facts.n_samples and same:
@@ -132,10 +140,11 @@ def judge_held_out(card: ModelCard, sample: Sample, held_out: Sample) -> Quality
     given = sample.table, sample.y, sample.weight, sample.known_offset
     new = held_out.table, held_out.known_offset
     eta = {"linear": plain_model(model, *given).eta(*new)}
-    if card.dial is not None:  # the same penalties and averages, but no dependence
-        eta["glm"] = card.dial.turn(model, 0.0).eta(*new)
-    elif has_curves(model):
-        eta["glm"] = plain_model(model, *given, curves=True).eta(*new)
+    if is_bent(model):  # otherwise that is this model
+        if card.dial is not None:  # the same penalties and averages
+            eta["glm"] = card.dial.turn(model, 0.0).eta(*new)
+        elif has_curves(model):
+            eta["glm"] = plain_model(model, *given, curves=True).eta(*new)
     eta["model"] = model.eta(held_out.table, held_out.offset)
     return _quality(card, held_out, eta, "held out")
 
@@ -183,17 +192,17 @@ def judge_left_out(card: ModelCard, sample: Sample) -> Quality | None:
     some = sample.take(np.flatnonzero(kept))
     eta = {name: each[kept] for name, each in eta.items()}
     quality = _quality(card, some, eta, rows)
-    # Of several classes it is that of all.
-    if scores is None or np.isnan(scores.r2) or sample.of_class:
-        return quality if "model" in eta else None
-    if sample.follow_up is not None:  # scores of hazards are concordances
+    # Of several classes it is that of all, and of hazards a concordance.
+    if scores is not None and measured and not sample.of_class:
+        if sample.follow_up is None:
+            return _with_scores(quality, card, scores, eta["linear"])
         glm = scores.glm_r2 if is_bent(model) else None
         measures = [
             replace(one, glm=glm) if one.name == CONCORDANCE else one
             for one in quality.measures
         ]
-        return replace(quality, measures=tuple(measures)) if "model" in eta else None
-    return _with_scores(quality, card, sample, eta)
+        quality = replace(quality, measures=tuple(measures))
+    return quality if "model" in eta else None
 
 
 def _has_chosen(card: ModelCard, sample: Sample) -> bool:
@@ -206,25 +215,26 @@ def _has_chosen(card: ModelCard, sample: Sample) -> bool:
 
 
 def _with_scores(
-    quality: Quality, card: ModelCard, sample: Sample, eta: Mapping[str, np.ndarray]
+    quality: Quality, card: ModelCard, scores: HeldOutScores, linear: np.ndarray
 ) -> Quality:
-    """The same with what the search itself has measured first."""
-    scores, family = card.scores, card.model.family
-    assert scores is not None
-    kept = quality.sample or sample
-    linear = _explained(family, kept, eta["linear"])
+    """The same with what the search itself has measured first.
+
+    `linear` (n,) are linear predictors of the plain model.
+    """
+    family = card.model.family
+    plain = _explained(family, quality.sample, linear)
     names = "R²", "share of the variance of the target that the predictions explain"
     first = Measure(
         *(EXPLAINED if family.by_deviance else names),
         None,
         scores.r2,
-        None if np.isnan(linear) else linear,
+        None if np.isnan(plain) else plain,
         scores.glm_r2 if is_bent(card.model) and has_curves(card.model) else None,
         larger_is_better=True,
         percent=True,
     )
-    others = quality.measures if "model" in eta else ()
-    others = tuple(one for one in others if one.name != first.name)
+    others = [one for one in quality.measures if one.name != first.name]
+    others = others if len(quality.predicted) else []  # without the model
     return replace(quality, measures=(first, *others))
 
 
@@ -259,23 +269,20 @@ def _quality(
         deviances = dict(zip(("constant", "model"), known, strict=True))
     means = {name: mean_of(family, at) for name, at in every.items()}
     none = np.empty(0)
-    shown = "model" in eta
     groups = np.empty((2, 0))
-    if shown:
+    if "model" in eta:
         # Expected events grow with the time that a row was watched: go by its risk.
         watched = sample.follow_up is not None
         by = eta["model"] - sample.row_offset if watched else means["model"]
         groups = group_means(means["model"], sample, by)
     return Quality(
-        n_rows=len(sample),
+        sample=sample,
         rows=rows,
         measures=tuple(_measures(family, sample, deviances, means)),
-        eta=eta["model"] if shown else none,
-        predicted=means["model"] if shown else none,
-        observed=sample.y,
+        eta=eta.get("model", none),
+        predicted=means.get("model", none),
         mean_predicted=groups[0],
         mean_observed=groups[1],
-        sample=sample,
     )
 
 
@@ -289,15 +296,6 @@ def mean_deviance(family: Family, sample: Sample, eta: np.ndarray) -> float:
     """Weighted mean of unit deviances; rows without weight do not count."""
     loss, weight = row_deviance(family, sample, eta), sample.row_weight
     return float(weight[weight > 0] @ loss[weight > 0])
-
-
-def training_deviances(facts: TrainingFacts, sample: Sample) -> list[float]:
-    """Mean unit deviances of constant and model that a fit keeps of its rows.
-
-    They are those of a sample if the model's is: the rows themselves are not kept.
-    """
-    total = len(sample) if sample.weight is None else float(sample.weight.sum())
-    return [deviance / total for deviance in (facts.null_deviance, facts.deviance)]
 
 
 def _measures(
@@ -341,9 +339,9 @@ def _measures(
 def _measure(
     name: str, meaning: str, values: Mapping[str, float], **options: bool
 ) -> Measure:
-    names = ("constant", "model", "linear", "glm")
     known = {each: value for each, value in values.items() if not np.isnan(value)}
-    return Measure(name, meaning, *(known.get(each) for each in names), **options)
+    every = (known.get(each) for each in ("constant", "model", "linear", "glm"))
+    return Measure(name, meaning, *every, **options)
 
 
 def _class_measures(
@@ -457,9 +455,13 @@ def calibration_slope(quality: Quality, sample: Sample) -> tuple[float, float]:
     if sample.follow_up is not None:  # predictions grow with the time that is left
         return _hazard_slope(quality.eta - sample.row_offset, sample)
     weight, y, mean = sample.row_weight, sample.y, quality.predicted
-    if not (is_varied(mean, sample) and is_varied(y, sample)):
+    x, y = mean - weight @ mean, y - weight @ y
+    total = float(weight @ x**2)
+    if not (is_varied(mean, sample) and is_varied(y, sample) and total > 0):
         return 1.0, np.inf
-    return _slope(mean - weight @ mean, y - weight @ y, weight)
+    slope = float(weight @ (x * y)) / total
+    left = (y - slope * x) * weight * x
+    return slope, float(np.sqrt((left**2).sum())) / total
 
 
 def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
@@ -475,13 +477,3 @@ def _hazard_slope(risk: np.ndarray, sample: Sample) -> tuple[float, float]:
         beta = beta + step * min(1.0, 1 / float(np.abs(step).max() or 1.0))
     spread = float(np.linalg.inv(information)[1, 1]) / len(risk)
     return float(beta[1]), float(np.sqrt(spread))
-
-
-def _slope(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Slope of y on x, both centred, and its standard error."""
-    total = float(weight @ x**2)
-    if total <= 0:
-        return 1.0, np.inf
-    slope = float(weight @ (x * y)) / total
-    left = (y - slope * x) * weight * x
-    return slope, float(np.sqrt((left**2).sum())) / total

@@ -104,11 +104,12 @@ class Story:
 
     def show_change(self, value: float) -> str:
         """A change of the response: points of a probability, a multiple of a hazard."""
-        if self.model.family.is_hazard:
-            return "–" if np.isnan(value) else f"{show_number(np.exp(value), 3)} times"
-        if not self.model.family.is_binary:
-            return show_number(value, 3, signed=True)
-        return "–" if np.isnan(value) else f"{show_fixed(100 * value, 1)} points"
+        family = self.model.family
+        if family.is_hazard and not np.isnan(value):
+            return f"{show_number(np.exp(value), 3)} times"
+        if family.is_binary and not np.isnan(value):
+            return f"{show_fixed(100 * value, 1)} points"
+        return show_number(value, 3, signed=True)
 
     def show_changes(self, low: float, high: float) -> str:
         """The ends of a range of such changes."""
@@ -194,26 +195,22 @@ def tell(
 
 def _clean_card(card: ModelCard) -> ModelCard:
     """The same model with names that can be shown; features are known by position."""
-    features = card.model.features
-    names = tuple(clean_text(name) for name in features.names)
-    classes = card.classes
+    features, classes = card.model.features, card.classes
+    names = tuple(map(clean_text, features.names))
     return replace(
         card,
         model=replace(card.model, features=replace(features, names=names)),
         kind=clean_text(card.kind),
         settings=tuple((name, clean_text(value)) for name, value in card.settings),
-        classes=None
-        if classes is None
-        else (clean_text(classes[0]), clean_text(classes[1])),
+        classes=classes and (clean_text(classes[0]), clean_text(classes[1])),
     )
 
 
 def _clean_sample(sample: Sample) -> Sample:
     """The same rows with names that can be shown."""
-    labels, names = sample.labels, sample.names
     return replace(
         sample,
-        labels=None if labels is None else tuple(map(clean_text, labels)),
-        names=None if names is None else tuple(map(clean_text, names)),
+        labels=sample.labels and tuple(map(clean_text, sample.labels)),
+        names=sample.names and tuple(map(clean_text, sample.names)),
         target=clean_text(sample.target),
     )

@@ -134,7 +134,7 @@ def _dial(dial: Dial | None) -> dict[str, Any] | None:
         "bend": dial.bend,
         "coef": _numbers(dial.coef[0]),
         "intercept": float(dial.intercept[0]),
-        "scores": [_round(score) for score in dial.scores],
+        "scores": _round(dial.scores),
     }
 
 
@@ -147,10 +147,7 @@ def _errors(model: FittedModel, known: Uncertainty | None) -> dict[str, Any] | N
         return None
     some = weigh_members(model, known)
     return {
-        "blocks": [
-            [[_round(value) for value in row] for row in np.nan_to_num(block)]
-            for block in known.terms
-        ],
+        "blocks": [_round(np.nan_to_num(block)) for block in known.terms],
         "most": MOST_BENT,
         "members": some.places.tolist() if len(some.places) > 1 else [],
         "share": _numbers(some.share),
@@ -178,17 +175,18 @@ def _support(support: Support) -> dict[str, Any] | None:
         "value": values,
         "mean": _numbers(support.mean),
         "scale": _numbers(support.scale),
-        "precision": [_round(value) for value in support.precision[rows, columns]],
-        "percentiles": [
-            _round(value)
-            for value in weighted_quantiles(support.distance, support.weight, shares)
-        ],
+        "precision": _round(support.precision[rows, columns]),
+        "percentiles": _round(
+            weighted_quantiles(support.distance, support.weight, shares)
+        ),
     }
 
 
-def _round(value: float) -> float:
-    """A few digits, which is as well as a distance is known."""
-    return float(f"{value:.6g}")
+def _round(values: Any) -> Any:
+    """Numbers with a few digits, which is as well as a distance is known."""
+    if np.ndim(values):
+        return [_round(value) for value in values]
+    return float(f"{values:.6g}")
 
 
 def _shorten(record: dict[str, Any]) -> dict[str, Any]:
@@ -259,11 +257,9 @@ def _usual_range(
     if not 0 < ends[1] - ends[0] < (most - least) / FAR_TIMES:
         return least, most
     low, high = min(ends[0], reference), max(ends[1], reference)
-    return (
-        (float(np.floor(low)), float(np.ceil(high)))
-        if whole
-        else (float(low), float(high))
-    )
+    if whole:
+        low, high = np.floor(low), np.ceil(high)
+    return float(low), float(high)
 
 
 def _bins(low: float, high: float, whole: bool) -> tuple[int, tuple[float, float]]:
