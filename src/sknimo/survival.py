@@ -94,9 +94,7 @@ class Baseline:
         """Of rows of these strata (n,) at times (k,), shape (n, k)."""
         out = np.empty((len(stratum), len(times)))
         for s in np.unique(stratum).tolist():
-            steps = np.concatenate([[0.0], self.hazard[s]])
-            place = np.searchsorted(self.times[s], times, side="right")
-            out[stratum == s] = steps[place]
+            out[stratum == s] = _step(self.times[s], self.hazard[s], times)
         return out
 
     def watch(self, rows: FollowUp) -> np.ndarray:
@@ -104,16 +102,9 @@ class Baseline:
         seen = np.empty(len(rows))
         for own, part in _parts(rows):
             s = self.labels.index(rows.labels[int(part.stratum[0])]) if len(own) else 0
-            steps = np.concatenate([[0.0], self.hazard[s]])
-            ends, begins = (
-                steps[np.searchsorted(self.times[s], at, side="right")]
-                for at in (part.time, part.entry)
-            )
-            seen[own] = ends - begins
+            seen[own] = _rise(self.times[s], self.hazard[s], part)
         # Before the first event nobody was exposed; logarithms need a little.
-        least = LEAST_EXPOSURE * max(
-            float(part[-1]) for part in self.hazard if len(part)
-        )
+        least = LEAST_EXPOSURE * max(float(x[-1]) for x in self.hazard if len(x))
         return np.log(np.maximum(seen, least))
 
     @property
@@ -147,8 +138,7 @@ class StepFunction:
 
     def __call__(self, times: Any) -> Any:
         """The values at these times, an array for an array."""
-        place = np.searchsorted(self.x, np.asarray(times, dtype=float), side="right")
-        return np.concatenate([[self.start], self.y])[place]
+        return _step(self.x, self.y, np.asarray(times, dtype=float), self.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,6 +202,20 @@ class StepFunctions:
         return pd.DataFrame(self.values, columns=self.times)
 
 
+def _step(
+    times: np.ndarray, values: np.ndarray, at: np.ndarray, start: float = 0.0
+) -> Any:
+    """A step function that has these values from these times on, elsewhere."""
+    place = np.searchsorted(times, at, side="right")
+    return np.concatenate([[start], values])[place]
+
+
+def _rise(times: np.ndarray, values: np.ndarray, rows: FollowUp) -> np.ndarray:
+    """How far a step function rises while each row is watched, (n,)."""
+    ends, begins = (_step(times, values, at) for at in (rows.time, rows.entry))
+    return np.asarray(ends - begins)
+
+
 @dataclass(frozen=True, slots=True)
 class Exposures:
     """What rows were exposed to, by Breslow's or Efron's estimate at some `eta`."""
@@ -255,21 +259,20 @@ def expose(rows: FollowUp, eta: np.ndarray, ties: Ties) -> Exposures:
     shift = _largest(rows, eta)
     exposure = np.zeros(len(rows))
     times, hazard = [], []
-    for own, part in _parts(rows):
-        sets = _risk_sets(part, eta[own] - shift)
+    for here, part in _parts(rows):
+        sets = _risk_sets(part, eta[here] - shift)
         steps, tied = np.zeros(len(sets.times)), np.zeros(len(sets.times))
         for event in sets.partings(ties):
             step = event.weight / event.size
             steps[event.at] += step
             tied[event.at] += event.stays * step
-        total = np.concatenate([[0.0], np.cumsum(steps)])
-        last = np.searchsorted(sets.times, part.time, side="right")
-        first = np.searchsorted(sets.times, part.entry, side="right")
-        seen = total[last] - total[first]
-        seen[part.ends] -= (steps - tied)[last[part.ends] - 1]
-        exposure[own] = seen
+        total = np.cumsum(steps)
+        seen = _rise(sets.times, total, part)
+        own = np.searchsorted(sets.times, part.time[part.ends])
+        seen[part.ends] -= (steps - tied)[own]
+        exposure[here] = seen
         times.append(sets.times)
-        hazard.append(total[1:] * np.exp(-shift))
+        hazard.append(total * np.exp(-shift))
     least = LEAST_EXPOSURE * np.average(exposure, weights=rows.weight)
     offset = np.log(np.maximum(exposure, least)) - shift
     entered = bool(np.isfinite(rows.entry).any())

@@ -94,6 +94,9 @@ def test_without_bends_it_is_the_additive_model_of_bags(draw_bent, monkeypatch):
     alone = NIMORegressorCV(**BAGS).fit(X, y)
     assert alone.bend_ == 0
     assert eta_of(additive, X) == pytest.approx(eta_of(alone, X), abs=SUM_ATOL)
+    told, found = (" ".join(str(e.summary()).split()) for e in (additive, alone))
+    assert "has been set aside (set_bend)" in told
+    assert "set aside" not in found and "were searched for" in found
 
 
 def test_rows_follow_the_dial(searched, draw_bent):

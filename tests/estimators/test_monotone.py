@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
 from sknimo import (
     DataWarning,
@@ -206,3 +207,17 @@ def test_searches_of_classes_and_blocks_keep_signs_too(rows):
         return est.predict(frame.to_numpy())
 
     check_signs(est, {"dose": 1}, predict)
+
+
+@pytest.mark.parametrize("cls", [NIMORegressor, NIMOSurvival])
+def test_warnings_of_every_fit_point_at_the_caller(rows, cls):
+    X, y = rows
+    if cls is NIMOSurvival:
+        y = np.column_stack([np.exp(-y), np.ones(len(y))])
+    est = cls(monotone={"bmi": 1}, max_iter=2, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        est.fit(X, y)
+    kinds = {item.category for item in caught}
+    assert kinds == {ConvergenceWarning, DataWarning}
+    assert {item.filename for item in caught} == {__file__}

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -24,10 +25,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sknimo.estimators._diagnosing import Diagnosable, Reaching
+from sknimo.estimators._diagnosing import Diagnosable
 from sknimo.estimators._formula import FromFormula
 from sknimo.estimators._inferring import Inferring
-from sknimo.estimators._later import Later, quietly
+from sknimo.estimators._later import Later, quiet
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
@@ -45,7 +46,7 @@ from sknimo.features import (
     has_columns,
     read_table,
 )
-from sknimo.machine import choose_device, prediction_device
+from sknimo.machine import DeviceName, choose_device, prediction_device
 from sknimo.model import FittedModel
 from sknimo.progress import watch
 from sknimo.ranks import ALONE
@@ -60,7 +61,10 @@ from sknimo.training import (
     TaskStore,
     TrainingSet,
     check_domain,
+    check_folder,
     check_lengths,
+    check_number_or_auto,
+    check_verbose,
     describe_stream,
     is_separated,
     judge_rows,
@@ -174,7 +178,6 @@ def parameters(cls: type[T]) -> type[T]:
 class BaseNIMO(
     ReadsTables,
     Saveable,
-    Reaching,
     Inferring,
     Diagnosable,
     Reportable,
@@ -236,13 +239,26 @@ class BaseNIMO(
         (5,)
         """
         with unchanged_on_failure(self), watch(self.verbose, has_tasks=False):
-            if self.monotone is None:  # one frame less: warnings point at the caller
-                return self._fit(X, y, sample_weight, offset)
-            return self._fit_monotone(X, y, sample_weight, offset)
+            for _ in self._attempts():
+                self._fit(X, y, sample_weight, offset)
+        return self
 
     @abstractmethod
-    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> None:
         """Validate, solve and write the fitted attributes."""
+
+    def _check_params(self) -> None:
+        """Refuse parameters that make no sense, listing what would."""
+        self._family()
+        check_option("device", self.device, get_args(DeviceName))
+        check_option("missing", self.missing, ("error", "indicator"))
+        check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
+        scalings = ("auto", *get_args(InputScaling))
+        check_option("input_scaling", self.input_scaling, scalings)
+        check_number_or_auto("batch_size", self.batch_size, Integral, 0)
+        check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
+        check_folder(self.checkpoint)
+        check_verbose(self.verbose)
 
     @abstractmethod
     def _family(self) -> Family:
@@ -273,12 +289,12 @@ class BaseNIMO(
         how = self._reading_options()
         if rows is None:
             data = self._read_training_set(X, y, sample_weight, offset, how)
-            yield data if self.monotone is None else self._restrain(data)
+            yield self._restrain(data)
             return
         reader, family = self._target_reader(), self._family()
         with read_stream(rows, reader, family, how) as (read, schema):
             self._learn_names(schema)
-            yield read if self.monotone is None else self._restrain(read)
+            yield self._restrain(read)
 
     def _state_problem(
         self,
@@ -295,7 +311,8 @@ class BaseNIMO(
         problem = state_problem(data, family, spec, device)
         if self.monotone is None:
             return problem
-        unbent = torch.as_tensor(self._unbent(data.features))
+        unbent = torch.zeros(data.features.n_features, dtype=torch.bool)
+        unbent[list(self._signs(data.features))] = True
         return replace(problem, unbent=unbent.to(problem.device))
 
     def _open_store(
@@ -334,8 +351,6 @@ class BaseNIMO(
 
     def _reading_options(self) -> ReadingOptions:
         """How rows are to be read."""
-        check_option("missing", self.missing, ("error", "indicator"))
-        check_option("handle_unknown", self.handle_unknown, ("error", "reference"))
         return ReadingOptions(
             self._feature_options(),
             self._settings.curves,
@@ -350,9 +365,7 @@ class BaseNIMO(
 
     def _feature_options(self) -> FeatureOptions:
         """How columns of a table that is not large enter."""
-        scaling = self.input_scaling
-        check_option("input_scaling", scaling, ("auto", *get_args(InputScaling)))
-        scaling = "standard" if scaling == "auto" else scaling
+        scaling = "standard" if self.input_scaling == "auto" else self.input_scaling
         return FeatureOptions(self.basis, self.reference, scaling, self.clip_inputs)
 
     def _read_bags(
@@ -385,13 +398,15 @@ class BaseNIMO(
             data.offset * data.y_scale,
             data.n_samples,
         )
-        device, n_rows = self.device, data.n_total
+        device = self.device
 
-        def work() -> TrainingFacts:
+        @quiet(data.n_total)
+        def describe() -> TrainingFacts:
             return describe_training(model.to(prediction_device(device)), *how)
 
-        reach = quietly(lambda: measure_reach(model, data.table, data.weight))
-        self._facts = Later(lambda: quietly(work, n_rows), reach)
+        with quiet():
+            reach = measure_reach(model, data.table, data.weight)
+        self._facts = Later(describe, reach)
         return is_separated(model, data)
 
     def _show_model(self, model: FittedModel) -> None:
@@ -415,6 +430,7 @@ class BaseNIMO(
 
     def _explained(self) -> FittedModel:
         """The model on the device that predictions are made on."""
+        check_is_fitted(self)
         return self.model_.to(prediction_device(self.device))
 
     def _budget(self) -> float:

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._explaining import refuse_half
+from sknimo.estimators._later import quiet
 from sknimo.explain import describe_training
 from sknimo.inference import KnownRows, Uncertainty
-from sknimo.machine import torch_threads
 from sknimo.model import POSITIONS, ClassModels, Dial, FittedModel
 from sknimo.search import Outcome
 from sknimo.solver import Problem
@@ -141,7 +141,7 @@ class Bendable(BaseNIMO):
 
     def _describe_rows(self, rows: KnownRows) -> None:
         """What the summary says of rows, and intervals of those that are known."""
-        with torch_threads(len(rows.y)), np.errstate(over="ignore", invalid="ignore"):
+        with quiet(len(rows.y)):
             self._facts = describe_training(
                 self._explained(), rows.table, rows.y, rows.weight, rows.offset
             )

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sknimo.diagnostics import Roc, judge_thresholds
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._bending import score_classes
 from sknimo.estimators._explaining import refuse_half
+from sknimo.estimators._later import quiet
 from sknimo.estimators._reporting import Reportable
 from sknimo.explain import (
     Effects,
@@ -31,6 +33,7 @@ from sknimo.explain import (
     class_response,
     compare,
     describe_training,
+    mean_of,
     mean_response,
     measure_shape,
     restore_reach,
@@ -38,14 +41,13 @@ from sknimo.explain import (
 )
 from sknimo.families import BINOMIAL, SOFTMAX
 from sknimo.inference import Uncertainty
-from sknimo.machine import torch_threads
 from sknimo.model import ClassModels, FittedModel
 from sknimo.solver import Problem
 from sknimo.training import (
     StreamedSet,
     TrainingSet,
-    check_lengths,
     is_separated,
+    read_labels,
     read_weight,
 )
 
@@ -53,6 +55,7 @@ from sknimo.training import (
 class SeveralClasses(BaseNIMO):
     """A classifier that may have more than two classes."""
 
+    _response = "probability"
     classes_: np.ndarray
     # The model of all classes where these are more than two, and how far the training
     # rows reach.
@@ -123,32 +126,29 @@ class SeveralClasses(BaseNIMO):
             whole.n_classes, number, base, whole.bent.numpy()
         )
         if X is not None:
-            view._facts = self._describe_class(view, X, y, sample_weight)
+            view._facts = view._describe_class(X, y, sample_weight)
         return view
 
-    def _describe_class(
-        self, view: Self, X: Any, y: Any, sample_weight: Any
-    ) -> TrainingFacts:
+    def _describe_class(self, X: Any, y: Any, sample_weight: Any) -> TrainingFacts:
         """What the summary of a class says of some rows.
 
         The other classes are an offset: with it the linear predictor is the log-odds of
         the class against all others.
         """
-        table, truth = self._read_table(X), view._known_target(y)
-        check_lengths(len(table), len(truth))
+        table, truth = self._read_pairs(X, y)
         weight = read_weight(sample_weight, len(table))
-        model = view._explained()
-        with torch_threads(len(table)), np.errstate(over="ignore", invalid="ignore"):
-            offset = view._others(table)
+        model = self._explained()
+        with quiet(len(table)):
+            offset = self._others(table)
             facts = describe_training(model, table, truth, weight, offset)
             # A step of a feature moves all classes.
-            compared = compare(model, table, weight=weight, respond=view._chance)
+            compared = compare(model, table, weight=weight, respond=self._chance)
         null = null_deviance(truth, weight)
         return replace(facts, comparisons=compared, null_deviance=null)
 
     def _chance(self, table: np.ndarray) -> np.ndarray:
         """Probability of the class that is explained, (n,)."""
-        return torch.as_tensor(self._log_odds(table)).sigmoid().numpy()
+        return self._respond(table, None)[1]
 
     def _log_odds(self, table: np.ndarray) -> np.ndarray:
         """Log-odds of the class that is explained against all others, (n,)."""
@@ -159,12 +159,11 @@ class SeveralClasses(BaseNIMO):
         return (eta[:, own] - others.logsumexp(1)).numpy()
 
     def _explained(self) -> FittedModel:
-        model: FittedModel | ClassModels = self.model_
-        if isinstance(model, ClassModels):
-            label = self.classes_.tolist()[-1]
+        if self._whole is not None and isinstance(self.model_, ClassModels):
+            labels = self.classes_.tolist()
             raise ValueError(
-                f"There are {model.n_classes} classes, and this is of one of them. "
-                f"Choose it first: for_class({label!r})."
+                f"There are {len(labels)} classes, and this is of one of them. "
+                f"Choose it first: for_class({labels[-1]!r})."
             )
         return super()._explained()
 
@@ -220,19 +219,51 @@ class SeveralClasses(BaseNIMO):
         models = [whole.of_class(c) for c in range(whole.n_classes)]
         return class_response(models, table, self._class, between)
 
-    def _mean_at(self, table: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        if self._whole is None:
-            return super()._mean_at(table, offset)
-        return self._chance(table)
+    def _known_target(self, y: Any) -> np.ndarray:
+        labels = read_labels(y)
+        unknown = ~np.isin(labels, self.classes_)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"y holds {labels.tolist()[row]!r} at row {row}; the classes are "
+                f"{self.classes_.tolist()}."
+            )
+        return (labels == self.classes_[self._class]).astype(float)
 
-    def _judge(
-        self, X: Any, y: Any, offset: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        truth, eta, mean = super()._judge(X, y, offset)
-        if self._whole is None:
-            return truth, eta, mean
-        table = self._read_table(X)
-        return truth, self._log_odds(table), self._chance(table)
+    def roc(
+        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+    ) -> Roc:
+        """Sensitivity and specificity of every threshold on the probability.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight, offset : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        Roc
+            `at([0.1, 0.5])` has chosen thresholds, `to_frame()` a table.
+
+        Examples
+        --------
+        >>> from sknimo import NIMOClassifier, datasets
+        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
+        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
+        >>> est.roc(data.X, data.y).at(0.0).sensitivity
+        array([1.])
+        """
+        truth, _, mean = self._judge(X, y, offset)
+        return judge_thresholds(truth, mean, read_weight(sample_weight, len(truth)))
+
+    def _respond(
+        self, table: np.ndarray, offset: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self._whole is None or isinstance(self.model_, ClassModels):
+            return super()._respond(table, offset)
+        eta = self._log_odds(table)
+        return eta, mean_of(BINOMIAL, eta)
 
     def _priced_rows(
         self, table: np.ndarray, y: Any, offset: Any

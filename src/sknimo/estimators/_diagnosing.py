@@ -5,29 +5,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
 from sknimo.diagnostics import (
     Calibration,
     Dependence,
     Residuals,
-    Roc,
     calibrate,
     depend,
-    judge_thresholds,
 )
 from sknimo.estimators._explaining import Explainable
 from sknimo.estimators._later import known_of
 from sknimo.exceptions import ExtrapolationWarning
-from sknimo.explain import Reach, effect_curve, restore_reach, spread_rows
-from sknimo.training import check_lengths, read_labels, read_offset, read_weight
+from sknimo.explain import Reach, effect_curve, mean_of, restore_reach, spread_rows
+from sknimo.training import read_offset
 
 # Rows that a dependence is computed from, spread evenly.
 MAX_ROWS = 500
 
 
 class Diagnosable(Explainable):
-    """An estimator whose predictions can be judged on rows with a known target.
+    """An estimator that judges predictions, moves them, and knows how far rows reach.
 
     On training rows everything looks too good: give rows that the fit has not seen.
     """
@@ -38,12 +35,16 @@ class Diagnosable(Explainable):
         self, X: Any, y: Any, offset: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Target as numbers, linear predictor and mean of each row, (n,)."""
-        check_is_fitted(self)
-        table, truth = self._read_table(X), self._known_target(y)
-        check_lengths(len(table), len(truth))
+        table, truth = self._read_pairs(X, y)
+        return truth, *self._respond(table, self._offset_for(y, offset, len(table)))
+
+    def _respond(
+        self, table: np.ndarray, offset: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Linear predictor and mean response of each row, (n,)."""
         model = self._explained()
-        eta = model.eta(table, self._offset_for(y, offset, len(table)))
-        return truth, eta, model.family.mean(torch.as_tensor(eta)).numpy()
+        eta = model.eta(table, offset)
+        return eta, mean_of(model.family, eta)
 
     def calibration(
         self, X: Any, y: Any, *, offset: Any = None, n_bins: int = 10
@@ -139,7 +140,6 @@ class Diagnosable(Explainable):
         >>> est.dependence(data.X, 0, n_grid=5).rows.shape
         (80, 5)
         """
-        check_is_fitted(self)
         table = self._read_table(X)
         known = read_offset(offset, len(table))
         model = self._explained()
@@ -147,7 +147,10 @@ class Diagnosable(Explainable):
         j = model.features.names.index(curve.feature)
         rows = spread_rows(len(table), MAX_ROWS)
         lines = depend(
-            lambda moved: self._mean_at(moved, known[rows]), table[rows], j, curve.value
+            lambda moved: self._respond(moved, known[rows])[1],
+            table[rows],
+            j,
+            curve.value,
         )
         return Dependence(
             feature=curve.feature,
@@ -157,61 +160,6 @@ class Diagnosable(Explainable):
             rows=lines,
             response=self._response,
         )
-
-    def _mean_at(self, table: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """Mean response of rows, (n,)."""
-        return self._explained().mean(table, offset)
-
-
-class DiagnosableClasses(Diagnosable):
-    """The same for two classes, with thresholds."""
-
-    classes_: np.ndarray
-    _class: int
-    _response: ClassVar[str] = "probability"
-
-    def _known_target(self, y: Any) -> np.ndarray:
-        labels = read_labels(y)
-        unknown = ~np.isin(labels, self.classes_)
-        if unknown.any():
-            row = int(unknown.argmax())
-            raise ValueError(
-                f"y holds {labels.tolist()[row]!r} at row {row}; the classes are "
-                f"{self.classes_.tolist()}."
-            )
-        return (labels == self.classes_[self._class]).astype(float)
-
-    def roc(
-        self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
-    ) -> Roc:
-        """Sensitivity and specificity of every threshold on the probability.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-        offset : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        Roc
-            `at([0.1, 0.5])` has chosen thresholds, `to_frame()` a table.
-
-        Examples
-        --------
-        >>> from sknimo import NIMOClassifier, datasets
-        >>> data = datasets.make_nimo_classification(n_samples=80, random_state=0)
-        >>> est = NIMOClassifier(max_iter=0).fit(data.X, data.y)
-        >>> est.roc(data.X, data.y).at(0.0).sensitivity
-        array([1.])
-        """
-        truth, _, mean = self._judge(X, y, offset)
-        return judge_thresholds(truth, mean, read_weight(sample_weight, len(truth)))
-
-
-class Reaching(Explainable):
-    """An estimator that knows how far its training rows reach."""
 
     def extrapolation_score(self, X: Any) -> np.ndarray:
         """How far each row lies beyond the training range.

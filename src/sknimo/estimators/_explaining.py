@@ -4,11 +4,9 @@ Numbers happen in `explain`. Where the estimator keeps `_facts` of its training 
 gauge, modifiers and summary refer to those, otherwise to the rows of each call.
 """
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
 from sknimo.estimators._later import Late
@@ -22,13 +20,15 @@ from sknimo.explain import (
 )
 from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
-from sknimo.training import read_weight, too_wide
+from sknimo.training import check_lengths, read_weight, too_wide
 
 
 class Explainable:
     """Explanations of a fitted estimator."""
 
     model_: FittedModel
+    converged_: bool
+    reference: Any
     _facts = Late[TrainingFacts | None](None)
     # What scores on rows held out measure.
     _measure: ClassVar[str] = "R2"
@@ -51,6 +51,12 @@ class Explainable:
         def _known_errors(self) -> records.KnownErrors | None: ...
 
         def _with_errors(self, found: records.Explanation) -> records.Explanation: ...
+
+    def _read_pairs(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows with their targets, as the model knows both."""
+        table, target = self._read_table(X), self._known_target(y)
+        check_lengths(len(table), len(target))
+        return table, target
 
     def _swap(self, table: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
         """Gauge of the training rows, or of these where none were kept."""
@@ -228,7 +234,6 @@ default="min_energy"
         >>> est.first_layer().norms.shape
         (5,)
         """
-        check_is_fitted(self)
         return records.first_layer(self._explained())
 
     def summary(self, order: SummaryOrder = "importance") -> records.Summary:
@@ -254,7 +259,6 @@ default="min_energy"
         >>> "at the reference" in str(est.summary())
         True
         """
-        check_is_fitted(self)
         check_option("order", order, get_args(SummaryOrder))
         return records.summarise(
             self._explained(),
@@ -263,8 +267,8 @@ default="min_energy"
             order=order,
             certificate=getattr(self, "certificate_", None),
             status=getattr(self, "status_", ""),
-            converged=getattr(self, "converged_", None),
-            reference=getattr(self, "reference", None),
+            converged=self.converged_,
+            reference=self.reference,
             scores=held_out_scores(self),
             errors=self._known_errors(),
         )
@@ -272,25 +276,23 @@ default="min_energy"
 
 def held_out_scores(estimator: Any) -> records.HeldOutScores | None:
     """What a search knows of rows held out."""
-    names = {
-        "r2": "held_out_score_",
-        "glm_r2": "glm_held_out_score_",
-        "bend": "bend_",
-        "gain": "held_out_gain_",
-        "gain_error": "held_out_gain_error_",
-    }
-    if not hasattr(estimator, names["r2"]):
+    if not hasattr(estimator, "held_out_score_"):
         return None
-    found: dict[str, Any] = {
-        field: getattr(estimator, name, math.nan) for field, name in names.items()
-    }
     family, measure = estimator.model_.family, estimator._measure
     if family.by_deviance and not family.is_hazard and family is not SOFTMAX:
         measure = "D2"
     facts, used = estimator._facts, np.unique(estimator.model_.features.term_feature)
     wide = facts is not None and too_wide(len(used), facts.n_samples)
-    sought = not wide or found["gain_error"] > 0
-    return records.HeldOutScores(**found, measure=measure, sought=sought)
+    return records.HeldOutScores(
+        r2=estimator.held_out_score_,
+        glm_r2=estimator.glm_held_out_score_,
+        bend=estimator.bend_,
+        gain=estimator.held_out_gain_,
+        gain_error=estimator.held_out_gain_error_,
+        measure=measure,
+        sought=not wide or estimator.held_out_gain_error_ > 0,
+        turned=estimator._uncertainty.reason == "bend set",
+    )
 
 
 def refuse_half(one: Any, other: Any, names: str) -> None:

@@ -154,17 +154,13 @@ def compute(
     text: str, data: Any, sources: tuple[str, ...], functions: Mapping[str, Function]
 ) -> np.ndarray:
     """Values of an expression, one number per row; NaN where a column is missing."""
-    read = [
-        read_table(take_columns(data, {name: None}), None, True) for name in sources
-    ]
-    columns = {
-        name: Column(table.values[:, 0], table.levels[0] if table.levels else None)
-        for name, table in zip(sources, read, strict=True)
-    }
+    columns = {}
+    for name in sources:
+        table = read_table(take_columns(data, {name: None}), None, True)
+        levels = None if table.levels is None else table.levels[0]
+        columns[name] = Column(table.values[:, 0], levels)
     found = evaluate(text, columns, functions)
-    missing = np.zeros(len(data), dtype=bool)
-    for column in columns.values():
-        missing |= np.isnan(column.values)
+    missing = np.isnan([column.values for column in columns.values()]).any(axis=0)
     if np.shape(found) not in ((), missing.shape):
         raise ValueError(f"{shorten(text)} is not one number per row.")
     values = np.where(missing, np.nan, found)

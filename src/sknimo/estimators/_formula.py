@@ -37,9 +37,9 @@ from sknimo.features import (
     take_rows,
 )
 
-CURVES = ("bs", "cr", "cs", "ns", "s")
+CURVES = ("bs", "cr", "cs", "ns", "poly", "s")
 CODINGS = ("Treatment", "contr.treatment")
-TERMS = ("C", "offset", "poly", *CURVES)
+TERMS = ("C", "offset", *CURVES)
 SIGNS = ("", "+", "-")
 OPERATORS = (*SIGNS, "~", "|", ":", "*", "/", "%in%", "**", "^")
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
@@ -118,13 +118,12 @@ class Recipe:
 
     def _check_columns(self, features: tuple[Feature, ...], names: list[str]) -> None:
         known = set(names)
-        for feature in features:
-            for name in feature.sources:
-                if name not in known:
-                    raise ValueError(
-                        f"The formula {shorten(self.formula)} needs column {name!r}, "
-                        "which the data do not have."
-                    )
+        absent = [x for each in features for x in each.sources if x not in known]
+        if absent:
+            raise ValueError(
+                f"The formula {shorten(self.formula)} needs column {absent[0]!r}, "
+                "which the data do not have."
+            )
 
     def options(self, data: Any, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters of an estimator, with what the formula says added to them."""
@@ -228,11 +227,19 @@ class FromFormula:
         >>> est.predict(data.head(2)).shape
         (2,)
         """
+        est, recipe = cls._follow(formula, data, functions, params)
+        return est.fit(data, recipe.target_of(data), sample_weight, offset)
+
+    @classmethod
+    def _follow(
+        cls, formula: str, data: Any, functions: Any, params: Mapping[str, Any]
+    ) -> tuple[Self, Recipe]:
+        """An estimator that reads tables by a formula."""
         recipe = read_formula(formula, data, functions or {})
         recipe.check_rows(data)
         est = cls(**recipe.options(data, params))
         est._recipe = recipe
-        return est.fit(data, recipe.target_of(data), sample_weight, offset)
+        return est, recipe
 
 
 def read_formula(formula: str, data: Any, functions: Mapping[str, Function]) -> Recipe:
@@ -401,21 +408,16 @@ class _Reader:
 
     def _read_term(self, text: str) -> Feature:
         """One feature from the text of a term."""
-        if text in self.known:
-            return Feature(text, (text,))
-        call = parse_expression(text)
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            return self._read_column(text)
-        function = call.func.id
-        if function == "C":
-            return self._read_category(call, text)
-        if function in CURVES or function == "poly":
-            return self._read_curve(call, text, function)
-        if function == "offset":
-            raise ValueError(
-                f"The formula has {shorten(text)}. Pass the values as offset= to "
-                "from_formula and to predict instead."
-            )
+        match None if text in self.known else parse_expression(text):
+            case ast.Call(func=ast.Name(id="C")) as call:
+                return self._read_category(call, text)
+            case ast.Call(func=ast.Name(id=name)) as call if name in CURVES:
+                return self._read_curve(call, text, name)
+            case ast.Call(func=ast.Name(id="offset")):
+                raise ValueError(
+                    f"The formula has {shorten(text)}. Pass the values as offset= to "
+                    "from_formula and to predict instead."
+                )
         return self._read_column(text)
 
     def _read_category(self, call: ast.Call, text: str) -> Feature:

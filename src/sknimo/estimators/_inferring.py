@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._explaining import Explainable
-from sknimo.estimators._later import MAX_WAITING, Late, Later, quietly, work_out
+from sknimo.estimators._later import MAX_WAITING, Late, Later, quiet, work_out
 from sknimo.explain import Explanation, KnownErrors, find_roles
 from sknimo.inference import (
     Band,
@@ -103,7 +103,6 @@ class Inferring(Explainable):
         >>> bool((table["lower"] < table["upper"]).all())
         True
         """
-        check_is_fitted(self)
         model = self._explained()
         return coefficient_intervals(
             self._uncertainty, model.features, model.term_coef, level, cov_type
@@ -142,7 +141,6 @@ class Inferring(Explainable):
         >>> bool(abs(est.contrast({"x1": 1, "x0": -1}).estimate[0] - 1) < 0.2)
         True
         """
-        check_is_fitted(self)
         features = self._explained().features
         if isinstance(feature, Mapping):
             named = named_weights(features, dict(feature))
@@ -177,7 +175,6 @@ class Inferring(Explainable):
         >>> bool((band.all_lower <= band.lower).all())
         True
         """
-        check_is_fitted(self)
         features = self._explained().features
         place = self._find_feature(feature)
         if features.levels(place) is not None:
@@ -263,16 +260,16 @@ class Inferring(Explainable):
                 watched=self._watched_rows(data),
                 **others,
             )
-        size = data.n_total, data.n_total * problem.n_terms
         device = weight.device
 
+        @quiet(data.n_total, data.n_total * problem.n_terms)
         def ask() -> Uncertainty:
             if table is None:
                 return work(problem)
             columns = to_device(state_columns(model.features, table), device)
             return work(replace(problem, columns=columns))
 
-        self._uncertainty = Later(lambda: quietly(ask, *size), stage="errors")
+        self._uncertainty = Later(ask, stage="errors")
         if table is None or table.size > MAX_WAITING:
             work_out(self)
 

@@ -30,14 +30,12 @@ from sknimo.inference import (
     KnownRows,
     PredictionIntervals,
     PredictionSets,
-    Uncertainty,
 )
 from sknimo.machine import prediction_device
 from sknimo.penalties import CoefPenalty
 from sknimo.solver import Problem
 from sknimo.training import (
     TrainingSet,
-    check_lengths,
     check_number,
     count_weights,
     read_groups,
@@ -96,9 +94,12 @@ def digest_rows(table: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
 
 
-class Averaging(Explainable):
-    """An estimator that says what its rows tell of average effects and of bends."""
+class Foreseeing(Explainable):
+    """An estimator that says what its rows tell: of effects, bends and predictions."""
 
+    classes_: np.ndarray
+    _uncertainty: Any  # an estimator has errors of its own
+    _scores: Conformal | None = None
     _held_out: HeldOutRows | None = None
     # Of a plain estimator: the penalty of a problem.
     _penalise: Callable[[Problem], CoefPenalty] | None = None
@@ -330,8 +331,7 @@ class Averaging(Explainable):
     ) -> KnownRows:
         """Rows with their targets; what members that had not seen them say of them."""
         refuse_others(self)
-        table, truth = self._read_table(X), self._known_target(y)
-        check_lengths(len(table), len(truth))
+        table, truth = self._read_pairs(X, y)
         known = self._offset_for(y, offset, len(table))
         known = np.zeros(len(table)) if known is None else known
         kept = self._held_out
@@ -376,14 +376,6 @@ class Averaging(Explainable):
             (str(name), labels == value)
             for name, value in zip(shown, values, strict=True)
         ]
-
-
-class Foreseeing(Averaging):
-    """An estimator that knows how wrong its predictions may be."""
-
-    classes_: np.ndarray
-    _uncertainty: Any  # an estimator has errors of its own
-    _scores: Conformal | None = None
 
     @property
     def _conformal(self) -> Conformal | None:
@@ -441,7 +433,12 @@ class Foreseeing(Averaging):
         table, eta = self._read_table(X), self._eta(X, offset)
         how: dict[str, Any] = {"level": float(level), "origin": find_origin(X)}
         if kind == "mean":
-            errors = self._mean_errors()
+            errors = self._uncertainty
+            if errors.nonrobust is None:
+                raise ValueError(
+                    f"There is no interval of the mean. {REASONS[errors.reason]} "
+                    "docs/inference.md has others."
+                )
             return inference.mean_intervals(model, errors, table, eta, **how)
         if found is None:
             raise ValueError(NO_INTERVALS)
@@ -450,16 +447,6 @@ class Foreseeing(Averaging):
             return inference.prediction_sets(found, chance, self.classes_, **how)
         how["adapt"] = bool(adapt)
         return inference.next_intervals(model, found, table, eta, **how)
-
-    def _mean_errors(self) -> Uncertainty:
-        """How well the coefficients are known; refuses where nothing is."""
-        known: Uncertainty = self._uncertainty
-        if known.nonrobust is None:
-            raise ValueError(
-                f"There is no interval of the mean. {REASONS[known.reason]} "
-                "docs/inference.md has others."
-            )
-        return known
 
     def calibrate_interval(
         self, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
@@ -540,12 +527,12 @@ class Foreseeing(Averaging):
         model, device = self.model_, self.device
         assert rows.held_out is not None
 
+        @np.errstate(over="ignore", invalid="ignore")
         def correct(facts: TrainingFacts | None) -> TrainingFacts | None:
             if facts is None or facts.comparisons is None:
                 return facts
             there = model.to(prediction_device(device))
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = inference.correct_comparisons(there, rows, facts.comparisons)
+            found = inference.correct_comparisons(there, rows, facts.comparisons)
             return replace(facts, comparisons=found)
 
         with np.errstate(over="ignore", invalid="ignore"):

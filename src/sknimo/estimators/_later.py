@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -76,8 +77,9 @@ def work_out(instance: Any) -> None:
             getattr(instance, name)
 
 
-def quietly(work: Callable[[], T], *size: int) -> T:
+@contextmanager
+def quiet(*size: int) -> Iterator[None]:
     """In units beyond 1e150 squares overflow: infinite there, but no failed fit."""
-    quiet = np.errstate(over="ignore", invalid="ignore")
-    with torch_threads(*size), torch.no_grad(), quiet:
-        return work()
+    errors = np.errstate(over="ignore", invalid="ignore")
+    with torch_threads(*size), torch.no_grad(), errors:
+        yield

@@ -24,13 +24,14 @@ from sknimo.estimators._saving import (
     read_classes,
     read_facts,
     read_param,
+    read_reach,
 )
 from sknimo.estimators._searching import NIMOClassifierCV, NIMORegressorCV, Searching
 from sknimo.estimators._survival import NIMOSurvival, NIMOSurvivalCV
 from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._tasks import ClassificationTask
 from sknimo.exceptions import ModelFileError
-from sknimo.explain import restore_reach, widest_class
+from sknimo.explain import widest_class
 from sknimo.families import SOFTMAX
 from sknimo.io import Archive, Node, Tensors, read_archive, unpack_model
 from sknimo.model import ClassModels
@@ -98,8 +99,7 @@ ENTRIES = (
 
 def restore_estimator(archive: Archive) -> BaseNIMO:
     """Undo `describe_estimator`."""
-    # Survival models alone have a baseline.
-    baseline = [name for name in ("baseline",) if name in archive.content]
+    baseline = archive.content.keys() & {"baseline"}  # of survival models alone
     archive.content.setdefault("errors", None)  # not in files of earlier versions
     found = Node(archive.content, "document").mapping(*baseline, *ENTRIES)
     class_name, classes = found["class"], found["classes"]
@@ -114,23 +114,23 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
         raise class_name.refuse(f"a class for the {model.family.name} family")
     est._saved_by = found["library"].text()
     _read_attributes(est, found["attributes"], found["certificate"])
+    shown: Any = model
     if isinstance(est, ClassificationTask):
         est.classes_ = read_classes(classes, several)
-    if isinstance(est, ClassificationTask) and several:
-        n_classes, n_members = len(est.classes_), model.n_members
-        if n_members % n_classes or found["facts"].value is not None:
-            raise classes.refuse(f"labels among which {n_members} members are shared")
-        est._show_model(ClassModels(model, n_classes))
+    elif classes.value is not None:
+        raise classes.refuse("null for a regression")
+    count = len(est.classes_) if several else 1
+    if several:
+        if model.n_members % count or found["facts"].value is not None:
+            raise classes.refuse(
+                f"labels among which {model.n_members} members are shared"
+            )
+        shown = ClassModels(model, count)
         if CLASS_REACH in tensors:
-            one = widest_class(ClassModels(model, n_classes))
-            size = len(restore_reach(one).columns)
-            shape = tensors.node(CLASS_REACH).array((size + 1, size))
-            est._class_reach = restore_reach(one, shape)
-    else:
-        est._show_model(model)
+            est._class_reach = read_reach(tensors, CLASS_REACH, widest_class(shown))
+    est._show_model(shown)
     est._facts = read_facts(found["facts"], tensors, model)
     est._conformal = read_intervals(tensors, model)
-    count = len(est.classes_) if several else 1
     est._uncertainty = read_errors(
         found["errors"], tensors, model.features, model.n_members, count
     )
@@ -143,8 +143,6 @@ def restore_estimator(archive: Archive) -> BaseNIMO:
     est.n_features_in_ = model.features.n_features
     if found["named"].flag():
         est.feature_names_in_ = np.array(model.features.names, dtype=object)
-    if not issubclass(cls, ClassificationTask) and classes.value is not None:
-        raise classes.refuse("null for a regression")
     return est
 
 
@@ -185,7 +183,6 @@ def _read_attributes(est: BaseNIMO, attributes: Node, certificate: Node) -> None
         by_evidence = not math.isnan(est.log_evidence_)
         est.input_precision_ = precision if by_evidence else math.nan
         return
-    facts = certificate.mapping(*CERTIFICATE, "status")
-    status = facts.pop("status").text()
-    values = {name: number.real() for name, number in facts.items()}
-    est.certificate_ = Certificate(**values, status=status)
+    *numbers, status = certificate.fields(*CERTIFICATE, "status")
+    kkt, objective, glm_objective = (each.real() for each in numbers)
+    est.certificate_ = Certificate(kkt, objective, glm_objective, status.text())

@@ -8,76 +8,37 @@ zero is where the coefficient ends that may not change its sign.
 """
 
 import warnings
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from numbers import Integral
-from typing import Any, Self, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from sknimo.exceptions import DataWarning
-from sknimo.features import Clipped, FeatureMap, Linear, OrMissing
+from sknimo.features import Clipped, FeatureMap, Linear, OrMissing, spread_option
 from sknimo.model import FittedModel
 from sknimo.training import StreamedSet, TrainingSet
 
 Rows = TypeVar("Rows", TrainingSet, StreamedSet)
 
 
-@dataclass(frozen=True, slots=True)
-class Monotone:
-    """Signs of some features by position, and which of them are left out."""
-
-    signs: Mapping[int, int]
-    left_out: Collection[int] = ()
-
-    def restrain(self, features: FeatureMap) -> FeatureMap:
-        """Lines beside the network, nothing for those that are left out."""
-        bases, inputs = list(features.bases), list(features.input_bases)
-        for j in self.signs:
-            bases[j] = _as_line(bases[j], None if j not in self.left_out else 0.0)
-            inputs[j] = Linear(bases[j].reference, 0.0)
-        return replace(features, bases=tuple(bases), input_bases=tuple(inputs))
-
-    def worst(self, model: FittedModel) -> int | None:
-        """The feature whose effect has the wrong sign and is largest, if any."""
-        coef, owner = model.term_coef, model.features.term_feature
-        wrong = {
-            j: -sign * coef[np.flatnonzero(owner == j)[0]]
-            for j, sign in self.signs.items()
-            if (owner == j).any()
-        }
-        found = max(wrong, key=lambda j: wrong[j], default=None)
-        return found if found is not None and wrong[found] > 0 else None
-
-
 class Restrained:
     """What `monotone` asks of the fits of an estimator."""
 
-    # Signs of features; classes without this parameter have none.
-    monotone: Any = None
+    monotone: Any
     basis: Any
     checkpoint: Any
     model_: FittedModel
     _n_classes: int
     _left_out: frozenset[int] = frozenset()
 
-    @abstractmethod
-    def _fit(self, *given: Any) -> Self:
-        """Validate, solve and write the fitted attributes."""
-
-    def _unbent(self, features: FeatureMap) -> np.ndarray:
-        """Features that no network bends, (p,)."""
-        out = np.zeros(features.n_features, dtype=bool)
-        out[list(self._monotone(features).signs)] = True
-        return out
-
-    def _monotone(self, features: FeatureMap) -> Monotone:
-        """Features with a sign, and those that this fit is to do without."""
-        return read_monotone(self.monotone, features, self.basis, self._left_out)
+    def _signs(self, features: FeatureMap) -> dict[int, int]:
+        """Signs of features by their position."""
+        return read_signs(self.monotone, features, self.basis)
 
     def _restrain(self, data: Rows) -> Rows:
-        """The rows with monotone features beside the network."""
+        """The rows with monotone features, if any, beside the network."""
+        if self.monotone is None:
+            return data
         if self.checkpoint is not None:
             raise ValueError(
                 "monotone may take more than one fit, and a checkpoint belongs to one. "
@@ -89,34 +50,54 @@ class Restrained:
                 "classes, whose probabilities cannot all rise. Give two classes, or "
                 "leave out monotone."
             )
-        restrain = self._monotone(data.features).restrain
+        restrained = self._signs(data.features), self._left_out
         if isinstance(data, TrainingSet):
-            data = replace(data, curves=data.curves and restrain(data.curves))
-        return replace(data, features=restrain(data.features))
+            curves = data.curves and restrain(data.curves, *restrained)
+            data = replace(data, curves=curves)
+        return replace(data, features=restrain(data.features, *restrained))
 
-    def _fit_signs(self, *given: Any) -> Self:
-        """Fit, with the signs that `monotone` asks for if there are any."""
-        fit = self._fit if self.monotone is None else self._fit_monotone
-        return fit(*given)
+    def _attempts(self) -> Iterator[None]:
+        """One fit; where it violates `monotone`, others without the feature.
 
-    def _fit_monotone(self, *given: Any) -> Self:
-        """Fit; where `monotone` is violated, again without the feature in question."""
-        self._left_out = frozenset()
-        worst: int | None = -1
-        while worst is not None:
-            self._fit(*given)
-            worst = self._monotone(self.model_.features).worst(self.model_)
-            self._left_out |= set() if worst is None else {worst}
-        names, self._left_out = self._left_out, frozenset()
-        if names:
-            told = ", ".join(repr(self.model_.features.names[j]) for j in sorted(names))
+        Fits are made by who iterates, so that warnings point at the caller.
+        """
+        yield
+        if self.monotone is None:
+            return
+        features = self.model_.features
+        signs = self._signs(features)
+        while (worst := find_worst(self.model_, signs)) is not None:
+            self._left_out |= {worst}
+            yield
+        places, self._left_out = self._left_out, frozenset()
+        if places:
+            told = ", ".join(repr(features.names[j]) for j in sorted(places))
             warnings.warn(
                 f"The rows want the other sign than monotone for {told}: left out, "
                 "with a coefficient of zero. Check the sign, or the column.",
                 DataWarning,
                 stacklevel=3,
             )
-        return self
+
+
+def restrain(
+    features: FeatureMap, places: Iterable[int], left_out: Collection[int]
+) -> FeatureMap:
+    """Lines beside the network, nothing for those that are left out."""
+    bases, inputs = list(features.bases), list(features.input_bases)
+    for j in places:
+        bases[j] = _as_line(bases[j], 0.0 if j in left_out else None)
+        inputs[j] = Linear(bases[j].reference, 0.0)
+    return replace(features, bases=tuple(bases), input_bases=tuple(inputs))
+
+
+def find_worst(model: FittedModel, signs: Mapping[int, int]) -> int | None:
+    """The feature whose effect has the wrong sign and is largest, if any."""
+    coef, owner = model.term_coef, model.features.term_feature
+    # The line is the first term; columns without variation have none.
+    wrong = {j: -s * coef[owner == j][0] for j, s in signs.items() if j in owner}
+    found = max(wrong, key=lambda j: wrong[j], default=None)
+    return found if found is not None and wrong[found] > 0 else None
 
 
 def _as_line(basis: Any, scale: float | None) -> Any:
@@ -133,15 +114,14 @@ def _as_line(basis: Any, scale: float | None) -> Any:
     return Linear(basis.reference, basis.scale if scale is None else scale)
 
 
-def read_monotone(
-    given: Any, features: FeatureMap, basis: Any, left_out: Collection[int]
-) -> Monotone:
+def read_signs(given: Any, features: FeatureMap, basis: Any) -> dict[int, int]:
     """Signs by name or position; what cannot be monotone is refused."""
     if not isinstance(given, Mapping):
         raise ValueError(
             "monotone must be a dict of features and signs, such as {'dose': 1}, or "
             f"None; got {given!r}."
         )
+    kinds = spread_option("basis", basis, features.names, "linear")
     signs = {}
     for key, sign in given.items():
         j = _find(key, features.names)
@@ -155,9 +135,14 @@ def read_monotone(
                 f"Feature {features.names[j]!r} holds categories, which have no order "
                 "to be monotone in. Leave it out of monotone, or make it a number."
             )
-        _refuse_curve(key, j, features.names[j], basis)
+        if isinstance(kinds[j], str) and kinds[j] not in ("linear", "auto"):
+            raise ValueError(
+                f"monotone[{key!r}] asks for one sign everywhere, which a line has and "
+                f"a curve of basis={kinds[j]!r} need not have. Give this feature "
+                "basis='linear', or leave it out of monotone."
+            )
         signs[j] = int(sign)
-    return Monotone(signs, left_out)
+    return signs
 
 
 def _find(key: Any, names: tuple[str, ...]) -> int:
@@ -170,16 +155,3 @@ def _find(key: Any, names: tuple[str, ...]) -> int:
     raise ValueError(
         f"monotone names the feature {key!r}, which is none. The features are {shown}."
     )
-
-
-def _refuse_curve(key: Any, j: int, name: str, basis: Any) -> None:
-    """Refuse a curve that was asked for by hand: only lines have one sign."""
-    asked = basis
-    if isinstance(basis, Mapping):
-        asked = basis.get(name, basis.get(j, "linear"))
-    if isinstance(asked, str) and asked not in ("linear", "auto"):
-        raise ValueError(
-            f"monotone[{key!r}] asks for one sign everywhere, which a line has and a "
-            f"curve of basis={asked!r} need not have. Give this feature "
-            "basis='linear', or leave it out of monotone."
-        )

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._texts import document
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import Family
-from sknimo.machine import DeviceName
 from sknimo.model import ClassModels, FittedModel
 from sknimo.network import CodeName
 from sknimo.penalties import PENALTIES, CoefPenalty, Penalty, make_penalty
@@ -34,10 +33,7 @@ from sknimo.training import (
     StreamedSet,
     TrainingSet,
     assemble,
-    check_folder,
     check_number,
-    check_number_or_auto,
-    check_verbose,
     check_widths,
     choose_batch_size,
     find_rows,
@@ -112,8 +108,9 @@ class FixedPenalties(BaseNIMO):
     handle_unknown: str = "error"
     input_scaling: str = "auto"
     clip_inputs: bool | str = False
+    monotone: Any = None
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> None:
         self._check_params()
         rows = find_rows(X, y, sample_weight, offset)
         with self._read_rows(rows, X, y, sample_weight, offset) as data:
@@ -131,7 +128,7 @@ class FixedPenalties(BaseNIMO):
             start = self._warm_network(problem)
             model: FittedModel | ClassModels
             settled = True
-            if isinstance(data, TrainingSet) and self._n_classes > 2:
+            if self._n_classes > 2:
                 each = class_members(members, self._n_classes)
                 end = ClassCycle(problem, each, options, store.checkpoint).run(start)
                 parts = [assemble(data, problem, one) for one in end.solutions]
@@ -142,8 +139,7 @@ class FixedPenalties(BaseNIMO):
                     problem, members, options, start, store.checkpoint, data
                 )
                 model = assemble(data, problem, solution)
-            room = options.memory_budget
-            separated = self._keep_model(model, data, problem, room)
+            separated = self._keep_model(model, data, problem, options.memory_budget)
             self._keep_uncertainty(
                 problem,
                 data.weight if held_out is None else data.weight * ~held_out,
@@ -154,7 +150,6 @@ class FixedPenalties(BaseNIMO):
                 separated=separated,
             )
             self._keep(solution, separated, settled)
-        return self
 
     def _solve(
         self,
@@ -169,20 +164,15 @@ class FixedPenalties(BaseNIMO):
         return problem, solve(problem, members, options, start, checkpoint)
 
     def _check_params(self) -> None:
-        """Refuse parameters that make no sense, listing what would."""
-        self._family()
+        super()._check_params()
         check_option("penalty", self.penalty, PENALTIES, Penalty)
         check_option("position_code", self.position_code, get_args(CodeName))
-        check_option("device", self.device, get_args(DeviceName))
         check_option("dtype", self.dtype, get_args(DtypeName))
         for name in ("alpha", "network_alpha", "noise", "tol", "weight_decay"):
             check_number(name, getattr(self, name), Real, 0)
         check_number("learning_rate", self.learning_rate, Real, 1e-12)
         check_number("max_iter", self.max_iter, Integral, 0)
         check_number("patience", self.patience, Integral, 1)
-        check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
-        check_folder(self.checkpoint)
-        check_verbose(self.verbose)
         check_number("delta", self.delta, Real, 0)
         check_number("validation_fraction", self.validation_fraction, Real, 0)
         if not 0 < self.delta <= 1:
@@ -193,7 +183,6 @@ class FixedPenalties(BaseNIMO):
                 f"{self.validation_fraction!r}."
             )
         check_widths(self.hidden)
-        check_number_or_auto("batch_size", self.batch_size, Integral, 0)
 
     def _options(self, noise_seed: int, n_rows: int) -> Options:
         batch = choose_batch_size(self.batch_size, n_rows)
@@ -246,8 +235,8 @@ class FixedPenalties(BaseNIMO):
     def _penalise(self, problem: Problem) -> CoefPenalty:
         """The penalty of the mean loss."""
         alpha = torch.full((1,), float(self.alpha), dtype=torch.float64)
-        alpha, p = alpha.to(problem.device), problem.spec.n_features
-        delta = float(self.delta)
+        alpha = alpha.to(problem.device)
+        p, delta = problem.spec.n_features, float(self.delta)
         return make_penalty(self.penalty, alpha, problem.term_feature, p, delta)
 
     def _warm_network(self, problem: Problem) -> torch.Tensor | None:
@@ -278,6 +267,8 @@ class FixedPenalties(BaseNIMO):
         )
         solved = bool(solution.inner_converged[0])
         self.converged_ = status.ok and solved and settled and not separated
+        if self.converged_:
+            return
         if separated:
             warnings.warn(
                 "The classes are separated perfectly: the fit is finite only because "
@@ -286,25 +277,22 @@ class FixedPenalties(BaseNIMO):
                 SeparationWarning,
                 stacklevel=4,
             )
+            return
+        if status is Status.MAX_ITER:
+            told = f"{status.value} Raise max_iter (now {self.max_iter})."
         elif not status.ok:
-            remedy = (
-                f"Raise max_iter (now {self.max_iter})."
-                if status is Status.MAX_ITER
-                else "Lower learning_rate or raise network_alpha."
-            )
-            warnings.warn(f"{status.value} {remedy}", ConvergenceWarning, stacklevel=4)
-        elif not (solved and settled):
+            told = f"{status.value} Lower learning_rate or raise network_alpha."
+        else:
             what = (
                 "The classes were still moving one another when their turns ended"
                 if solved
                 else "The coefficients did not reach their optimum"
             )
-            warnings.warn(
+            told = (
                 f"{what} (residual {self.certificate_.kkt:.1e}). Increase alpha or "
-                "check for collinear columns.",
-                ConvergenceWarning,
-                stacklevel=4,
+                "check for collinear columns."
             )
+        warnings.warn(told, ConvergenceWarning, stacklevel=4)
 
 
 PLAIN = {
@@ -412,7 +400,6 @@ or Family, default="gaussian"
         amounts are learned, unless the name has them in brackets, as in "tweedie(1.5)".
         A distribution of your own is a `sknimo.families.Family`.
     <parameters>
-    <monotone>
 
     Attributes
     ----------
@@ -429,7 +416,6 @@ or Family, default="gaussian"
     """
 
     family: str | Family = field(default="gaussian", kw_only=False)
-    monotone: Any = None
 
 
 @document(PLAIN)
@@ -444,7 +430,6 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
-    <monotone>
     <class weight>
 
     Attributes
@@ -461,5 +446,4 @@ class NIMOClassifier(ClassificationTask, FixedPenalties):
     (200, 2)
     """
 
-    monotone: Any = None
     class_weight: Any = None

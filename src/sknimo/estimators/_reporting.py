@@ -13,18 +13,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo import explain as records
 from sknimo.estimators._explaining import (
-    Explainable,
     held_out_scores,
     read_weights,
     refuse_half,
 )
 from sknimo.estimators._intervals import Foreseeing
 from sknimo.explain import find_origin
-from sknimo.training import check_lengths, read_offset, read_weight
+from sknimo.training import read_offset
+
+if TYPE_CHECKING:
+    from sknimo.report import ModelCard, Report, Sample
+
+# Values whose representation says all and is the same in every process.
+PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
 
 
-class Traceable(Explainable):
-    """What features do at the reference and at other points."""
+class Reportable(Foreseeing):
+    """An estimator that draws curves, writes a report and shows itself in notebooks."""
 
     def effect_curve(
         self, feature: int | str, X: Any = None, *, n_grid: int = 101
@@ -54,7 +59,6 @@ class Traceable(Explainable):
         >>> bool(abs(curve.slope - est.coef_[0]).max() < 1e-9)
         True
         """
-        check_is_fitted(self)
         return records.effect_curve(
             self._explained(),
             feature,
@@ -122,7 +126,6 @@ class Traceable(Explainable):
         >>> est.pair_surface("x0", "x1", X=data.X).surface.shape
         (25, 25)
         """
-        check_is_fitted(self)
         table = None if X is None else self._read_table(X)
         return records.pair_surface(self._explained(), j, k, n_grid=n_grid, table=table)
 
@@ -157,7 +160,6 @@ class Traceable(Explainable):
         >>> est.correction_curve("x0", "x1", X=data.X).local_coef.shape
         (50,)
         """
-        check_is_fitted(self)
         table = None if X is None else self._read_table(X)
         swap = None if self._facts is None else self._facts.swap
         if swap is None and table is not None:
@@ -165,17 +167,6 @@ class Traceable(Explainable):
         return records.correction_curve(
             self._explained(), feature, modifier, swap=swap, n_grid=n_grid, table=table
         )
-
-
-if TYPE_CHECKING:
-    from sknimo.report import ModelCard, Report, Sample
-
-# Values whose representation says all and is the same in every process.
-PLAIN = str | int | float | bool | None | np.generic | np.ndarray | Sequence | Mapping
-
-
-class Reportable(Foreseeing, Traceable):
-    """An estimator that writes a report and shows its summary in notebooks."""
 
     def report(
         self,
@@ -269,15 +260,13 @@ class Reportable(Foreseeing, Traceable):
         """Validate rows and targets as the model knows them."""
         from sknimo.report import Sample
 
-        table = self._read_table(X)
-        target = self._known_target(y)
-        check_lengths(len(table), len(target))
+        table, target = self._read_pairs(X, y)
         index: Any = getattr(X, "index", None)
         name = getattr(y, "name", None)
         return Sample(
             table=table,
             y=target,
-            weight=None if weight is None else read_weight(weight, len(table)),
+            weight=read_weights(weight, len(table)),
             offset=None if offset is None else read_offset(offset, len(table)),
             labels=tuple(map(str, index)) if hasattr(index, "to_numpy") else None,
             target="the target" if name is None else str(name),
@@ -302,7 +291,7 @@ class Reportable(Foreseeing, Traceable):
             ),
             classes=None if classes is None else (str(classes[0]), str(classes[1])),
             certificate=getattr(self, "certificate_", None),
-            converged=getattr(self, "converged_", None),
+            converged=self.converged_,
             status=getattr(self, "status_", ""),
             scores=held_out_scores(self),
             errors=self._known_errors(),

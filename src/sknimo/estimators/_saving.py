@@ -32,9 +32,9 @@ from sknimo.estimators._saved_errors import (
 )
 from sknimo.exceptions import ModelFileError
 from sknimo.explain import (
-    Comparisons,
     Effects,
     Origin,
+    Reach,
     TrainingFacts,
     feature_kinds,
     find_roles,
@@ -97,12 +97,11 @@ EFFECTS = (
 )
 RATIOS = ("ratio", "average_ratio")
 # Not in files of earlier versions.
-COMPARED = ("comparisons", "importance")
-CORRECTED = "corrected"
+COMPARED = ("comparisons", "importance", "corrected")
 CLASS_REACH = "class_reach"
 FACT_TENSORS = (
     *("swap", "directed", "contrast", "levels", "reach"),
-    *(*COMPARED, CORRECTED, *EFFECTS, *RATIOS),
+    *(*COMPARED, *EFFECTS, *RATIOS),
 )
 OWN_TENSORS = (
     *(*MODEL_TENSORS, *ERROR_TENSORS, *INTERVAL_TENSORS),
@@ -483,20 +482,16 @@ def write_facts(
     effects = facts.effects
     squares = {"swap": facts.swap, "directed": effects.directed}
     kept = {name: _used(square) for name, square in squares.items()}
-    tensors = {name: getattr(effects, name) for name in (*EFFECTS, "contrast")}
-    if effects.ratio is not None:
-        tensors |= {name: getattr(effects, name) for name in RATIOS}
-    if len(effects.levels):
-        tensors["levels"] = effects.levels.measured
-    if facts.reach.shape is not None:
-        tensors["reach"] = facts.reach.shape
-    if facts.comparisons is not None:
-        found = facts.comparisons.measured, facts.comparisons.importance
-        tensors |= dict(zip(COMPARED, found, strict=True))
-        if facts.comparisons.corrected is not None:
-            tensors[CORRECTED] = facts.comparisons.corrected
+    names = (*EFFECTS, *RATIOS, "contrast")
+    tensors = {name: getattr(effects, name) for name in names}
+    tensors["levels"] = effects.levels.measured if len(effects.levels) else None
+    tensors["reach"] = facts.reach.shape
+    if (found := facts.comparisons) is not None:
+        compared = found.measured, found.importance, found.corrected
+        tensors |= dict(zip(COMPARED, compared, strict=True))
     for name, square in squares.items():
         tensors[name] = square[np.ix_(*kept[name].values())]
+    arrays = {f"facts.{k}": array for k, array in tensors.items() if array is not None}
     values = {
         "n_samples": int(facts.n_samples),
         "n_rows": int(effects.n_rows),
@@ -504,7 +499,7 @@ def write_facts(
         **{name: write_real(getattr(facts, name)) for name in DEVIANCES},
         **kept,
     }
-    return values, {f"facts.{name}": array for name, array in tensors.items()}
+    return values, arrays
 
 
 def _used(matrix: np.ndarray) -> dict[str, list[int]]:
@@ -514,23 +509,6 @@ def _used(matrix: np.ndarray) -> dict[str, list[int]]:
         "rows": np.flatnonzero(used.any(axis=1)).tolist(),
         "columns": np.flatnonzero(used.any(axis=0)).tolist(),
     }
-
-
-def _read_comparisons(tensors: Tensors, model: FittedModel) -> Comparisons | None:
-    """Comparisons over the training rows; not in files of earlier versions."""
-    if "facts.comparisons" not in tensors:
-        return None
-    features = model.features
-    shapes = (8, len(features.coef_feature)), (features.n_features,)
-    measured, importance = (
-        tensors.node(f"facts.{name}").array(shape, finite=False)
-        for name, shape in zip(COMPARED, shapes, strict=True)
-    )
-    found = restore_comparisons(measured, importance)
-    if f"facts.{CORRECTED}" not in tensors:
-        return found
-    node = tensors.node(f"facts.{CORRECTED}")
-    return replace(found, corrected=node.array((4, shapes[0][1]), finite=False))
 
 
 def _read_square(kept: Node, values: Node, size: int) -> np.ndarray:
@@ -543,6 +521,15 @@ def _read_square(kept: Node, values: Node, size: int) -> np.ndarray:
     out = np.zeros((size, size))
     out[np.ix_(*axes)] = values.array((len(axes[0]), len(axes[1])), finite=False)
     return out
+
+
+def read_reach(tensors: Tensors, name: str, model: FittedModel) -> Reach:
+    """How far the training rows reach; of files of schema 1 the ranges alone."""
+    reach = restore_reach(model)
+    if name not in tensors:
+        return reach
+    n_columns = len(reach.columns)
+    return restore_reach(model, tensors.node(name).array((n_columns + 1, n_columns)))
 
 
 def read_facts(
@@ -559,30 +546,28 @@ def read_facts(
     if max(p, q) > MAX_TERMS:
         raise ModelFileError(f"the model has more than {MAX_TERMS} terms.")
 
-    def fact(name: str) -> Node:
-        return tensors.node(f"facts.{name}")
+    def fact(name: str, *shape: int, dtype: Any = np.float64) -> np.ndarray:
+        return tensors.node(f"facts.{name}").array(shape, dtype, finite=False)
 
-    def column(name: str, dtype: Any = np.float64) -> np.ndarray:
-        return fact(name).array((p,), dtype, finite=False)
-
-    reach = restore_reach(model)
-    if "facts.reach" in tensors:  # not in files of schema 1
-        n_columns = len(reach.columns)
-        reach = restore_reach(model, fact("reach").array((n_columns + 1, n_columns)))
     with_ratio = "facts.ratio" in tensors
     levels = restore_levels(model)
     if len(levels):
-        measured = fact("levels").array((3, len(levels)), finite=False)
-        levels = restore_levels(model, measured)
+        levels = restore_levels(model, fact("levels", 3, len(levels)))
+    comparisons, n_coef = None, len(features.coef_feature)
+    if "facts.comparisons" in tensors:
+        measured = fact("comparisons", 8, n_coef)
+        comparisons = restore_comparisons(measured, fact("importance", p))
+        if "facts.corrected" in tensors:
+            comparisons = replace(comparisons, corrected=fact("corrected", 4, n_coef))
     effects = Effects(
         names=features.names,
         kinds=feature_kinds(features),
         levels=levels,
-        **{name: column(name) for name in EFFECTS},
-        ratio=column("ratio") if with_ratio else None,
-        average_ratio=column("average_ratio") if with_ratio else None,
-        contrast=column("contrast", np.bool_),
-        directed=_read_square(found["directed"], fact("directed"), p),
+        **{name: fact(name, p) for name in EFFECTS},
+        ratio=fact("ratio", p) if with_ratio else None,
+        average_ratio=fact("average_ratio", p) if with_ratio else None,
+        contrast=fact("contrast", p, dtype=np.bool_),
+        directed=_read_square(found["directed"], tensors.node("facts.directed"), p),
         roles=find_roles(model),
         family=model.family,
         n_rows=found["n_rows"].integer(low=1),
@@ -590,10 +575,10 @@ def read_facts(
     )
     return TrainingFacts(
         n_samples=found["n_samples"].integer(low=1),
-        swap=_read_square(found["swap"], fact("swap"), q),
+        swap=_read_square(found["swap"], tensors.node("facts.swap"), q),
         effects=effects,
-        reach=reach,
-        comparisons=_read_comparisons(tensors, model),
+        reach=read_reach(tensors, "facts.reach", model),
+        comparisons=comparisons,
         near=found["near"].real() if has_near else math.nan,
         **{name: found[name].real() for name in DEVIANCES},
     )

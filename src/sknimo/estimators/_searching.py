@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from sknimo.estimators._base import BaseNIMO, parameters, unchanged_on_failure
+from sknimo.estimators._base import parameters, unchanged_on_failure
 from sknimo.estimators._bending import Bendable
 from sknimo.estimators._tasks import ClassificationTask, RegressionTask
 from sknimo.estimators._texts import SEARCHING, document
 from sknimo.exceptions import SeparationWarning, check_option
 from sknimo.families import SOFTMAX, Family
 from sknimo.features import FeatureOptions
-from sknimo.machine import DeviceName, count_processes, torch_threads
-from sknimo.model import ClassModels, FittedModel
+from sknimo.machine import count_processes, torch_threads
+from sknimo.model import ClassModels
 from sknimo.network import make_spec
 from sknimo.progress import LAST, expect, plan, watch
 from sknimo.rows import RowBlocks
@@ -44,10 +44,7 @@ from sknimo.training import (
     TaskStore,
     TrainingSet,
     assemble,
-    check_folder,
     check_number,
-    check_number_or_auto,
-    check_verbose,
     check_widths,
     count_folds,
     find_rows,
@@ -73,13 +70,187 @@ def _straight(options: FeatureOptions) -> FeatureOptions:
     return replace(options, basis=_lines(options.basis), input_scaling="standard")
 
 
-class Bagging(BaseNIMO):
-    """What a search is given, with bags and without."""
+@parameters
+class Searching(Bendable):
+    """What the searching estimators share: rows in, a search, attributes out."""
 
-    cv: Any
-    rule: str
-    hidden: tuple[int, int] | None
-    reference: Any
+    alphas: Any = None
+    cv: Any = 5
+    rule: str = "min"
+    n_starts: int = 8
+    n_members: int = 10
+    relax: bool = True
+    hidden: tuple[int, int] | None = None
+    position_code: str = "binary"
+    max_iter: int = 100
+    batch_size: Any = "auto"
+    max_time: float | None = None
+    n_jobs: int | None = None
+    device: str = "auto"
+    memory_budget: Any = "auto"
+    checkpoint: Any = None
+    verbose: bool | str = "auto"
+    random_state: Any = None
+    basis: Any = "auto"
+    categorical: Any = None
+    reference: Any = "auto"
+    missing: str = "error"
+    handle_unknown: str = "error"
+    input_scaling: str = "auto"
+    clip_inputs: bool | str = False
+    monotone: Any = None
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_option("rule", self.rule, get_args(RuleName))
+        for name in ("n_starts", "n_members", "max_iter"):
+            check_number(name, getattr(self, name), Integral, 1)
+        if self.hidden is not None:
+            check_widths(self.hidden)
+        if isinstance(self.cv, Integral) and int(self.cv) < 2:
+            raise ValueError(
+                f"cv must be 2 folds or more, or a splitter; got {self.cv}."
+            )
+        if self.alphas is not None:
+            alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
+            if not (alphas.size and np.isfinite(alphas).all() and (alphas > 0).all()):
+                raise ValueError(
+                    f"alphas must be positive numbers, got {self.alphas!r}."
+                )
+        if self.max_time is not None:
+            check_number("max_time", self.max_time, Real, 0)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        groups: Any = None,
+    ) -> Self:
+        """Search and fit.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features), or RowBlocks
+            Numeric columns are standardised inside; text, categorical and enum columns
+            of a data frame are categories. Blocks of rows and large memory-mapped
+            arrays are read piece by piece; a sample that memory holds is searched.
+        y : array of shape (n_samples,)
+            Target; part of the blocks if there are any.
+        sample_weight : array of shape (n_samples,), optional
+            Row weights. Integer weights equal repetition, zero weights deletion.
+        offset : array of shape (n_samples,), optional
+            Known part of the linear predictor, for example a log exposure.
+        groups : array of shape (n_samples,), optional
+            Rows of one group are held out together: labels for a group splitter such
+            as `GroupKFold`. A whole number `cv` makes folds of whole groups. Not for
+            blocks of rows.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from sknimo import NIMORegressorCV, datasets
+        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
+        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=20, random_state=0).fit(
+        ...     data.X, data.y
+        ... )
+        >>> est.n_members_ >= 1
+        True
+        """
+        with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
+            for _ in self._attempts():
+                self._fit(X, y, sample_weight, offset, groups)
+        return self
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
+    ) -> None:
+        self._check_params()
+        rows = self._find_rows(X, y, sample_weight, offset, groups)
+        started = time.monotonic()
+        with self._read_rows(rows, X, y, sample_weight, offset) as data:
+            if rows is None:  # reading a table in memory is not part of the search
+                started = time.monotonic()
+            labels = read_groups(groups, data.n_samples)
+            settings = self._search_settings(started)
+            if isinstance(data, TrainingSet) and data.curves is not None:
+                # It was read for evidence, before all columns could be counted.
+                settings = replace(settings, batch_size=0)
+            hidden = self._widths(HIDDEN)
+            if isinstance(data, StreamedSet):
+                hidden = settings.bag_hidden
+            problem = self._state_problem(data, hidden)
+            glm = smooth_glm(data.weight, settings.additive, self._budget())
+            problem = learn_shape(problem, data.weight, glm)
+            settings = self._foretell(settings, problem)
+            blocks = Options(dtype=torch.float32)
+            blocks = fit_budget(data, problem, blocks, settings.memory_budget)
+            store, random = self._open_store(data, problem)
+            with torch_threads(data.n_total, data.n_total * problem.n_terms):
+                bags = is_large(problem, settings) or self._n_classes > 2
+                cv = self._n_folds(settings) if bags else self.cv
+                counts, folds = count_folds(data, cv, labels, random)
+                store.check_folds(folds)
+                weight = torch.as_tensor(counts).to(problem.y)
+                outcome = self._search(
+                    problem, data, folds, settings, weight, labels, random, store
+                )
+                plan(LAST)
+                data = self._chosen_features(data, outcome)
+                each = outcome.by_class or (outcome.members,)
+                models = [assemble(data, outcome.problem, members) for members in each]
+                model = ClassModels.of(models) if outcome.by_class else models[0]
+                room = blocks.memory_budget
+                separated = self._keep_model(model, data, outcome.problem, room)
+                seen, often = outcome.sample or (outcome.problem, counts)
+                of_fit: dict[str, Any] = {"labels": labels, "separated": separated}
+                self._keep_uncertainty(seen, often, outcome.members, data, **of_fit)
+            self._keep(outcome, separated)
+            self._keep_held_out(outcome, data, separated, labels)
+            self._keep_dial(outcome, data, counts)
+
+    def _foretell(self, settings: Settings, problem: Problem) -> Settings:
+        """Say how much there may be to do; only bags have bars of their own."""
+        group, p = problem.term_group, problem.spec.n_features
+        curved = bool(((group >= p) & (group < 2 * p)).any())
+        large = is_large(problem, settings)
+        stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
+        stages["bag"] = settings.n_members
+        expect(2 if curved and not large else 1, stages, self.max_time)
+        return replace(settings, progress=settings.progress and large)
+
+    def _find_rows(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
+    ) -> RowBlocks | None:
+        """Rows to be searched as they come, None for a table to be held.
+
+        A memory-mapped table is held where that is feasible and has more to offer.
+        """
+        rows = find_rows(X, y, sample_weight, offset)
+        reason = None
+        if groups is not None:
+            reason = "groups refers to the rows of a table"
+        elif not isinstance(self.cv, Integral):
+            reason = "a splitter refers to the rows of a table (give cv a whole number)"
+        elif self.batch_size == 0:
+            reason = "batch_size=0 asks for the evidence of a table"
+        if isinstance(X, RowBlocks):
+            if reason is not None:
+                raise ValueError(f"Rows in blocks are not in memory, but {reason}.")
+            return rows
+        if rows is None or reason is not None:
+            return None
+        if isinstance(self.batch_size, str):
+            p, hidden = X.shape[1], self._settings.work_hidden
+            spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
+            if not takes_long(len(X), p + spec.n_params, self._settings):
+                return None
+        return rows
 
     def _search(
         self,
@@ -208,220 +379,18 @@ class Bagging(BaseNIMO):
         wanted = self._feature_options()
         if self.input_scaling == "auto":
             wanted = replace(wanted, input_scaling="ramps")
-        room = self._budget() / (2 if in_blocks else 1)
         if several:
-            return self._read_classes(n_rows, n_numeric, wanted), True
+            each = settings.class_columns // self._n_classes
+            settings = replace(settings, max_columns=min(settings.max_columns, each))
+        room = self._budget() / (2 if in_blocks else 1)
         curves = large_features(settings, wanted, n_rows, n_numeric, room)
-        if curves is None and not large:
+        if curves is None and (several or not large):
             curves = _straight(wanted)
-        return curves, large
-
-    def _read_classes(
-        self, n_rows: int, n_numeric: int, wanted: FeatureOptions
-    ) -> FeatureOptions:
-        """How several classes read a table: lines where there is no room for curves."""
-        settings = self._settings
-        columns = min(settings.max_columns, settings.class_columns // self._n_classes)
-        settings = replace(settings, max_columns=columns)
-        curves = large_features(settings, wanted, n_rows, n_numeric, self._budget())
-        return curves or _straight(wanted)
+        return curves, large or several
 
     def _widths(self, default: tuple[int, int]) -> tuple[int, int]:
-        if self.hidden is None:
-            return default
-        return int(self.hidden[0]), int(self.hidden[1])
-
-
-@parameters
-class Searching(Bagging, Bendable):
-    """What the searching estimators share: rows in, a search, attributes out."""
-
-    alphas: Any = None
-    cv: Any = 5
-    rule: str = "min"
-    n_starts: int = 8
-    n_members: int = 10
-    relax: bool = True
-    hidden: tuple[int, int] | None = None
-    position_code: str = "binary"
-    max_iter: int = 100
-    batch_size: Any = "auto"
-    max_time: float | None = None
-    n_jobs: int | None = None
-    device: str = "auto"
-    memory_budget: Any = "auto"
-    checkpoint: Any = None
-    verbose: bool | str = "auto"
-    random_state: Any = None
-    basis: Any = "auto"
-    categorical: Any = None
-    reference: Any = "auto"
-    missing: str = "error"
-    handle_unknown: str = "error"
-    input_scaling: str = "auto"
-    clip_inputs: bool | str = False
-
-    def _check_params(self) -> None:
-        self._family()
-        check_option("rule", self.rule, get_args(RuleName))
-        check_option("device", self.device, get_args(DeviceName))
-        for name in ("n_starts", "n_members", "max_iter"):
-            check_number(name, getattr(self, name), Integral, 1)
-        if self.hidden is not None:
-            check_widths(self.hidden)
-        check_number_or_auto("batch_size", self.batch_size, Integral, 0)
-        if isinstance(self.cv, Integral) and int(self.cv) < 2:
-            raise ValueError(
-                f"cv must be 2 folds or more, or a splitter; got {self.cv}."
-            )
-        if self.alphas is not None:
-            alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
-            if not (alphas.size and np.isfinite(alphas).all() and (alphas > 0).all()):
-                raise ValueError(
-                    f"alphas must be positive numbers, got {self.alphas!r}."
-                )
-        if self.max_time is not None:
-            check_number("max_time", self.max_time, Real, 0)
-        check_number_or_auto("memory_budget", self.memory_budget, Real, 1e6)
-        check_folder(self.checkpoint)
-        check_verbose(self.verbose)
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
-        *,
-        groups: Any = None,
-    ) -> Self:
-        """Search and fit.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_samples, n_features), or RowBlocks
-            Numeric columns are standardised inside; text, categorical and enum columns
-            of a data frame are categories. Blocks of rows and large memory-mapped
-            arrays are read piece by piece; a sample that memory holds is searched.
-        y : array of shape (n_samples,)
-            Target; part of the blocks if there are any.
-        sample_weight : array of shape (n_samples,), optional
-            Row weights. Integer weights equal repetition, zero weights deletion.
-        offset : array of shape (n_samples,), optional
-            Known part of the linear predictor, for example a log exposure.
-        groups : array of shape (n_samples,), optional
-            Rows of one group are held out together: labels for a group splitter such
-            as `GroupKFold`. A whole number `cv` makes folds of whole groups. Not for
-            blocks of rows.
-
-        Returns
-        -------
-        self
-
-        Examples
-        --------
-        >>> from sknimo import NIMORegressorCV, datasets
-        >>> data = datasets.make_nimo_regression(n_samples=80, random_state=0)
-        >>> est = NIMORegressorCV(n_starts=1, cv=2, max_iter=20, random_state=0).fit(
-        ...     data.X, data.y
-        ... )
-        >>> est.n_members_ >= 1
-        True
-        """
-        with unchanged_on_failure(self), watch(self.verbose, has_tasks=True):
-            if self.monotone is None:  # one frame less: warnings point at the caller
-                return self._fit(X, y, sample_weight, offset, groups)
-            return self._fit_monotone(X, y, sample_weight, offset, groups)
-
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any = None
-    ) -> Self:
-        self._check_params()
-        rows = self._find_rows(X, y, sample_weight, offset, groups)
-        started = time.monotonic()
-        with self._read_rows(rows, X, y, sample_weight, offset) as data:
-            if rows is None:  # reading a table in memory is not part of the search
-                started = time.monotonic()
-            labels = read_groups(groups, data.n_samples)
-            settings = self._search_settings(started)
-            if isinstance(data, TrainingSet) and data.curves is not None:
-                # It was read for evidence, before all columns could be counted.
-                settings = replace(settings, batch_size=0)
-            hidden = self._widths(HIDDEN)
-            if isinstance(data, StreamedSet):
-                hidden = settings.bag_hidden
-            problem = self._state_problem(data, hidden)
-            glm = smooth_glm(data.weight, settings.additive, self._budget())
-            problem = learn_shape(problem, data.weight, glm)
-            settings = self._foretell(settings, problem)
-            blocks = Options(dtype=torch.float32)
-            blocks = fit_budget(data, problem, blocks, settings.memory_budget)
-            store, random = self._open_store(data, problem)
-            with torch_threads(data.n_total, data.n_total * problem.n_terms):
-                bags = is_large(problem, settings) or self._n_classes > 2
-                cv = self._n_folds(settings) if bags else self.cv
-                counts, folds = count_folds(data, cv, labels, random)
-                store.check_folds(folds)
-                weight = torch.as_tensor(counts).to(problem.y)
-                outcome = self._search(
-                    problem, data, folds, settings, weight, labels, random, store
-                )
-                plan(LAST)
-                data = self._chosen_features(data, outcome)
-                model = _assemble(data, outcome)
-                room = blocks.memory_budget
-                separated = self._keep_model(model, data, outcome.problem, room)
-                seen, often = outcome.sample or (outcome.problem, counts)
-                self._keep_uncertainty(
-                    seen,
-                    often,
-                    outcome.members,
-                    data,
-                    labels=labels,
-                    separated=separated,
-                )
-            self._keep(outcome, separated)
-            self._keep_held_out(outcome, data, separated, labels)
-            self._keep_dial(outcome, data, counts)
-        return self
-
-    def _foretell(self, settings: Settings, problem: Problem) -> Settings:
-        """Say how much there may be to do; only bags have bars of their own."""
-        group, p = problem.term_group, problem.spec.n_features
-        curved = bool(((group >= p) & (group < 2 * p)).any())
-        large = is_large(problem, settings)
-        stages = {"wide": settings.n_starts, "relaxed": settings.n_starts}
-        stages["bag"] = settings.n_members
-        expect(2 if curved and not large else 1, stages, self.max_time)
-        return replace(settings, progress=settings.progress and large)
-
-    def _find_rows(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any, groups: Any
-    ) -> RowBlocks | None:
-        """Rows to be searched as they come, None for a table to be held.
-
-        A memory-mapped table is held where that is feasible and has more to offer.
-        """
-        rows = find_rows(X, y, sample_weight, offset)
-        reason = None
-        if groups is not None:
-            reason = "groups refers to the rows of a table"
-        elif not isinstance(self.cv, Integral):
-            reason = "a splitter refers to the rows of a table (give cv a whole number)"
-        elif self.batch_size == 0:
-            reason = "batch_size=0 asks for the evidence of a table"
-        if isinstance(X, RowBlocks):
-            if reason is not None:
-                raise ValueError(f"Rows in blocks are not in memory, but {reason}.")
-            return rows
-        if rows is None or reason is not None:
-            return None
-        if isinstance(self.batch_size, str):
-            p, hidden = X.shape[1], self._settings.work_hidden
-            spec = make_spec(list(range(p)), p, hidden, self.position_code, True)
-            if not takes_long(len(X), p + spec.n_params, self._settings):
-                return None
-        return rows
+        wanted = default if self.hidden is None else self.hidden
+        return int(wanted[0]), int(wanted[1])
 
     def _search_settings(self, started: float) -> Settings:
         """What the parameters ask of the search."""
@@ -519,16 +488,6 @@ class Searching(Bagging, Bendable):
         return "the best so far was kept, which no held-out rows have judged"
 
 
-def _assemble(
-    data: TrainingSet | StreamedSet, outcome: Outcome
-) -> FittedModel | ClassModels:
-    """The model that was found, or those of several classes."""
-    problem = outcome.problem
-    if not outcome.by_class:
-        return assemble(data, problem, outcome.members)
-    return ClassModels.of([assemble(data, problem, m) for m in outcome.by_class])
-
-
 @document(SEARCHING)
 @parameters
 class NIMORegressorCV(RegressionTask, Searching):
@@ -546,7 +505,6 @@ or Family, default="gaussian"
         overdispersion of counts and the power of Tweedie amounts are learned, unless
         the name has them in brackets, as in "tweedie(1.5)".
     <parameters>
-    <monotone>
 
     Attributes
     ----------
@@ -565,7 +523,6 @@ or Family, default="gaussian"
     _classifier = "NIMOClassifierCV"
 
     family: str | Family = field(default="gaussian", kw_only=False)
-    monotone: Any = None
 
 
 @document(SEARCHING)
@@ -581,7 +538,6 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     Parameters
     ----------
     <parameters>
-    <monotone>
     <class weight>
 
     Attributes
@@ -598,5 +554,4 @@ class NIMOClassifierCV(ClassificationTask, Searching):
     (80, 2)
     """
 
-    monotone: Any = None
     class_weight: Any = None

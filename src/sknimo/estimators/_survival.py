@@ -17,7 +17,6 @@ from sknimo.estimators._plain import PLAIN, FixedPenalties
 from sknimo.estimators._searching import Searching
 from sknimo.estimators._survival_task import SurvivalTask
 from sknimo.estimators._texts import SEARCHING, document
-from sknimo.model import FittedModel
 from sknimo.progress import watch
 from sknimo.search import Outcome, Settings
 from sknimo.solver import Members, Options, Problem, Solution, solve
@@ -89,7 +88,6 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     Parameters
     ----------
     <parameters>
-    <monotone>
     <ties>
 
     Attributes
@@ -106,7 +104,6 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
     True
     """
 
-    monotone: Any = None
     ties: Ties = "efron"
 
     def fit(  # type: ignore[override]
@@ -139,7 +136,8 @@ class NIMOSurvival(SurvivalTask, FixedPenalties):
             rows = self._follow_up = self._begin(X, y, sample_weight, entry, strata)
             start = expose(rows, np.zeros(len(rows)), self.ties).offset
             X = _in_memory(X)
-            self._fit_signs(X, y, sample_weight, start)
+            for _ in self._attempts():
+                self._fit(X, y, sample_weight, start)
             eta = self.model_.eta(self._read_table(X))
             self._finish(eta, eta)
         return self
@@ -188,7 +186,6 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     Parameters
     ----------
     <parameters>
-    <monotone>
     <ties>
 
     Attributes
@@ -210,7 +207,6 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     (80,)
     """
 
-    monotone: Any = None
     ties: Ties = "efron"
     _settings = replace(
         SurvivalTask._settings,
@@ -261,7 +257,8 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
             eta = self._first_eta(X, y, sample_weight, entry, strata)
             offset = expose(rows, eta, self.ties).offset
             for self._round in range(SEARCHES):
-                self._fit_signs(X, y, sample_weight, offset, groups)
+                for _ in self._attempts():
+                    self._fit(X, y, sample_weight, offset, groups)
                 eta = self.model_.eta(self._read_table(X))
                 found = self.oob_prediction_
                 honest = eta if found is None else np.where(np.isnan(found), eta, found)
@@ -269,16 +266,17 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
                 if not self.converged_ or _distance(rows, offset - before) < SETTLED:
                     break
             self._finish(eta, honest)
-            del self._started, self._round, self._shift
+            del self._started, self._round
         return self
 
-    def _first_eta(self, X: Any, y: Any, *given: Any) -> np.ndarray:
+    def _first_eta(
+        self, X: Any, y: Any, weight: Any, entry: Any, strata: Any
+    ) -> np.ndarray:
         """Log hazards of a ridge regression, for a first baseline."""
         names = ("ties", "missing", "categorical", "handle_unknown", "device")
         how = {name: getattr(self, name) for name in names}
         first = NIMOSurvival(penalty="ridge", max_iter=0, **how)
         first._recipe = self._recipe
-        weight, entry, strata = given
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the search warns of the same
             return first.fit(X, y, weight, entry=entry, strata=strata).predict(X)
@@ -290,16 +288,6 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
     def _search_settings(self, started: float) -> Settings:
         # Time is that of all rounds.
         return super()._search_settings(self._started)
-
-    def _keep_model(
-        self,
-        model: FittedModel,
-        data: TrainingSet | StreamedSet,
-        problem: Problem,
-        room: float,
-    ) -> bool:
-        self._shift = model.base_value
-        return super()._keep_model(model, data, problem, room)
 
     def _keep_held_out(
         self,

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from sknimo.advice import REFUSED
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._classes import SeveralClasses
-from sknimo.estimators._diagnosing import DiagnosableClasses
 from sknimo.exceptions import DataWarning, check_option
 from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family, get_family
 from sknimo.machine import prediction_device
@@ -131,7 +130,7 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         return family.explained(rows[0], eta, rows[1], known)
 
 
-class ClassificationTask(ClassifierMixin, DiagnosableClasses, SeveralClasses):
+class ClassificationTask(ClassifierMixin, SeveralClasses):
     """Two classes, where the model predicts the log-odds of the second, or more."""
 
     class_weight: Any

@@ -154,8 +154,8 @@ FEATURES = {
     clip_inputs : bool or "all", default=False
         Whether the network sees values outside the training range as the nearest value
         within. With "all" the terms do so too: predictions stay as they are at the end
-        of the range.""",
-    "monotone": """monotone : dict, optional
+        of the range.
+    monotone : dict, optional
         Signs of numeric features by name or position, such as `{"dose": 1, "age": -1}`:
         predictions rise, or fall, with such a feature whatever the others are. It acts
         along one straight line that the network neither bends nor sees. Where the rows
