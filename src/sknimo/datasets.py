@@ -96,84 +96,68 @@ def _sigmoid(z: Floats) -> Floats:
     return 0.5 * (1 + np.tanh(0.5 * z))
 
 
-def _regression_0(x1: Floats, x2: Floats, *_: Floats) -> Sequence[Floats | float]:
-    return 3 * (1 + np.tanh(10 * x2)), -3 * (1 + np.sin(-2 * x1))
-
-
-def _regression_1(
-    x1: Floats, x2: Floats, x3: Floats, *_: Floats
-) -> Sequence[Floats | float]:
-    return 3 * (1 + (2 * _sigmoid(x2 * x3) - 1)), -2.0, 2.0
-
-
-def _regression_2(
-    x1: Floats, x2: Floats, x3: Floats, x4: Floats, *_: Floats
-) -> Sequence[Floats | float]:
-    return (
-        1 + np.tanh(x2 * x3 + np.sin(x4)),
-        2 * (1 + np.sin(2 * x1)),
-        -(1 + 2 / np.pi * np.arctan(x2 * x4)),
-    )
-
-
-def _regression_3(
-    x1: Floats, x2: Floats, x3: Floats, x4: Floats, x5: Floats, *_: Floats
-) -> Sequence[Floats | float]:
-    return (
-        -2 * (1 + np.tanh(x2 * x4)),
-        2 * (1 + 2 / np.pi * np.arctan(x4 - x5)),
-        0.0,
-        3 * (1 + np.tanh(x2 + np.sin(x5))),
-        -(1 + (2 * _sigmoid(x1 * x4) - 1)),
-    )
-
-
-def _regression_4(*_: Floats) -> Sequence[Floats | float]:
-    return [float(slope) for slope in range(-5, 5)]
-
-
-def _classification_1(x1: Floats, x2: Floats, *_: Floats) -> Sequence[Floats | float]:
-    return (2 * (1 + 2 * np.tanh(x2)), -2 * (1 + 3 * np.sin(2 * x1) + np.tanh(2 * x1)))
-
-
-def _classification_2(
-    x1: Floats, x2: Floats, x3: Floats, x4: Floats, *_: Floats
-) -> Sequence[Floats | float]:
-    return (
-        10 * (1 + 2 * np.tanh(2 * x2) + np.sin(x4)),
-        20 * (1 + 2 * np.cos(2 * x1)),
-        -20 * (1 + 2 * np.arctan(x2 * x4)),
-        10.0,
-    )
-
-
-def _classification_3(*columns: Floats) -> Sequence[Floats | float]:
-    return [10 * s for s in _regression_3(*columns)]
-
-
-def _survival(
-    x1: Floats, x2: Floats, x3: Floats, *_: Floats
-) -> Sequence[Floats | float]:
-    return 1 + np.tanh(2 * x2), 0.0, -0.7
-
-
-def _squares(*columns: Floats) -> Sequence[Floats | float]:
-    # s_j = x_j makes each contribution a square: what the model excludes by design.
-    return columns
-
-
 _REGRESSION: Mapping[int, _Setting] = {
-    0: _Setting(3, _regression_0, modulating=(0, 1)),
-    1: _Setting(5, _regression_1, modulating=(1, 2)),
-    2: _Setting(10, _regression_2, modulating=(0, 1, 2, 3)),
-    3: _Setting(50, _regression_3, modulating=(0, 1, 3, 4)),
-    4: _Setting(10, _regression_4),
+    0: _Setting(
+        3,
+        lambda x1, x2, *_: (3 * (1 + np.tanh(10 * x2)), -3 * (1 + np.sin(-2 * x1))),
+        modulating=(0, 1),
+    ),
+    1: _Setting(
+        5,
+        lambda x1, x2, x3, *_: (3 * (1 + (2 * _sigmoid(x2 * x3) - 1)), -2.0, 2.0),
+        modulating=(1, 2),
+    ),
+    2: _Setting(
+        10,
+        lambda x1, x2, x3, x4, *_: (
+            1 + np.tanh(x2 * x3 + np.sin(x4)),
+            2 * (1 + np.sin(2 * x1)),
+            -(1 + 2 / np.pi * np.arctan(x2 * x4)),
+        ),
+        modulating=(0, 1, 2, 3),
+    ),
+    3: _Setting(
+        50,
+        lambda x1, x2, x3, x4, x5, *_: (
+            -2 * (1 + np.tanh(x2 * x4)),
+            2 * (1 + 2 / np.pi * np.arctan(x4 - x5)),
+            0.0,
+            3 * (1 + np.tanh(x2 + np.sin(x5))),
+            -(1 + (2 * _sigmoid(x1 * x4) - 1)),
+        ),
+        modulating=(0, 1, 3, 4),
+    ),
+    4: _Setting(10, lambda *_: [float(slope) for slope in range(-5, 5)]),
 }
 _CLASSIFICATION: Mapping[int, _Setting] = {
-    1: _Setting(3, _classification_1, modulating=(0, 1), intercept=1.0),
-    2: _Setting(10, _classification_2, modulating=(0, 1, 3), intercept=-10.0),
-    3: _Setting(50, _classification_3, modulating=(0, 1, 3, 4)),
+    1: _Setting(
+        3,
+        lambda x1, x2, *_: (
+            2 * (1 + 2 * np.tanh(x2)),
+            -2 * (1 + 3 * np.sin(2 * x1) + np.tanh(2 * x1)),
+        ),
+        modulating=(0, 1),
+        intercept=1.0,
+    ),
+    2: _Setting(
+        10,
+        lambda x1, x2, x3, x4, *_: (
+            10 * (1 + 2 * np.tanh(2 * x2) + np.sin(x4)),
+            20 * (1 + 2 * np.cos(2 * x1)),
+            -20 * (1 + 2 * np.arctan(x2 * x4)),
+            10.0,
+        ),
+        modulating=(0, 1, 3),
+        intercept=-10.0,
+    ),
+    3: replace(
+        _REGRESSION[3],
+        local_coef=lambda *x: [10 * s for s in _REGRESSION[3].local_coef(*x)],
+    ),
 }
+_SURVIVAL = _Setting(
+    6, lambda x1, x2, *_: (1 + np.tanh(2 * x2), 0.0, -0.7), modulating=(1,)
+)
 
 
 def _check_random_state(random_state: Seed) -> Rng:
@@ -429,7 +413,7 @@ def make_nimo_survival(
     array([ 1. ,  0. , -0.7,  0. ,  0. ,  0. ])
     """
     rng = _check_random_state(random_state)
-    data = _simulate(_Setting(6, _survival, modulating=(1,)), n_samples, 0.0, rng)
+    data = _simulate(_SURVIVAL, n_samples, 0.0, rng)
     cumulative = rng.exponential(size=n_samples) * np.exp(-data.signal)
     event, end = (2 * cumulative) ** (2 / 3), rng.uniform(0, 4, size=n_samples)
     return replace(data, y=np.stack([np.minimum(event, end), event <= end], axis=1))
@@ -536,5 +520,6 @@ def make_self_interaction(
     """
     if n_features < 1:
         raise ValueError(f"n_features must be at least 1; got {n_features!r}.")
-    chosen = _Setting(n_features, _squares)
+    # Each contribution is a square: what the model excludes by design.
+    chosen = _Setting(n_features, lambda *columns: columns)
     return _pack(_simulate(chosen, n_samples, noise, random_state), return_X_y)

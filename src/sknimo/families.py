@@ -319,14 +319,6 @@ def _binomial_score(y: Tensor, eta: Tensor) -> Tensor:
     return y * torch.sigmoid(-eta) - (1 - y) * torch.sigmoid(eta)
 
 
-def _binomial_curvature(y: Tensor, eta: Tensor) -> Tensor:
-    return torch.sigmoid(eta) * torch.sigmoid(-eta)
-
-
-def _poisson_loss(y: Tensor, eta: Tensor) -> Tensor:
-    return eta.exp() - y * eta + torch.xlogy(y, y) - y
-
-
 def _gamma_loss(y: Tensor, eta: Tensor) -> Tensor:
     rest = y.log() - eta
     return rest.expm1() - rest
@@ -349,7 +341,7 @@ BINOMIAL = Family(
     link="logit",
     loss=_binomial_loss,
     score=_binomial_score,
-    curvature=_binomial_curvature,
+    curvature=lambda y, eta: torch.sigmoid(eta) * torch.sigmoid(-eta),
     variance=lambda mu: mu * (1 - mu),
     in_domain=lambda y: (y >= 0) & (y <= 1),
     domain="numbers between 0 and 1",
@@ -365,7 +357,7 @@ BINOMIAL = Family(
 POISSON = Family(
     name="poisson",
     link="log",
-    loss=_poisson_loss,
+    loss=lambda y, eta: eta.exp() - y * eta + torch.xlogy(y, y) - y,
     score=lambda y, eta: y - eta.exp(),
     curvature=lambda y, eta: eta.exp(),
     variance=lambda mu: mu,

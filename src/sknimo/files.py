@@ -144,9 +144,8 @@ def _open_beside(target: Path, path: str | os.PathLike[str]) -> tuple[IO[bytes],
 
 def _sync_folder(path: Path) -> None:
     """The new name itself must reach the disk."""
-    if os.name != "posix":
-        return
-    with suppress(OSError):  # some network file systems cannot, some folders may not
+    # Windows and some network file systems cannot, some folders may not.
+    with suppress(OSError):
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -36,6 +36,8 @@ from joblib.parallel import BACKENDS, DEFAULT_BACKEND, get_active_backend
 from torch import Tensor
 from tqdm import tqdm
 
+from sknimo.progress import in_notebook
+
 Record = TypeVar("Record")
 Result = TypeVar("Result")
 
@@ -235,15 +237,15 @@ def count_processes(n_jobs: int | None) -> int:
 def share_out(tasks: Sequence[Callable[[], Result]], n_processes: int) -> list[Result]:
     """Results of tasks that this process and forks of it take in turn."""
     count = max(min(n_processes, len(tasks)), 1)
-    shares = [partial(_do_all, tasks[k::count]) for k in range(count)]
+
+    def do(k: int) -> list[Result]:
+        return [task() for task in tasks[k::count]]
+
     with ExitStack() as stack:
-        others = [stack.enter_context(work_beside(each, True)) for each in shares[1:]]
-        parts = [shares[0](), *(other() for other in others)]
+        begun = [work_beside(partial(do, k), True) for k in range(1, count)]
+        others = [stack.enter_context(each) for each in begun]
+        parts = [do(0), *(other() for other in others)]
     return [parts[k % count][k // count] for k in range(len(tasks))]
-
-
-def _do_all(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-    return [task() for task in tasks]
 
 
 def _read(source: int, until: float) -> bytes:
@@ -346,6 +348,4 @@ def hide_progress(wanted: bool) -> bool | None:
     """
     if not wanted:
         return True
-    shell = sys.modules.get("IPython")
-    kernel = None if shell is None else getattr(shell.get_ipython(), "kernel", None)
-    return None if kernel is None else False
+    return False if in_notebook() else None

@@ -253,22 +253,13 @@ class Modulator:
         noise: Tensor | None = None,
         exact: bool = False,
     ) -> Tensor:
-        """Modulation `g` of the active features, (K, n, a).
+        """Modulation `g` of the active features (K, a) of each model, (K, n, a).
 
-        Parameters
-        ----------
-        params : Tensor of shape (K, P)
-        inputs : Tensor of shape (n, r)
-            Network inputs, zero at the reference.
-        active : Tensor of shape (K, a), integer
-            Features to evaluate, per model.
-        noise : Tensor of shape (n, h1), optional
-            Perturbation of the rows' first layer. It belongs to the rows, so the
-            reference is evaluated without it and `g(reference) = 0` stays exact.
-        exact : bool
-            Mask by zero weights whatever the cost, and subtract the reference layer by
-            layer: a feature's own columns do not reach its modulation, nor does
-            `g(reference)` differ from zero, even by rounding.
+        `inputs` (n, r) are zero at the reference. `noise` (n, h1) moves the first layer
+        of the rows but not that of the reference: `g(reference) = 0` stays exact. In
+        the `exact` way own columns have zero weights whatever the cost, and the
+        reference is subtracted layer by layer: neither do they reach the modulation nor
+        does `g(reference)` differ from zero, even by rounding.
         """
         weights = unpack(self.spec, params)
         hidden, shift = self.first_layer(weights, inputs, active, exact)

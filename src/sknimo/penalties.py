@@ -163,10 +163,7 @@ def make_penalty(
         if not 0 < delta <= 1:
             raise ValueError(f"delta must lie in (0, 1], got {delta!r}.")
         penalty = PENALTIES[penalty](delta)
-    width = torch.zeros(n_features, dtype=strength.dtype, device=strength.device)
-    width.index_add_(
-        0, column_feature, torch.ones_like(column_feature, dtype=width.dtype)
-    )
+    width = torch.bincount(column_feature, minlength=n_features).to(strength)
     weight = width.sqrt().expand(len(strength), -1).contiguous()
     if penalty.power == 2:
         return CoefPenalty(strength / 2, 2.0, torch.ones_like(weight), column_feature)

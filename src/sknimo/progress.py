@@ -12,8 +12,10 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any, Literal
 
 from tqdm import tqdm
@@ -51,8 +53,11 @@ class Progress:
         self.limit = math.inf  # seconds after which nothing new begins
         self.began = time.monotonic()
         self.stage, self._round = "", 0
-        self._done: dict[tuple[int, str], int] = {}
-        self._planned: dict[tuple[int, str], int] = {}
+        # Tasks by round and stage.
+        self._done, self._planned = (
+            Counter[tuple[int, str]](),
+            Counter[tuple[int, str]](),
+        )
 
     def plan(self, stage: str) -> None:
         """A task of a stage will be done; a second path begins another round."""
@@ -60,14 +65,11 @@ class Progress:
         if stage == "path" and stage != self.stage:
             self._round += 1
         self.stage = stage
-        key = self._round, stage
-        self._planned[key] = self._planned.get(key, 0) + 1
+        self._planned[self._at] += 1
 
     def finish(self, stage: str) -> None:
         """A task is done."""
-        stage = stage.replace("-", " ")
-        key = self._round, stage
-        self._done[key] = self._done.get(key, 0) + 1
+        self._done[self._round, stage.replace("-", " ")] += 1
 
     @property
     def share(self) -> float:
@@ -76,7 +78,7 @@ class Progress:
         for (which, stage), planned in list(self._planned.items()):
             weight = STAGES.get(stage, (0.0, ""))[0]
             most = max(planned, self.expected.get(stage, 0))
-            part = self._done.get((which, stage), 0) / most
+            part = self._done[which, stage] / most
             # A stage that has been left is done, whatever other processes have counted.
             total += weight * (part if (which, stage) == self._at else 1.0)
         return min(total / max(self.rounds, self._round, 1), 0.99)
@@ -87,11 +89,9 @@ class Progress:
 
     def describe(self) -> str:
         """Stage and tasks in words."""
-        planned = self._planned.get(self._at, 0)
-        most = max(planned, self.expected.get(self.stage, 0))
+        most = max(self._planned[self._at], self.expected.get(self.stage, 0))
         name = STAGES.get(self.stage, (0.0, self.stage or "fitting"))[1]
-        done = self._done.get(self._at, 0)
-        return f"{name} {done} of {most}" if most > 1 else name
+        return f"{name} {self._done[self._at]} of {most}" if most > 1 else name
 
     def remaining(self) -> str:
         """An upper estimate of the time left, in words; none where nothing is known."""
@@ -181,11 +181,10 @@ def _show_bar(progress: Progress, stop: threading.Event) -> None:
     if stop.wait(DELAY):
         return
     shape = "{desc} {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
-    began = time.time() - (time.monotonic() - progress.began)
-    first = f"sknimo: {progress.describe()}"
     how = {"bar_format": shape, "leave": False, "disable": False}
+    first = f"sknimo: {progress.describe()}"
     with tqdm(desc=first, total=100, file=sys.stderr, **how) as bar:
-        bar.start_t = began
+        bar.start_t = time.time() - (time.monotonic() - progress.began)
         while not stop.is_set():
             bar.n = round(100 * progress.share)
             bar.set_description_str(f"sknimo: {progress.describe()}", refresh=False)
@@ -195,9 +194,7 @@ def _show_bar(progress: Progress, stop: threading.Event) -> None:
 
 
 def _show_lines(progress: Progress, stop: threading.Event) -> None:
-    for line in range(10**9):
-        last = LINES[-1]
-        due = LINES[line] if line < len(LINES) else last * (line - len(LINES) + 2)
+    for due in chain(LINES, count(2 * LINES[-1], LINES[-1])):
         if stop.wait(max(progress.began + due - time.monotonic(), 0)):
             return
         spent = show_seconds(time.monotonic() - progress.began)

@@ -100,8 +100,7 @@ def tweedie_log_likelihood(
     >>> round(tweedie_log_likelihood(0 * one, half, *where).item(), 6)
     -0.5
     """
-    number = mu ** (2 - power) / (dispersion * (2 - power))
-    out = -number
+    out = -_likely_amounts(mu, power, dispersion)
     positive = y > 0
     if many is None:
         many = _likely_amounts(y, power, dispersion) > MOST_AMOUNTS
@@ -123,7 +122,7 @@ def tweedie_log_likelihood(
 
 
 def _likely_amounts(y: Tensor, power: Tensor, dispersion: Tensor) -> Tensor:
-    """The likeliest number of amounts in each positive target, (n,)."""
+    """The likeliest number of amounts in each target, or expected for a mean, (n,)."""
     return y ** (2 - power) / (dispersion * (2 - power))
 
 
@@ -131,7 +130,7 @@ def _sum_over_amounts(
     y: Tensor, mu: Tensor, power: Tensor, dispersion: Tensor
 ) -> Tensor:
     """Logarithm of the sum over numbers of amounts of their joint densities, (n,)."""
-    number = mu ** (2 - power) / (dispersion * (2 - power))
+    number = _likely_amounts(mu, power, dispersion)
     shape = (2 - power) / (power - 1)
     scale = dispersion * (power - 1) * mu ** (power - 1)
     likely = float(_likely_amounts(y, power, dispersion).max().detach())
@@ -176,9 +175,9 @@ def _minimise(cost: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
             value = cost(leaf)
             (slope,) = torch.autograd.grad(value, leaf, create_graph=True)
             rows = [
-                torch.autograd.grad(each, leaf, retain_graph=True) for each in slope
+                torch.autograd.grad(each, leaf, retain_graph=True)[0] for each in slope
             ]
-        values, axes = torch.linalg.eigh(torch.stack([row[0] for row in rows]))
+        values, axes = torch.linalg.eigh(torch.stack(rows))
         # Downhill wherever the function bends downwards too, and not too far.
         step = axes @ ((axes.T @ slope.detach()) / values.abs().clamp(min=1e-6))
         step = step * (1 / step.abs().max().clamp(min=1.0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -195,17 +195,15 @@ def predict(
     with _open(model, data, text, unknown) as (est, reader, columns):
         found = reader.schema.names
         kept = list(found) if keep_all else list(split_names(keep or (), found))
-        more = [*kept, *([] if offset is None else [offset])]
         tables = (
             _apply.predict_part(
                 est, part, columns, offset, kept, far, at or (), interval
             )
-            for part in _apply.read_parts(est, reader, columns, more)
+            for part in _apply.read_parts(est, reader, columns, [*kept, offset])
         )
         n_rows = _write_tables(tables, reader, output, kind, raw_text, quiet)
     far.tell()
-    told = {"far_rows": far.n_far}
-    _tell_output(output, n_rows, "predictions", json, quiet, told)
+    _tell_output(output, n_rows, "predictions", json, quiet, far_rows=far.n_far)
 
 
 @app.command()
@@ -236,12 +234,9 @@ def explain(
     kind = _output_kind(output, output_format, json)
     with _open(model, data, text, unknown) as (est, reader, columns):
         est = _apply.choose_class(est, class_)
-        parts = _apply.read_parts(
-            est, reader, columns, [] if offset is None else [offset]
-        )
         explained = (
             (part, _apply.explain_part(est, part, columns, offset, method.value))
-            for part in parts
+            for part in _apply.read_parts(est, reader, columns, [offset])
         )
         if row:
             show_rows(est, explained, columns, row, as_json=json)
@@ -447,12 +442,12 @@ def _fit_request(
         warnings.simplefilter("ignore")
         remark = _ignore
     source = _stream.find_source(request.data, request.text, budget, ranks)
-    if source is not None and request.roles.event is not None:
-        raise UserError(
-            "Risk sets need the times of all rows at once: give a larger "
-            "--memory-budget, and one process."
-        )
     if source is not None:
+        if request.roles.event is not None:
+            raise UserError(
+                "Risk sets need the times of all rows at once: give a larger "
+                "--memory-budget, and one process."
+            )
         return _stream.fit_stream(source, request, ranks, remark)
     with TableReader(request.data, request.text) as reader:
         table, name = reader.read(), reader.name
@@ -525,18 +520,13 @@ def _write_tables(
 
 
 def _tell_output(
-    output: str,
-    n_rows: int,
-    what: str,
-    json: bool,
-    quiet: bool,
-    more: Mapping[str, int] | None = None,
+    output: str, n_rows: int, what: str, json: bool, quiet: bool, **more: int
 ) -> None:
     from sknimo.cli._output import print_json
 
     if output == "-":
         return
     if json:
-        print_json({"output_file": output, "rows": n_rows, **(more or {})})
+        print_json({"output_file": output, "rows": n_rows, **more})
     elif not quiet:
         say(f"{n_rows} {what} written to {output}.")

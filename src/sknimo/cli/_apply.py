@@ -20,8 +20,7 @@ from sknimo.cli._fit import (
     drop_missing,
     judge,
     label_target,
-    read_others,
-    read_response,
+    read_rows,
 )
 from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
 
@@ -82,10 +81,10 @@ def find_columns(est: Any, reader: TableReader) -> FeatureColumns:
                 f"columns; {reader.name} has {len(found)}."
             )
         names = found
-    types = {}
-    for j, name in enumerate(names):
-        own = reader.schema.field(name).type
-        types[name] = _column_type(features.levels(j), own)
+    types = {
+        name: _column_type(features.levels(j), reader.schema.field(name).type)
+        for j, name in enumerate(names)
+    }
     return FeatureColumns(tuple(names), named, types)
 
 
@@ -97,10 +96,11 @@ def _column_type(levels: Sequence[Any] | None, found: pa.DataType) -> pa.DataTyp
 
 
 def read_parts(
-    est: Any, reader: TableReader, columns: FeatureColumns, more: Sequence[str] = ()
+    est: Any, reader: TableReader, columns: FeatureColumns, more: Sequence[str | None]
 ) -> Iterator[TablePart]:
-    """The features and some more columns of a table, part by part."""
-    names = list(dict.fromkeys([*columns.features, *more]))
+    """The features and some more columns of a table, part by part; None is none."""
+    every = dict.fromkeys([*columns.features, *more])
+    names = [name for name in every if name is not None]
     size = part_rows(est)
     waiting: list[pa.Table] = []
     n_waiting = first = 0
@@ -278,11 +278,10 @@ def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> Fil
     if hasattr(est, "baseline_") != (roles.event is not None):
         kind = "--time and --event" if hasattr(est, "baseline_") else "--target"
         raise UserError(f"{type(est).__name__} needs {kind}.")
-    y = read_response(table, roles)
+    rows = read_rows(table, roles, columns.select(table), np.arange(len(table)))
     if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
-        y = label_target(y)
-    rows = FileRows(columns.select(table), y, place=np.arange(len(table)))
-    return read_others(table, roles, rows)
+        rows = replace(rows, y=label_target(rows.y))
+    return rows
 
 
 def _asked(quantity: Quantity) -> list[tuple[str, str]]:

@@ -10,7 +10,15 @@ import numpy as np
 
 from sknimo.cli._apply import read_known
 from sknimo.cli._errors import UserError
-from sknimo.cli._fit import NAMES, ColumnRoles, FileRows, Judgement, judge
+from sknimo.cli._fit import (
+    NAMES,
+    ColumnRoles,
+    FileRows,
+    Judgement,
+    cost_chances,
+    find_chances,
+    judge,
+)
 from sknimo.cli._tables import TextFormat
 
 # Two sides of a normal interval that holds 95 in 100.
@@ -72,13 +80,10 @@ def assess(
     if not hasattr(est, "classes_"):
         mean = est.predict(rows.X, rows.offset)
         return Candidate(name, est, rows, judged, mean, (rows.y - mean) ** 2)
-    if len(est.classes_) > 2:  # the chance of what happened
-        chances = est.predict_proba(rows.X)
-        mean = own = (chances * (rows.y[:, None] == est.classes_)).sum(axis=1)
-    else:
-        mean = est.predict_proba(rows.X, rows.offset)[:, 1]
-        own = np.where(rows.y == est.classes_[1], mean, 1 - mean)
-    return Candidate(name, est, rows, judged, mean, -np.log(np.clip(own, 1e-300, 1)))
+    chances, truth = find_chances(est, rows)
+    several = len(est.classes_) > 2  # then it is the chance of what happened
+    mean = (chances * truth).sum(axis=1) if several else chances[:, 1]
+    return Candidate(name, est, rows, judged, mean, cost_chances(chances, truth))
 
 
 def check_pair(one: Any, two: Any) -> None:

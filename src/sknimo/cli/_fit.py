@@ -253,11 +253,29 @@ def read_roles(
         if name not in roles.categorical:
             refuse_disguise(table[name], name, name == roles.target, first_row)
     place = first_row + np.arange(len(table))
-    y = read_response(table, roles)
-    return read_others(table, roles, FileRows(table.select(features), y, place=place))
+    return read_rows(table, roles, table.select(features), place)
 
 
-def read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
+def read_rows(
+    table: pa.Table, roles: ColumnRoles, X: Any, place: np.ndarray
+) -> FileRows:
+    """Features X of a table with its target, weight, offset, entry and strata."""
+    strata = None
+    if roles.strata is not None:
+        strata = np.array(table[roles.strata].to_pylist(), dtype=object)
+    return FileRows(
+        X,
+        y=_read_response(table, roles),
+        place=place,
+        weight=read_numbers(table, roles.weight),
+        offset=read_numbers(table, roles.offset),
+        target=roles.target,
+        entry=read_numbers(table, roles.entry),
+        strata=strata,
+    )
+
+
+def _read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
     """The target (n,), or times and events (n, 2)."""
     if roles.event is None:
         return read_target(table[roles.target])
@@ -267,21 +285,6 @@ def read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
         table = table.set_column(at, roles.event, event.cast(pa.float64()))
     both = [read_numbers(table, name) for name in (roles.target, roles.event)]
     return np.stack([part for part in both if part is not None], axis=1)
-
-
-def read_others(table: pa.Table, roles: ColumnRoles, rows: FileRows) -> FileRows:
-    """The same rows with weight, offset, entry and strata."""
-    strata = None
-    if roles.strata is not None:
-        strata = np.array(table[roles.strata].to_pylist(), dtype=object)
-    return replace(
-        rows,
-        weight=read_numbers(table, roles.weight),
-        offset=read_numbers(table, roles.offset),
-        target=roles.target,
-        entry=read_numbers(table, roles.entry),
-        strata=strata,
-    )
 
 
 def drop_missing(rows: FileRows) -> FileRows:
@@ -297,14 +300,13 @@ def find_complete(rows: FileRows) -> np.ndarray:
     complete = np.ones(len(rows.y), dtype=bool)
     for column in rows.X.columns:
         complete &= ~pa_compute.is_null(column, nan_is_null=True).to_numpy()
-    numbers = [rows.y] if rows.y.dtype.kind == "f" else []
-    others = rows.weight, rows.offset, rows.entry
-    numbers += [v for v in others if v is not None]
-    for values in numbers:
-        complete &= ~np.isnan(values.reshape(len(values), -1)).any(axis=1)
-    for labels in (rows.y, rows.strata):
-        if labels is not None and labels.dtype == object:
-            complete &= np.array([x is not None and x == x for x in labels], bool)
+    for values in (rows.y, rows.weight, rows.offset, rows.entry, rows.strata):
+        if values is None:
+            continue
+        if values.dtype.kind == "f":
+            complete &= ~np.isnan(values.reshape(len(values), -1)).any(axis=1)
+        elif values.dtype == object:
+            complete &= np.array([x is not None and x == x for x in values], bool)
     return complete
 
 
@@ -487,15 +489,12 @@ def judge(est: Any, rows: FileRows) -> Judgement:
             own = {name: getattr(rows, name) for name in ("entry", "strata")}
             found = {"concordance": est.score(rows.X, rows.y, weight, **own)}
             return Judgement(found, {"concordance": 0.5})
-        if len(getattr(est, "classes_", ())) > 2:
-            return _judge_several(est, rows, weight)
         if hasattr(est, "classes_"):
-            chance = est.predict_proba(rows.X, rows.offset)[:, 1]
-            truth = np.asarray(rows.y == est.classes_[1]).astype(int)
-            share = np.full(len(truth), np.average(truth, weights=weight))
+            chances, truth = find_chances(est, rows)
+            share = np.average(truth, axis=0, weights=weight)
             return Judgement(
-                _judge_classes(truth, chance, weight),
-                _judge_classes(truth, share, weight),
+                _judge_chances(chances, truth, weight),
+                _judge_chances(np.tile(share, (len(truth), 1)), truth, weight),
             )
         guess = est.predict(rows.X, rows.offset)
         found, mean = {}, np.average(rows.y, weights=weight)
@@ -508,36 +507,36 @@ def judge(est: Any, rows: FileRows) -> Judgement:
     return Judgement(found, {"root_mean_squared_error": root(rows.y - mean)})
 
 
-def _judge_several(est: Any, rows: FileRows, weight: np.ndarray) -> Judgement:
-    """The same for more than two classes; unknown labels are never right."""
-    chances = est.predict_proba(rows.X)
-    truth = rows.y[:, None] == est.classes_
-    share = np.average(truth, axis=0, weights=weight)
+def find_chances(est: Any, rows: FileRows) -> tuple[np.ndarray, np.ndarray]:
+    """Chance of every class, and whether it is the true one, both (n, k).
 
-    def measure(chances: np.ndarray) -> dict[str, float]:
-        own = np.clip((chances * truth).sum(axis=1), 1e-300, 1.0)
-        right = truth[np.arange(len(truth)), chances.argmax(axis=1)]
-        return _rate(own, right, weight)
+    Of two classes what is not the second is the first; unknown labels of more classes
+    are never right.
+    """
+    chances = est.predict_proba(rows.X, rows.offset)
+    if len(est.classes_) > 2:
+        return chances, rows.y[:, None] == est.classes_
+    second = np.asarray(rows.y == est.classes_[1])
+    return chances, np.stack([~second, second], axis=1)
 
-    return Judgement(measure(chances), measure(np.tile(share, (len(truth), 1))))
+
+def cost_chances(chances: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Negative log-likelihood of what is true, (n,)."""
+    return -np.log(np.clip((chances * truth).sum(axis=1), 1e-300, 1.0))
 
 
-def _judge_classes(
-    truth: np.ndarray, chance: np.ndarray, weight: np.ndarray
+def _judge_chances(
+    chances: np.ndarray, truth: np.ndarray, weight: np.ndarray
 ) -> dict[str, float]:
-    """Measures of probabilities; the AUC only where both classes are there."""
+    """Measures of probabilities; the AUC only of two classes that are both there."""
     from sklearn.metrics import roc_auc_score
 
-    own = np.clip(np.where(truth == 1, chance, 1 - chance), 1e-300, 1.0)
-    found = {}
-    if np.ptp(truth) > 0:
-        found["auc"] = float(roc_auc_score(truth, chance, sample_weight=weight))
-    return found | _rate(own, (chance > 0.5) == truth, weight)
-
-
-def _rate(own: np.ndarray, right: np.ndarray, weight: np.ndarray) -> dict[str, float]:
-    """Measures of how often rows are right, and of the chances of what happened."""
-    return {
+    right = truth[np.arange(len(truth)), chances.argmax(axis=1)]
+    found = {
         "accuracy": float(np.average(right, weights=weight)),
-        "log_loss": float(np.average(-np.log(own), weights=weight)),
+        "log_loss": float(np.average(cost_chances(chances, truth), weights=weight)),
     }
+    if truth.shape[1] > 2 or not truth.any(axis=0).all():
+        return found
+    area = roc_auc_score(truth[:, 1], chances[:, 1], sample_weight=weight)
+    return {"auc": float(area)} | found

@@ -37,7 +37,8 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 class TableWriter(ABC):
     """Takes a table part by part."""
 
-    raw_text = False
+    def __init__(self, stream: IO[bytes], raw_text: bool = False) -> None:
+        self._stream, self._raw_text = stream, raw_text
 
     @abstractmethod
     def write(self, part: pa.Table) -> None:
@@ -68,8 +69,7 @@ def open_table(path: str, kind: str, raw_text: bool = False) -> Iterator[TableWr
     Without `raw_text`, an apostrophe keeps spreadsheets from running text as a formula.
     """
     with open_output(path) as file, _compress(path, file) as stream:
-        writer = _WRITERS[kind](stream)
-        writer.raw_text = raw_text
+        writer = _WRITERS[kind](stream, raw_text)
         yield writer
         writer.close()
 
@@ -111,31 +111,34 @@ def _compress(path: str, file: IO[bytes]) -> Iterator[IO[bytes]]:
 class _TextWriter(TableWriter):
     """Delimited text with a header."""
 
-    def __init__(self, stream: IO[bytes], delimiter: str = ",") -> None:
-        self._stream, self._delimiter = stream, delimiter
-        self._begun = False
+    delimiter = ","
+    _begun = False
 
     def write(self, part: pa.Table) -> None:
         if not self._begun:
             names = self._cells(pa.chunked_array([part.column_names], pa.string()))
-            header = self._delimiter.join(names.to_pylist())
+            header = self.delimiter.join(names.to_pylist())
             self._stream.write(header.encode() + b"\n")
             self._begun = True
         cells = [self._cells(column) for column in part.columns]
-        lines = pa_compute.binary_join_element_wise(*cells, self._delimiter)
+        lines = pa_compute.binary_join_element_wise(*cells, self.delimiter)
         self._stream.write("\n".join([*lines.to_pylist(), ""]).encode())
 
     def _cells(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Cells as text, in quotes where they need them; pyarrow would quote all."""
         text = pa_compute.fill_null(column.cast(pa.string()), "")
-        if not self.raw_text and not pa.types.is_primitive(column.type):
+        if not self._raw_text and not pa.types.is_primitive(column.type):
             text = _disarm(text)
-        special = pa_compute.match_substring_regex(text, f'["\r\n{self._delimiter}]')
+        special = pa_compute.match_substring_regex(text, f'["\r\n{self.delimiter}]')
         if not pa_compute.any(special).as_py():
             return text
         doubled = pa_compute.replace_substring(text, '"', '""')
         quoted = pa_compute.binary_join_element_wise('"', doubled, '"', "")
         return pa_compute.if_else(special, quoted, text)
+
+
+class _TabWriter(_TextWriter):
+    delimiter = "\t"
 
 
 def _disarm(text: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -149,13 +152,12 @@ def _disarm(text: pa.ChunkedArray) -> pa.ChunkedArray:
 class _ParquetWriter(TableWriter):
     """Parquet, one row group per part."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = pa.PythonFile(_Positioned(stream), mode="w")
-        self._writer: pa_parquet.ParquetWriter | None = None
+    _writer: pa_parquet.ParquetWriter | None = None
 
     def write(self, part: pa.Table) -> None:
         if self._writer is None:
-            self._writer = pa_parquet.ParquetWriter(self._stream, part.schema)
+            file = pa.PythonFile(_Positioned(self._stream), mode="w")
+            self._writer = pa_parquet.ParquetWriter(file, part.schema)
         self._writer.write_table(part)
 
     def close(self) -> None:
@@ -184,18 +186,15 @@ class _Positioned(io.RawIOBase):
 class _LinesWriter(TableWriter):
     """One JSON object per line; NaN, which JSON does not have, as null."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
     def write(self, part: pa.Table) -> None:
         for row in part.to_pylist():
             line = json.dumps(plain_values(row), ensure_ascii=False)
             self._stream.write(line.encode() + b"\n")
 
 
-_WRITERS: dict[str, Any] = {
+_WRITERS: dict[str, type[TableWriter]] = {
     "csv": _TextWriter,
-    "tsv": lambda stream: _TextWriter(stream, "\t"),
+    "tsv": _TabWriter,
     "parquet": _ParquetWriter,
     "jsonl": _LinesWriter,
 }

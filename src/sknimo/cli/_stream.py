@@ -4,6 +4,7 @@ Rows are read part by part, straight into the temporary file of the fit. Process
 `torchrun` has started read equal shares of the rows; the first one speaks for all.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,25 +62,22 @@ class TableFile:
             return list(reader.schema.names)
 
     def parts(
-        self, columns: list[str], begin: int = 0, end: int | None = None
+        self, columns: list[str], begin: int = 0, end: int = sys.maxsize
     ) -> Iterator[tuple[int, pa.Table]]:
         """Some rows in tables, each with the number of its first row."""
         if self.is_parquet:
-            stop = _count_parquet(self.path) if end is None else end
-            at = begin
-            for table in read_parquet([self.path], columns, begin, stop):
-                yield at, table
-                at += len(table)
+            for table in read_parquet([self.path], columns, begin, end):
+                yield begin, table
+                begin += len(table)
             return
         at = 0
         with TableReader(self.path, self.text) as reader:
             for table in reader.batches(columns):
-                low = max(begin - at, 0)
-                high = len(table) if end is None else min(end - at, len(table))
+                low, high = max(begin - at, 0), min(end - at, len(table))
                 if low < high:
                     yield at + low, table.slice(low, high - low)
                 at += len(table)
-                if end is not None and at >= end:
+                if at >= end:
                     return
 
 
@@ -110,11 +108,6 @@ def _is_parquet(path: str) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(len(PARQUET)) == PARQUET
-
-
-def _count_parquet(path: str) -> int:
-    with refuse_damage(path), pa_parquet.ParquetFile(path) as file:
-        return int(file.metadata.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +238,7 @@ def _look(source: TableFile, roles: ColumnRoles) -> tuple[ColumnRoles, list[str]
     names = source.names()
     roles = split_roles(roles, names)
     features = find_features(names, source.path, roles)
-    special = (roles.target, roles.weight, roles.offset)
-    wanted = [*features, *(name for name in special if name is not None)]
-    return roles, wanted, scan_target(source, roles)
+    return roles, [*features, *roles.special], scan_target(source, roles)
 
 
 def _choose_test(

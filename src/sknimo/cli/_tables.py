@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -96,25 +96,25 @@ class TableReader:
             raise
 
     def _open(self, text: TextFormat) -> None:
-        stream: Any = _Rejoined.split(self._raw, 4)
-        if stream.head.startswith(GZIP):
+        head, stream = _look(self._raw)
+        is_zipped = head.startswith(GZIP)
+        if is_zipped:
             unzipped = self._stack.enter_context(gzip.GzipFile(fileobj=stream))
-            stream = _Rejoined.split(unzipped, 4)
+            head, stream = _look(unzipped)
         self._parquet: pa_parquet.ParquetFile | None = None
         self._sheet: pa.Table | None = None
-        if stream.head.startswith(PARQUET):
-            self._open_parquet(stream)
-        elif stream.head.startswith((EXCEL, OLD_EXCEL)):
+        if head.startswith(PARQUET):
+            self._open_parquet(stream, is_zipped or self._size is None)
+        elif head.startswith((EXCEL, OLD_EXCEL)):
             self._sheet = read_sheet(io.BufferedReader(stream), self.name)
             self.schema = self._sheet.schema
             self._rows = (0, len(self._sheet))
         else:
             self._open_text(stream, text)
 
-    def _open_parquet(self, stream: _Rejoined) -> None:
+    def _open_parquet(self, stream: _Stream, is_stream: bool) -> None:
         source: IO[bytes] = self._raw
-        if stream.source is not self._raw or self._size is None:
-            # Parquet is read from its end, so a stream must be put down first.
+        if is_stream:  # Parquet is read from its end: it must be put down first
             source = self._stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(cast(IO[bytes], io.BufferedReader(stream)), source)
         source.seek(0)
@@ -123,7 +123,7 @@ class TableReader:
         self.schema = self._parquet.schema_arrow
         self._rows = (0, self._parquet.metadata.num_rows)
 
-    def _open_text(self, stream: _Rejoined, text: TextFormat) -> None:
+    def _open_text(self, stream: _Stream, text: TextFormat) -> None:
         try:
             "".encode(text.encoding)
         except (LookupError, ValueError) as error:
@@ -334,52 +334,35 @@ class TableReader:
         self.close()
 
 
-class _Rejoined(io.RawIOBase):
-    """A stream whose first bytes have been looked at."""
+class _Stream(io.RawIOBase):
+    """What a function reads, after a head that has been read; its source stays open."""
 
-    def __init__(self, head: bytes, source: Any) -> None:
-        self.head, self.source = head, source
-        self._place = 0
-
-    @classmethod
-    def split(cls, source: Any, size: int) -> _Rejoined:
-        """Look at the first bytes of a stream."""
-        head = b""
-        while len(head) < size and (more := source.read(size - len(head))):
-            head += more
-        return cls(head, source)
+    def __init__(self, read: Callable[[int], bytes], head: bytes = b"") -> None:
+        self._read, self._head = read, head
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if self._place < len(self.head):
-            part = self.head[self._place : self._place + len(buffer)]
-            self._place += len(part)
-        else:
-            part = self.source.read(len(buffer))
+        size = len(buffer)
+        part = self._head[:size] or self._read(size)
+        self._head = self._head[size:]
         buffer[: len(part)] = part
         return len(part)
 
 
-class _Unclosed(io.RawIOBase):
-    """A stream that survives its own closing and gives what is there."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._source.read1(len(buffer))
-        buffer[: len(part)] = part
-        return len(part)
+def _look(source: Any, size: int = 4) -> tuple[bytes, _Stream]:
+    """The first bytes of a stream, and all of it."""
+    head = b""
+    while len(head) < size and (more := source.read(size - len(head))):
+        head += more
+    return head, _Stream(source.read, head)
 
 
 def _open_bytes(path: str) -> IO[bytes]:
     if path == STDIN:
-        return cast(IO[bytes], _Unclosed(sys.stdin.buffer))
+        # What is there is taken at once: more may be long in coming.
+        return cast(IO[bytes], _Stream(cast(io.BufferedReader, sys.stdin.buffer).read1))
     if Path(path).is_dir():
         raise UserError(f"{path} is a folder, not a file.")
     return open(path, "rb")
@@ -393,7 +376,7 @@ def _file_size(file: IO[bytes]) -> int | None:
         return None
 
 
-def _read_blocks(stream: _Rejoined, encoding: str) -> Iterator[bytes]:
+def _read_blocks(stream: _Stream, encoding: str) -> Iterator[bytes]:
     """Text in blocks of whole rows, in UTF-8 and without a byte order mark."""
     decode = codecs.getincrementaldecoder(encoding)().decode
     rest, at_end, at_start = b"", False, True

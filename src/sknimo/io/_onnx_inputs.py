@@ -121,8 +121,7 @@ def _encode_numbers(
     """Code of every number; NaN stays NaN."""
     # Levels as the input can hold them: 0.1 in float32 is another number.
     values = np.array([levels], dtype=np.float64).astype(graph.dtype)
-    exact = len(set(levels)) == len(np.unique(values))
-    if not exact:
+    if len(set(levels)) != len(np.unique(values)):
         raise ValueError(
             f"Levels such as {levels[0]!r} cannot be told apart as {graph.dtype} "
             "numbers. Make them text before fitting."

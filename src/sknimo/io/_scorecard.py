@@ -4,6 +4,8 @@ A point is worth `unit` on the scale of the linear predictor. Numbers are cut wh
 their points change; points of a feature begin at zero, so that none is subtracted.
 """
 
+import csv
+import io
 import math
 from dataclasses import dataclass
 
@@ -108,12 +110,13 @@ class Scorecard:
 
     def to_csv(self) -> str:
         """One line per level or range, for other programs."""
-        lines = ["feature,value,from,below,points"]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["feature", "value", "from", "below", "points"])
         for row in self.rows:
             ends = ["" if end is None else f"{end:g}" for end in (row.low, row.high)]
-            cells = [row.feature, row.value, *ends, str(row.points)]
-            lines.append(",".join(map(_cell, cells)))
-        return "\n".join([*lines, ""])
+            writer.writerow([row.feature, row.value, *ends, row.points])
+        return text.getvalue()
 
     def to_markdown(self) -> str:
         """The card for people, with what sums of points mean."""
@@ -155,45 +158,48 @@ def build_scorecard(
         raise ValueError(
             "The model does not know the ranges of its columns; fit again."
         )
-    shapes = {j: _shape(model, j) for j in range(model.features.n_features)}
+    shapes = [_shape(model, j) for j in range(model.features.n_features)]
     if model.family.link == "identity":
-        unit = max(float(np.ptp(values)) for _, values in shapes.values()) / SPAN or 1.0
+        unit = max(float(np.ptp(values)) for *_, values in shapes) / SPAN or 1.0
     else:
         unit = math.log(2) / double
     rows: list[ScoreRow] = []
     base, error = model.base_value, 0.0
-    for j, (grid, values) in shapes.items():
+    for name, (labels, grid, values) in zip(model.features.names, shapes, strict=True):
         if not values.any():
             continue
         least = float(values.min())
         exact = (values - least) / unit
-        labels = model.features.levels(j) or _two_values(model.features, j)
-        own, wrong = (
-            _cut(model.features.names[j], grid, exact, max_ranges)
-            if labels is None
-            else _list(model.features.names[j], [str(v) for v in labels], exact)
-        )
+        if labels is None:
+            own, wrong = _cut(name, grid, exact, max_ranges)
+        else:
+            own, wrong = _list(name, labels, exact)
         rows += own
         base += least
         error += wrong * unit
     return Scorecard(tuple(rows), base, unit, error, model.family)
 
 
-def _shape(model: FittedModel, j: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values of a feature, a missing one last, and what they contribute."""
+def _shape(
+    model: FittedModel, j: int
+) -> tuple[list[str] | None, np.ndarray, np.ndarray]:
+    """Labels of a feature if it has any, its values, and what these contribute.
+
+    A missing value comes last and has no label.
+    """
     features = model.features
-    levels = features.levels(j)
-    two = _two_values(features, j)
-    if levels is not None:
-        grid = np.arange(len(levels), dtype=float)
-    elif two is not None:
-        grid = np.array(two, dtype=float)
+    labels = features.levels(j)
+    if labels is not None:
+        grid = np.arange(len(labels), dtype=float)
+    elif labels := _two_values(features, j):
+        grid = np.array(labels, dtype=float)
     else:
         grid = np.linspace(features.low[j], features.high[j], GRID)
     if isinstance(features.bases[j], OrMissing):
         grid = np.append(grid, np.nan)
     own = model.term_coef[features.term_feature == j]
-    return grid, np.asarray(features.bases[j].terms(grid) @ own)
+    values = np.asarray(features.bases[j].terms(grid) @ own)
+    return None if labels is None else list(map(str, labels)), grid, values
 
 
 def _two_values(features: FeatureMap, j: int) -> tuple[int, int] | None:
@@ -268,10 +274,6 @@ def _describe(low: float | None, high: float | None) -> str:
     if low is None:
         return "any" if high is None else f"below {high:g}"
     return f"{low:g} or more" if high is None else f"{low:g} to below {high:g}"
-
-
-def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sknimo.ranks import ALONE, Ranks, current_ranks
-from sknimo.rows._store import RowFile, open_mapped
+from sknimo.rows._store import RowFile, map_behind, open_mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,9 +216,8 @@ class RowBlocks:
 
     def open_file(self) -> RowFile | None:
         """The table as it stands on disk, if it can be read there; to be closed."""
-        return (
-            open_mapped(self._source.X) if isinstance(self._source, _Arrays) else None
-        )
+        source = self._source
+        return open_mapped(source.X) if isinstance(source, _Arrays) else None
 
     @property
     def given_weight(self) -> Any:
@@ -321,11 +320,8 @@ def cut_rows(n_rows: int, n_columns: int) -> Iterator[slice]:
 
 def _release(X: Any) -> None:
     """Let go of the pages of a mapped file that have been read."""
-    base = X
-    while isinstance(base, np.ndarray):
-        base = base.base
-    shared = isinstance(X, np.memmap) and X.mode in ("r", "r+", "w+")
-    if shared and isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+    base = map_behind(X)
+    if base is not None and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
 
 

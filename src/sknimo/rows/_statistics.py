@@ -197,10 +197,9 @@ def merge_counts(parts: Sequence[ColumnCounts]) -> ColumnCounts:
     for samples in zip(*(part.few for part in parts), strict=True):
         merged: ValueSample | None = NOTHING
         for own in samples:
-            if own is not None:
-                merged = _count_more(merged, own.values, own.weight)
-            else:
-                merged = None
+            merged = (
+                None if own is None else _count_more(merged, own.values, own.weight)
+            )
         few.append(merged)
     levels = zip(*(part.level_weight for part in parts), strict=True)
     return ColumnCounts(

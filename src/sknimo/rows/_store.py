@@ -115,21 +115,25 @@ class RowFile:
         self._file.close()
 
 
+def map_behind(X: Any) -> mmap.mmap | None:
+    """The map of a file that an array shows; None without one, or of a private one."""
+    if not isinstance(X, np.memmap) or X.mode not in ("r", "r+", "w+"):
+        return None
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
 def open_mapped(X: Any) -> RowFile | None:
     """The file behind a memory-mapped table, if its rows can be read there as they are.
 
     That takes floats in C order and a file that holds what the map shows.
     """
-    if not isinstance(X, np.memmap) or X.ndim != 2 or 0 in X.shape:
+    base = map_behind(X)
+    if base is None or X.ndim != 2 or 0 in X.shape or X.filename is None:
         return None
-    plain = X.dtype in (np.dtype(np.float64), np.dtype(np.float32))
-    shared = X.mode in ("r", "r+", "w+")
-    if not (plain and shared and X.flags.c_contiguous) or X.filename is None:
-        return None
-    base: Any = X
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if not isinstance(base, mmap.mmap):
+    if X.dtype not in (np.float64, np.float32) or not X.flags.c_contiguous:
         return None
     # A slice of a map keeps the offset of the whole: addresses tell where it begins.
     map_begin = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
