@@ -377,3 +377,20 @@ class TestJudgedLikeBags:
     ):
         beside.folds[:] = task.folds
         assert judge(outcome) is outcome
+
+
+def test_curves_for_bags_are_not_read_where_restarts_decide(task, monkeypatch):
+    def read():
+        raise AssertionError("nobody asked for bags")
+
+    monkeypatch.setattr(engine_module, "_is_open", lambda *args: False)
+    monkeypatch.setattr(engine_module, "_by_evidence", lambda *args: "found")
+    found = engine_module.search(
+        task.problem,
+        task.folds,
+        Settings(),
+        weight=torch.ones_like(task.problem.y),
+        random=np.random.RandomState(0),
+        beside=read,
+    )
+    assert found == "found"

@@ -12,6 +12,8 @@ from sknimo.search._runner import (
     Start,
     Try,
     View,
+    fit_linear_crew,
+    fit_linear_evidence,
     in_crews,
     run_crew,
 )
@@ -131,3 +133,17 @@ def test_a_crew_ends_where_its_members_end_alone(make_problem, make_runner):
         assert own.n_iter == alone.n_iter
         assert own.log_evidence == pytest.approx(alone.log_evidence, rel=CREW_RTOL)
         torch.testing.assert_close(own.coef, alone.coef, rtol=CREW_RTOL, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_linear_fits_of_several_folds_are_those_of_each(family, make_problem):
+    problem, options = make_problem(family=family), EvidenceOptions()
+    generator = torch.Generator().manual_seed(0)
+    shape = 3, problem.n_rows
+    weights = (torch.rand(shape, generator=generator) < 0.8).double()
+    begin = Coefficients(torch.zeros(1, problem.n_terms).double(), torch.zeros(1))
+    together = fit_linear_crew(problem, weights, [begin] * 3, options).states
+    for weight, state in zip(weights, together, strict=True):
+        alone = fit_linear_evidence(problem, weight, begin, options)
+        assert state.log_evidence == pytest.approx(alone.log_evidence, rel=CREW_RTOL)
+        assert torch.equal(state.support, alone.support)

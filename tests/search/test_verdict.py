@@ -9,7 +9,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, ShuffleSplit
 
 import sknimo.search._verdict as verdict_module
 from sknimo.search import Settings, Verdict
-from sknimo.search._runner import View
+from sknimo.search._runner import Crewed, View
 from sknimo.search._verdict import eta_losses, merge_folds
 from sknimo.training import Fold
 
@@ -54,8 +54,9 @@ def test_a_start_that_fails_on_a_fold_is_followed_by_the_next_best(
     runner.crews = crews
     n_rows = problem.n_rows
     folds = [Fold(np.ones(n_rows), np.zeros(n_rows))]
-    linear = [verdict_module.LinearFold(None, -7.0)]
-    judged = verdict_module._Folds(runner, View(problem), folds, linear, None)
+    linear = Crewed((replace(state, log_evidence=-7.0),))
+    runner.map = lambda kind, *args: [linear]
+    judged = verdict_module._Folds(runner, View(problem), folds, [None], None)
     starts = list(range(len(gains)))
     (found,) = judged.first_success(starts, goal / n_rows)
     assert asked == starts[:tried]

@@ -650,6 +650,28 @@ class TestSimplify:
         assert asked
         assert max(asked) == 7
 
+    def test_hopeless_trials_without_an_input_end_early_and_change_nothing(
+        self, fitted, monkeypatch
+    ):
+        problem, state = fitted
+        n_steps, found = [], []
+
+        def watched(problem, weight, starts, options):
+            ends = fit_crew(problem, weight, starts, options)
+            n_steps[-1] += sum(
+                e.n_iter - s.n_iter for s, e in zip(starts, ends, strict=True)
+            )
+            return ends
+
+        monkeypatch.setattr(evidence_module, "fit_crew", watched)
+        for gain in (evidence_module.GAIN_TO_COME, 1e9):
+            monkeypatch.setattr(evidence_module, "GAIN_TO_COME", gain)
+            n_steps.append(0)
+            options = EvidenceOptions()
+            found.append(simplify(problem, ones(problem), state, options))
+        assert n_steps[0] < n_steps[1]
+        assert torch.equal(found[0].params, found[1].params)
+
     def test_trials_that_are_one_program_lead_where_single_ones_do(
         self, fitted, monkeypatch
     ):

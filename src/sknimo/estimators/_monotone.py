@@ -10,6 +10,7 @@ zero is where the coefficient ends that may not change its sign.
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -50,11 +51,12 @@ class Restrained:
                 "classes, whose probabilities cannot all rise. Give two classes, or "
                 "leave out monotone."
             )
-        restrained = self._signs(data.features), self._left_out
+        signs = self._signs(data.features), self._left_out
         if isinstance(data, TrainingSet):
-            curves = data.curves and restrain(data.curves, *restrained)
-            data = replace(data, curves=curves)
-        return replace(data, features=restrain(data.features, *restrained))
+            read = data.read_curves
+            curves = None if read is None else cache(lambda: restrain(read(), *signs))
+            data = replace(data, read_curves=curves)
+        return replace(data, features=restrain(data.features, *signs))
 
     def _attempts(self) -> Iterator[None]:
         """One fit; where it violates `monotone`, others without the feature.

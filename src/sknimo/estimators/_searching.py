@@ -3,9 +3,10 @@
 import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import field, replace
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self, cast, get_args
 
@@ -178,7 +179,7 @@ class Searching(Bendable):
                 started = time.monotonic()
             labels = read_groups(groups, data.n_samples)
             settings = self._search_settings(started)
-            if isinstance(data, TrainingSet) and data.curves is not None:
+            if isinstance(data, TrainingSet) and data.read_curves is not None:
                 # It was read for evidence, before all columns could be counted.
                 settings = replace(settings, batch_size=0)
             hidden = self._widths(HIDDEN)
@@ -330,27 +331,33 @@ class Searching(Bendable):
         settings: Settings,
         folds: Sequence[AnyFold],
         family: Family,
-    ) -> Beside | None:
-        """The rows with curves, for bags beside the evidence."""
-        if isinstance(data, StreamedSet) or data.curves is None:
+    ) -> Callable[[], Beside] | None:
+        """How to read the rows with curves, for bags beside the evidence."""
+        if isinstance(data, StreamedSet) or data.read_curves is None:
             return None
-        curved = replace(data, features=data.curves)
-        problem = self._state_problem(curved, settings.few_hidden, family=family)
-        columns = data.features.embed(data.curves)
-        if columns is None:
-            return Beside(problem, folds, None)
-        terms, inputs = (torch.as_tensor(at).to(problem.device) for at in columns)
-        return Beside(problem, folds, (terms, inputs))
+        read, features = data.read_curves, data.features
+
+        def state() -> Beside:
+            curved = replace(data, features=read())
+            problem = self._state_problem(curved, settings.few_hidden, family=family)
+            columns = features.embed(read())
+            if columns is None:
+                return Beside(problem, folds, None)
+            terms, inputs = (torch.as_tensor(at).to(problem.device) for at in columns)
+            return Beside(problem, folds, (terms, inputs))
+
+        return cache(state)
 
     def _chosen_features(
         self, data: TrainingSet | StreamedSet, outcome: Outcome
     ) -> TrainingSet | StreamedSet:
         """The rows as the model that was found reads them."""
-        if outcome.features is not None:
-            return replace(data, features=outcome.features)
-        if outcome.by_bags and isinstance(data, TrainingSet) and data.curves:
-            return replace(data, features=data.curves)
-        return data
+        features, read = outcome.features, None
+        if isinstance(data, TrainingSet):
+            read, data = data.read_curves, replace(data, read_curves=None)
+        if features is None and outcome.by_bags and read is not None:
+            features = read()
+        return data if features is None else replace(data, features=features)
 
     def _read_bags(
         self, n_rows: int, levels: Sequence[Any], in_blocks: bool

@@ -90,7 +90,7 @@ def search(
     random: np.random.RandomState,
     store: TaskStore | None = None,
     reference: MovableReference | None = None,
-    beside: Beside | None = None,
+    beside: Callable[[], Beside] | None = None,
     others: Sequence[AnyFold] = (),
 ) -> Outcome:
     """Find the model that predicts new rows best.
@@ -110,8 +110,8 @@ def search(
         Keeps finished tasks, so that an interrupted search can be resumed.
     reference : MovableReference, optional
         How the reference may move; without it, it stays where it is.
-    beside : Beside, optional
-        The same rows with curves, for bags beside the evidence.
+    beside : callable, optional
+        Reads the same rows with curves, for bags beside the evidence.
     others : sequence of AnyFold, optional
         Another way to hold out every row once, which helps to choose the GLM.
     """
@@ -125,7 +125,7 @@ def search(
     # Copies of the source: restarts have the seeds of a search without bags.
     if beside is not None and _is_long(problem, settings):
         if not _is_smooth(problem, settings, weight, deepcopy(random), store):
-            rows = beside.problem, beside.folds
+            rows = beside().problem, beside().folds
             return search_bags(*rows, settings, weight, random, store)
     check_memory(problem, settings.memory_budget)
     own, more = (
@@ -141,7 +141,7 @@ def search(
 
     if beside is None or not _is_open(runner, view, find_path, deepcopy(random)):
         return compare(random)
-    return _with_bags(runner, compare, beside, random)
+    return _with_bags(runner, compare, beside(), random)
 
 
 def _with_bags(

@@ -249,16 +249,22 @@ class _Relaxed:
         runner, n_starts = self.runner, self.runner.settings.n_starts
         stable = runner.settings.rule == "stability"
         bold = replace(runner.options, faint_slack=runner.settings.faint_slack)
-        best = self._restart(settle_reference(runner, tidied), n_starts)
+        settled = settle_reference(runner, tidied)
+        best = self._restart(settled, n_starts)
         if not (stable or self._confirms(before, best)):
             careful = self._simplified(replace(before, view=best.view), runner.options)
             best = self._restart(careful, n_starts)
         # A better fit tells more clearly what does nothing, and where the mean is.
-        best = settle_reference(runner, best)
-        how = [(best.view.problem, runner.weight, best.state, runner.options, bold)]
-        (done,) = runner.map(Crewed, best.view, "simplified", simplify_crew, how)
-        assert done is not None
-        best, fewer = (replace(best, state=state) for state in done.states)
+        if best is not settled:
+            best = settle_reference(runner, best)
+        fewer = best
+        lost = before.state.input_support & ~tidied.state.input_support
+        # What bold margins left, and no restart bettered, they would leave once more.
+        if stable or best is not tidied or bool(lost.any()):
+            how = [(best.view.problem, runner.weight, best.state, runner.options, bold)]
+            (done,) = runner.map(Crewed, best.view, "simplified", simplify_crew, how)
+            assert done is not None
+            best, fewer = (replace(best, state=state) for state in done.states)
         if bool((fewer.state.support != best.state.support).any()):
             again = self._restart(fewer, max(1, n_starts // 2))
             if self._confirms(best, again):

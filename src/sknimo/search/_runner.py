@@ -39,7 +39,6 @@ from sknimo.solver import (
     Problem,
     crew_size,
     fit_crew,
-    fit_evidence,
     restrict,
     simplify_in_turn,
     start_state,
@@ -381,17 +380,29 @@ def simplify_crew(
 def fit_linear_evidence(
     problem: Problem, weight: Tensor, start: Coefficients, options: EvidenceOptions
 ) -> EvidenceState:
-    """The member without a network; it is cheap and has no deadline."""
-    usable = usable_features(problem, weight, start)
-    n_params = problem.spec.n_params
-    params = torch.zeros(n_params, dtype=torch.float64, device=weight.device)
-    nothing = torch.zeros_like(usable)
-    return fit_evidence(
-        problem,
-        weight,
-        start_state(problem, weight, params, start, usable, nothing),
-        replace(options, deadline=math.inf),
-    )
+    """The member without a network."""
+    crew = fit_linear_crew(problem, weight.unsqueeze(0), [start], options)
+    return crew.states[0]
+
+
+def fit_linear_crew(
+    problem: Problem,
+    weights: Tensor,
+    starts: Sequence[Coefficients],
+    options: EvidenceOptions,
+) -> Crewed:
+    """Members without a network for some weights (K, n); cheap, and without a deadline.
+
+    Each begins at a GLM's coefficients.
+    """
+    params = weights.new_zeros(problem.spec.n_params)
+    states = []
+    for weight, start in zip(weights, starts, strict=True):
+        usable = usable_features(problem, weight, start)
+        known = problem, weight, params, start, usable
+        states.append(start_state(*known, torch.zeros_like(usable)))
+    patient = replace(options, deadline=math.inf)
+    return Crewed(tuple(fit_crew(problem, weights, states, patient)))
 
 
 def with_terms(problem: Problem) -> Tensor:

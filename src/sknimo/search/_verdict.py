@@ -37,10 +37,12 @@ from sknimo.features import FeatureMap
 from sknimo.search._path import GlmPath, fit_path
 from sknimo.search._restarts import Selection
 from sknimo.search._runner import (
+    Crewed,
     Runner,
     Start,
     Try,
     View,
+    fit_linear_crew,
     fit_linear_evidence,
     straight_columns,
 )
@@ -168,10 +170,10 @@ def hold_out(
     # Around another point, and without several folds, it is yet to be fitted.
     same = of_path and len(folds) == len(path.fold_loss) and not view.has_moved
     calls = [
-        (view.problem, fold, path, options, gentle, bool(agreed), k if same else None)
+        (view.problem, fold, path, options, gentle, k if same else None)
         for k, fold in enumerate(folds)
     ]
-    linear = runner.map(LinearFold, view, "held-out rows", fit_linear_fold, calls)
+    linear = runner.map(Coefficients, view, "held-out rows", fit_glm_fold, calls)
     known = [each for each in linear if each is not None]
     if len(known) < len(folds):
         return None
@@ -187,7 +189,7 @@ def hold_out(
         outside = np.flatnonzero(fold.held_out)
         rows = torch.as_tensor(outside, device=view.problem.device)
         held_out = view.problem.take(rows)
-        at = known[k].glm
+        at = known[k]
         glm = held_out.offset + at.intercept[0] + held_out.terms @ at.coef[0]
 
         def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
@@ -206,15 +208,6 @@ def hold_out(
     return HeldOut(*(np.concatenate([getattr(x, n) for x in parts]) for n in names))
 
 
-@dataclass(frozen=True, slots=True)
-class LinearFold:
-    """The chosen GLM on the training rows of a fold."""
-
-    glm: Coefficients
-    # Of the linear fit, to which restarts are compared; NaN where there are none.
-    log_evidence: float
-
-
 class _Folds:
     """Restarts on the training rows of every fold, all folds side by side."""
 
@@ -223,14 +216,13 @@ class _Folds:
         runner: Runner,
         view: View,
         folds: list[Fold],
-        linear: list[LinearFold],
+        glms: list[Coefficients],
         options: EvidenceOptions,
     ) -> None:
         self.runner, self.view, self.options = runner, view, options
-        self.linear = linear
-        self.weight = [
-            torch.as_tensor(fold.train, device=view.problem.device) for fold in folds
-        ]
+        self.glms = glms
+        train = np.stack([fold.train for fold in folds])
+        self.weight = torch.as_tensor(train, device=view.problem.device)  # (F, n)
 
     def run(
         self, starts: Sequence[Start], folds: Sequence[int] | None = None
@@ -238,7 +230,7 @@ class _Folds:
         """A start on each of the folds; fewer states where time is up."""
         folds = range(len(self.weight)) if folds is None else folds
         tries = [
-            Try(self.weight[k], start, self.linear[k].glm)
+            Try(self.weight[k], start, self.glms[k])
             for k, start in zip(folds, starts, strict=True)
         ]
         found = self.runner.crews(self.view, "held-out rows", tries, self.options)
@@ -248,6 +240,10 @@ class _Folds:
         """The first that gains `goal` log evidence per row, or the best of all."""
         best: dict[int, EvidenceState] = {}
         left = list(range(len(self.weight)))
+        args = (self.view.problem, self.weight, self.glms, self.options)
+        how = self.view, "held-out rows", fit_linear_crew, [args]
+        (linear,) = self.runner.map(Crewed, *how)
+        assert linear is not None  # it has no deadline
         for start in starts:
             found = self.run([start] * len(left), left)
             if len(found) < len(left):
@@ -259,7 +255,7 @@ class _Folds:
                 k
                 for k in left
                 if not best[k].log_evidence
-                >= self.linear[k].log_evidence + goal * float(self.weight[k].sum())
+                >= linear.states[k].log_evidence + goal * float(self.weight[k].sum())
             ]
             if not left:
                 break
@@ -350,18 +346,17 @@ def merge_folds(folds: list[Fold], n_folds: int) -> list[Fold]:
     return merged[:: math.ceil(len(merged) / n_folds)]
 
 
-def fit_linear_fold(
+def fit_glm_fold(
     problem: Problem,
     fold: Fold,
     path: GlmPath,
     options: EvidenceOptions,
     gentle: EvidenceOptions | None,
-    compared: bool,
     number: int | None,
-) -> LinearFold | None:
+) -> Coefficients | None:
     """The GLM without the rows of a fold; `gentle` asks for the unshrunken one.
 
-    `compared` asks for the evidence, too. With its `number` the path knows the GLM.
+    With its `number` the path knows the GLM.
     """
     if options.out_of_time:
         return None
@@ -377,10 +372,7 @@ def fit_linear_fold(
     if gentle is not None:
         linear = fit_linear_evidence(trained, train, glm, gentle)
         glm = simplify(trained, train, linear, gentle).coefficients
-    if not compared:
-        return LinearFold(glm, math.nan)
-    linear = fit_linear_evidence(trained, train, glm, options)
-    return LinearFold(glm, linear.log_evidence)
+    return glm
 
 
 def eta_losses(

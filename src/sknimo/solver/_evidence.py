@@ -37,6 +37,10 @@ from sknimo.solver._member import (
 )
 from sknimo.solver._problem import Problem
 
+# Log evidence that a trial without an input may gain with every update that is left of
+# it. From the third one on trials of six kinds of tables gained 13 at most, on average.
+GAIN_TO_COME = 20.0
+
 # Trials by the state that they begin from, which is kept so that no other has its id.
 Known = dict[tuple[int, ...], tuple[EvidenceState, EvidenceState]]
 
@@ -183,6 +187,8 @@ def _remove(
             faint = wald_gain(strength, _width(problem, strength)) < margin - 1
             slack = options.faint_slack * margin
             allowance = torch.where(faint, slack, allowance)
+        if inputs:  # many are hopeless from the beginning
+            brief = replace(brief, least=state.log_evidence - margin)
         trials = _trials(problem, weight, state, brief, weak, inputs, known)
         for gone, trial in trials:
             cost = state.log_evidence - trial.log_evidence
@@ -201,7 +207,9 @@ def _remove(
 def trial_options(options: EvidenceOptions, inputs: bool = False) -> EvidenceOptions:
     """A brief refit without some features, or without inputs of the network."""
     n_steps = options.input_steps if inputs else options.feature_steps
-    return replace(options, max_iter=min(n_steps, options.max_iter), burn_in=1)
+    n_steps = min(n_steps, options.max_iter)
+    brief = replace(options, max_iter=n_steps, burn_in=1)
+    return replace(brief, grace=n_steps - 1, allowance=GAIN_TO_COME)
 
 
 def _trials(

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,9 @@ class TrainingSet(FitRows):
     # Where each row of the user went, -1 for rows of zero weight.
     place: np.ndarray  # (n_samples,)
     given_weight: np.ndarray  # (n_samples,), weights of those rows
-    # Curves for every numeric column, where a search tries them beside `features`.
-    curves: FeatureMap | None = None
+    # Curves for every numeric column, where a search may try them beside `features`:
+    # many columns that most searches of smooth tables never ask for.
+    read_curves: Callable[[], FeatureMap] | None = None
 
     @property
     def n_samples(self) -> int:
@@ -262,11 +264,10 @@ def prepare_table(
     rows = replace(rows, y=y, offset=offset)
     levels = used.levels or (None,) * len(names)
     how, curved = _choose_features(rows, names, levels, family, options)
-    curves = None
+    read_curves = None
     if curved is not None:
-        curves = fit_features(
-            rows.table, names, rows.weight, levels, curved, quiet=True
-        )
+        known = rows.table, names, rows.weight, levels, curved
+        read_curves = cache(partial(fit_features, *known, quiet=True))
     return TrainingSet(
         y=y,
         weight=rows.weight,
@@ -276,7 +277,7 @@ def prepare_table(
         table=rows.table,
         place=place,
         given_weight=weight,
-        curves=curves,
+        read_curves=read_curves,
         **units,
     )
 
