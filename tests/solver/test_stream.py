@@ -21,7 +21,7 @@ from sknimo.solver._profile import (
     Coefficients,
     Rows,
     expand,
-    newton_step,
+    newton_steps,
     solve_coefficients,
 )
 from sknimo.solver._quadratic import Design
@@ -308,10 +308,10 @@ class TestInnerSolve:
         )
         assert torch.equal(parts.coefficients.coef == 0, whole.coefficients.coef == 0)
         assert parts.kkt.max() <= 1e-8
-        step = newton_step(
+        step = newton_steps(
             self.cut(design, size), rows, torch.ones(2, 6).double(), whole.coefficients
         )
-        expected = newton_step(
+        expected = newton_steps(
             design, rows, torch.ones(2, 6).double(), whole.coefficients
         )
         torch.testing.assert_close(step.coef, expected.coef, rtol=0, atol=1e-12)

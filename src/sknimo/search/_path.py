@@ -28,7 +28,6 @@ from sknimo.solver import (
     Problem,
     Rows,
     cut_rows,
-    downhill,
     expand,
     linear_design,
     minimise_quadratic,
@@ -432,7 +431,8 @@ def largest_alpha(
         null = start_coefficients(rows, problem.n_terms)
     else:  # an offset moves the best intercept
         null = solve_coefficients(design, rows, penalty).coefficients
-    norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
+    slope = expand(design, rows, null).gradient(null.coef)
+    norm = penalty.norm(slope) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)
 
 

@@ -53,7 +53,6 @@ from sknimo.solver._profile import (
     Coefficients,
     PerMember,
     Rows,
-    downhill,
     expand,
     solve_coefficients,
     start_coefficients,

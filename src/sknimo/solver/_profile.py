@@ -5,8 +5,8 @@ Given `design = phi * (1 + g)` the intercept and coefficients minimise
     F(b0, beta) = sum_i w_i loss(y_i, eta_i) / sum_i w_i + penalty(beta),
     eta = offset + b0 + design . beta.
 
-Two solvers share one Newton system. `newton_step` majorises the penalty by a ridge
-(the adaptive ridge of the paper) and takes one damped Newton step: cheap, smooth, used
+Two solvers share one Newton system. `step_from` majorises the penalty by a ridge (the
+adaptive ridge of the paper) and takes one damped Newton step: cheap, smooth, used
 inside training. `solve_coefficients` minimises F itself: proximal Newton steps whose
 quadratic model is solved by accelerated proximal descent, which finds the support, and
 Newton's method on the support, which makes it exact. It returns exact zeros and the
@@ -46,7 +46,7 @@ from sknimo.solver._quadratic import (
 # the solution does not move, but a saturated row can no longer make a step explode.
 WEIGHT_FLOOR = 1e-8
 # On a GPU so few trials cost less than asking whether the first was good.
-BLIND_HALVINGS = 4
+FEW_HALVINGS = 4
 # Where the network has just changed, a step may have to be far shorter.
 MANY_HALVINGS = 8
 # Proximal Newton steps at most.
@@ -373,30 +373,24 @@ def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
     return Coefficients(coef, start)
 
 
-def newton_step(
+def newton_steps(
     design: Design | Tensor,
     rows: Rows,
     ridge: Tensor,
     at: Coefficients,
-    max_halvings: int = 4,
+    count: int = 1,
+    max_halvings: int = MANY_HALVINGS,
 ) -> Coefficients:
-    """One damped Newton step on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
+    """Damped Newton steps on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
 
-    With the ridge of a penalty's majoriser this is a step of the adaptive ridge. For
-    the Gaussian family the step is the exact minimiser.
+    With the ridge of a penalty's majoriser they are steps of the adaptive ridge. For
+    the Gaussian family one is the exact minimiser. A pass that judges a step also
+    expands for the next.
     """
-    here = expand(design, rows, at)
-    return step_from(here, as_design(design), rows, ridge, max_halvings).coefficients
-
-
-def newton_steps(
-    design: Design | Tensor, rows: Rows, ridge: Tensor, at: Coefficients, count: int
-) -> Coefficients:
-    """So many of them; a pass that judges one also expands for the next."""
     design, here = as_design(design), None
     for left in range(count, 0, -1):
         here = here or expand(design, rows, at)
-        step = step_from(here, design, rows, ridge, MANY_HALVINGS, again=left > 1)
+        step = step_from(here, design, rows, ridge, max_halvings, again=left > 1)
         at, here = step.coefficients, step.here
     return at
 
@@ -415,10 +409,10 @@ def step_from(
     design: Design,
     rows: Rows,
     ridge: Tensor,
-    max_halvings: int = 4,
+    max_halvings: int = FEW_HALVINGS,
     again: bool = False,
 ) -> InnerStep:
-    """The same step where the expansion is known already.
+    """One of these steps where the expansion is known already.
 
     With `again` another step will follow: one pass then judges this one and expands for
     the next.
@@ -445,7 +439,7 @@ def _look(design: Design, rows: Rows, at: Coefficients, far: bool) -> InnerStep:
 
 def _is_blind(values: Tensor, max_halvings: int) -> bool:
     """Whether trials are made without asking if the first was good."""
-    return values.is_cuda and max_halvings <= BLIND_HALVINGS
+    return values.is_cuda and max_halvings <= FEW_HALVINGS
 
 
 def _halve_until_lower(
@@ -480,11 +474,6 @@ def _halve_until_lower(
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
     kept = torch.where(worse.unsqueeze(-1), here.eta, trial_eta)
     return InnerStep(trial.replaced(worse, at), kept)
-
-
-def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:
-    """Minus the derivative of the loss in the coefficients, (K, q)."""
-    return -expand(design, rows, at).gradient(at.coef)
 
 
 def kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
@@ -564,5 +553,5 @@ def _graduated_start(
     """
     for exponent in range(25):
         ridge = penalty.ridge(at.coef, 10 ** (-exponent / 6))
-        at = newton_step(design, rows, ridge, at)
+        at = newton_steps(design, rows, ridge, at, 1, FEW_HALVINGS)
     return at
