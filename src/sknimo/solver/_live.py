@@ -9,16 +9,15 @@ Shapes: K members, q term columns, p features, a active, P weights.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sknimo.network import unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
-from sknimo.solver._problem import History, Members, Options
+from sknimo.solver._problem import Members, Options
 from sknimo.solver._profile import Coefficients, Rows
 
 ADAM_BETAS = (0.9, 0.99)
@@ -152,35 +151,3 @@ def learning_rate(step: int, options: Options) -> float:
         position = (step - rise) / max(1, options.max_iter - rise)
         factor = 0.01 + 0.99 * (1 + math.cos(math.pi * min(position, 1.0))) / 2
     return options.learning_rate * factor
-
-
-@dataclass
-class Log:
-    """Rows of the history as they come."""
-
-    step: list[int] = field(default_factory=list)
-    columns: dict[str, list[np.ndarray]] = field(
-        default_factory=lambda: {
-            name: [] for name in ("objective", "validation", "n_features", "n_inputs")
-        }
-    )
-
-    def add(self, step: int, **values: Tensor) -> None:
-        """Write down a check."""
-        self.step.append(step)
-        for name, value in values.items():
-            self.columns[name].append(value.detach().cpu().double().numpy())
-
-    def freeze(self, n_models: int) -> History:
-        """The history so far."""
-        stacked = {
-            name: np.array(rows).reshape(-1, n_models)
-            for name, rows in self.columns.items()
-        }
-        return History(step=np.array(self.step, dtype=int), **stacked)
-
-    @classmethod
-    def thaw(cls, columns: dict[str, Tensor]) -> Log:
-        """Undo `freeze`, from the arrays of a saved history."""
-        rows = {name: list(value.numpy()) for name, value in columns.items()}
-        return cls([int(step) for step in rows.pop("step")], rows)

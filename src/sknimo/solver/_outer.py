@@ -42,8 +42,15 @@ from sknimo.checkpoint import (
 from sknimo.machine import ONE_THREAD_WORK, hide_progress, torch_threads
 from sknimo.network import init_params, unpack
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
-from sknimo.solver._live import KeptMembers, LiveMembers, Log
-from sknimo.solver._problem import Members, Options, Problem, Solution, Status
+from sknimo.solver._live import KeptMembers, LiveMembers
+from sknimo.solver._problem import (
+    History,
+    Members,
+    Options,
+    Problem,
+    Solution,
+    Status,
+)
 from sknimo.solver._profile import InnerSolution, agree
 from sknimo.solver._supply import Batches, Noise, send
 
@@ -163,7 +170,7 @@ class _Run:
         self.members = members
         self.nested = nested
         self.live = live
-        self.log = Log()
+        self.log = History.begin(members.n_models)
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
@@ -208,7 +215,7 @@ class _Run:
         live = read(LiveMembers, "live", members=members, rows=rows)
         forward = Forward(problem, options, facts["budget"])
         run = cls(forward, members, read(InnerSolution, "nested"), live)
-        run.log = Log.thaw(part_of(tensors, "log"))
+        run.log = read(History, "log")
         run.batches.restore(part_of(tensors, "batches"))
         run.finished, run.n_iter = facts["ended"], facts["n_iter"]
         run.next_step = facts["next_step"]
@@ -219,7 +226,7 @@ class _Run:
         records = {
             "live": self.live,
             "nested": self.nested,
-            "log": self.log.freeze(self.members.n_models),
+            "log": self.log,
         }
         tensors: dict[str, Tensor] = {}
         for name, record in records.items():
@@ -314,13 +321,11 @@ class _Run:
         live.roll_back(diverged, self.nested.coefficients)
         live.remember(score, diverged, self.options.tol)
         first = unpack(self.problem.spec, live.params).first
-        self.log.add(
-            step,
-            objective=point.objective,
-            validation=validation,
-            n_features=live.active_mask.sum(-1),
-            n_inputs=(first.abs().amax(1) > 0).sum(-1),
+        n_features, n_inputs = (
+            live.active_mask.sum(-1),
+            (first.abs().amax(1) > 0).sum(-1),
         )
+        self.log = self.log.add(step, point.objective, validation, n_features, n_inputs)
         self.n_iter = step
         still = live.stalled >= self.options.patience
         self.finished = bool((still | live.lost).all())
@@ -368,7 +373,7 @@ class _Run:
             inner_converged=torch.where(worse, nested.converged, exact.converged),
             n_iter=torch.full((len(worse),), self.n_iter),
             status=tuple(map(self._tell, self.live.lost, worse, calm)),
-            history=self.log.freeze(self.members.n_models),
+            history=self.log,
         )
 
     def _tell(self, lost: Tensor, worse: Tensor, calm: Tensor) -> Status:
