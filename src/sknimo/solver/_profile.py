@@ -142,12 +142,15 @@ def _weigh(weight: Tensor, values: Tensor) -> Tensor:
 
 
 class PerMember:
-    """A record of tensors, tuples and such records, each with one entry per model."""
+    """A record of tensors, tuples and such records with one entry per model each.
+
+    What has no entries is the same for all models.
+    """
 
     __slots__ = ()
 
     def take(self, members: Any) -> Self:
-        """Keep the models with the given indices; what is None stays so."""
+        """Keep the models with the given indices."""
         values: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -155,7 +158,7 @@ class PerMember:
                 value = tuple(value[int(k)] for k in members)
             elif isinstance(value, Tensor):
                 value = value[members]
-            elif value is not None:
+            elif hasattr(value, "take"):
                 value = value.take(members)
             values[field.name] = value
         return type(self)(**values)
