@@ -144,6 +144,10 @@ class HeldOut:
     agreed: np.ndarray  # (m,)
     loose: np.ndarray  # (m,)
 
+    def mix(self, weight: float) -> np.ndarray:
+        """What the GLM predicts, and restarts with a weight, (m,)."""
+        return (1 - weight) * self.glm + weight * self.agreed
+
 
 def hold_out(
     runner: Runner,
@@ -185,25 +189,17 @@ def hold_out(
     parts = []
     for k, fold in enumerate(folds):
         outside = np.flatnonzero(fold.held_out)
-        rows = torch.as_tensor(outside, device=view.problem.device)
-        held_out = view.problem.take(rows)
+        rows = view.problem.take(torch.as_tensor(outside, device=view.problem.device))
         at = known[k].glm
-        glm = held_out.offset + at.intercept[0] + held_out.terms @ at.coef[0]
-
-        def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
-            each = [linear_predictor(problem, state, options) for state in states]
-            return torch.stack(each).mean(0)
-
-        eta = {
-            "glm": glm,
-            "agreed": mean_eta([best[k]], held_out) if agreed else glm,
-            "loose": mean_eta([o[k] for o in others], held_out) if loose else glm,
-        }
-        numbers = {name: value.cpu().numpy() for name, value in eta.items()}
-        weight = fold.held_out[outside]
-        parts.append(HeldOut(outside, np.full_like(outside, k), weight, **numbers))
-    names = HeldOut.__slots__
-    return HeldOut(*(np.concatenate([getattr(x, n) for x in parts]) for n in names))
+        eta = [rows.offset + at.intercept[0] + rows.terms @ at.coef[0]]
+        for states in (best[k : k + 1], [other[k] for other in others]):
+            each = [linear_predictor(rows, state, options) for state in states]
+            eta.append(torch.stack(each).mean(0) if each else eta[0])
+        numbers = [value.cpu().numpy() for value in eta]
+        parts.append(
+            [outside, np.full_like(outside, k), fold.held_out[outside], *numbers]
+        )
+    return HeldOut(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
