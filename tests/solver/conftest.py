@@ -93,7 +93,7 @@ def profile():
         at, rows = exact.coefficients, problem.rows(members.weight)
         here = expand(forward.design(bent), rows, at, square=True)
         penalty = forward.price(members, here.square)
-        gradient, eta = forward.gradient(bent.leaf(), rows, penalty, at)
+        gradient, eta = forward.gradient(bent.leaf(), penalty, at)
         return Point(at, exact.objective, gradient, eta, penalty)
 
     return evaluate

@@ -65,9 +65,7 @@ class TestGradients:
         run = start_run(scale_contributions=True)
         live = run.live
         for _ in range(2):
-            point = run.forward.differentiate(
-                live.bent, live.rows, live.coefficients, None
-            )
+            point = run.forward.differentiate(live.bent, live.coefficients, None)
             live.coefficients = point.coefficients
         live.prices = point.penalty.weight
         whole = differentiate(run, torch.arange(60))

@@ -82,27 +82,21 @@ class ClassCycle:
 
         `start` (C, P) replaces random networks.
         """
+        problem, options, share = self.problem, self.options, self.members[0].weight[0]
+        classes = range(len(self.members))
+        counts = torch.stack([share[problem.y == c].sum() for c in classes])
+        eta = counts.clamp(min=1e-9).log().expand(problem.n_rows, -1).clone()
+        still = replace(options, max_iter=0, progress=False)
+        train = replace(options, max_iter=math.ceil(options.max_iter / NETWORK_TURNS))
         # Small sums gain nothing by threads, and wait for them.
-        with torch_threads(work=self.problem.n_rows * self.problem.n_terms):
-            return self._run(start)
-
-    def _run(self, start: Tensor | None) -> Cycle:
-        n_classes = len(self.members)
-        share = self.members[0].weight[0]
-        counts = torch.stack(
-            [share[self.problem.y == c].sum() for c in range(n_classes)]
-        )
-        eta = counts.clamp(min=1e-9).log().expand(self.problem.n_rows, -1).clone()
-        still = replace(self.options, max_iter=0, progress=False)
-        at = self._turns(Cycle(eta, []), GLM_TURNS, still)
-        glm = at.objective
-        if self.options.max_iter > 0:
-            steps = math.ceil(self.options.max_iter / NETWORK_TURNS)
-            train = replace(self.options, max_iter=steps)
-            for turn in range(NETWORK_TURNS):
-                at = self._train(at, start, train, turn)
-                start = torch.cat([one.params for one in at.solutions])
-            at = self._turns(at, LAST_TURNS, still)
+        with torch_threads(work=problem.n_rows * problem.n_terms):
+            at = self._turns(Cycle(eta, []), GLM_TURNS, still)
+            glm = at.objective
+            if options.max_iter > 0:
+                for turn in range(NETWORK_TURNS):
+                    at = self._train(at, start, train, turn)
+                    start = torch.cat([one.params for one in at.solutions])
+                at = self._turns(at, LAST_TURNS, still)
         return replace(at, glm_objective=glm)
 
     def _train(
@@ -186,8 +180,8 @@ class ClassCycle:
         """Optimality residual of a class beside all others as they are, (1,)."""
         forward = Forward(self._of_class(eta, c), options)
         members = self.members[c]
-        design = forward.design(Bent.by(at.params, members, at.modulated))
-        rows = forward.problem.rows(members.weight)
+        bent = Bent.by(at.params, members, at.modulated)
+        design, rows = forward.design(bent), forward.rows(bent)
         start = start_coefficients(rows, design.n_columns)
         null = expand(design, rows, start, square=options.scale_contributions)
         penalty = forward.price(members, null.square)

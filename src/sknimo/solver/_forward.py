@@ -97,6 +97,10 @@ class Forward:
         self.modulator = Modulator.build(problem.spec, problem.device, options.dtype)
         self.supply = RowSupply(problem, options, budget)
 
+    def rows(self, bent: Bent) -> Rows:
+        """The rows as the members weigh them."""
+        return self.problem.rows(bent.members.weight)
+
     # --- Design ----------------------------------------------------------------------
 
     def block(self, bent: Bent, rows: slice, noise: RowNoise | None = None) -> Tensor:
@@ -144,10 +148,10 @@ class Forward:
     # --- Objective and gradient ------------------------------------------------------
 
     def differentiate(
-        self, bent: Bent, rows: Rows, at: Coefficients, noise: RowNoise | None
+        self, bent: Bent, at: Coefficients, noise: RowNoise | None
     ) -> Point:
         """Profiled objective and its gradient, coefficients solved from `at`."""
-        leaf, graph = bent.leaf(), None
+        rows, leaf, graph = self.rows(bent), bent.leaf(), None
         blocks, _ = self.supply.plan(bent.members.n_models, bent.n_active)
         if len(blocks) == 1:
             with torch.enable_grad():
@@ -164,14 +168,13 @@ class Forward:
             at = step.coefficients
             if left > 0:
                 here = step.here or expand(design, rows, at)
-        gradient, eta = self.gradient(leaf, rows, penalty, at, noise, graph)
+        gradient, eta = self.gradient(leaf, penalty, at, noise, graph)
         objective = rows.objective(eta, penalty.value(at.coef))
         return Point(at, objective, gradient, eta, penalty)
 
     def gradient(
         self,
         leaf: Bent,
-        rows: Rows,
         penalty: CoefPenalty,
         at: Coefficients,
         noise: RowNoise | None = None,
@@ -181,14 +184,12 @@ class Forward:
 
         `graph` is the only block, if it has been made with gradient already.
         """
-        gradient, gathered = torch.zeros_like(leaf.params), PerRow(rows)
+        rows, gradient = self.rows(leaf), torch.zeros_like(leaf.params)
+        gathered = PerRow(rows)
         blocks, _ = self.supply.plan(leaf.members.n_models, leaf.n_active)
         for some in blocks:
-            if graph is None:
-                with torch.enable_grad():
-                    block = self.block(leaf, some, noise)
-            else:
-                block = graph
+            with torch.enable_grad():
+                block = self.block(leaf, some, noise) if graph is None else graph
             part = rows.part(some)
             eta = part.eta(block.detach(), at.coef, at.intercept)
             gathered.put(some, eta)
@@ -215,7 +216,7 @@ class Forward:
         gradient = torch.zeros_like(leaf.params)
         if bent.n_active == 0:
             return gradient
-        rows = self.problem.rows(members.weight)
+        rows = self.rows(bent)
         parts = self.supply.batch(batch, ahead, members.n_models, bent.n_active)
         for position, where, terms, inputs in parts:
             drawn = None
@@ -252,9 +253,9 @@ class Forward:
         return upstream
 
     @torch.no_grad()
-    def evaluate(self, bent: Bent, rows: Rows, at: Coefficients) -> Point:
+    def evaluate(self, bent: Bent, at: Coefficients) -> Point:
         """Noise-free profiled objective, without gradient."""
-        design = self.design(bent)
+        design, rows = self.design(bent), self.rows(bent)
         here = expand(design, rows, at, square=self.options.scale_contributions)
         penalty = self.price(bent.members, here.square)
         ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
@@ -268,8 +269,7 @@ class Forward:
     @torch.no_grad()
     def solve_exactly(self, bent: Bent, start: Coefficients | None) -> InnerSolution:
         """Noise-free design and inner optimum, with exact zeros."""
-        design = self.design(bent)
-        rows = self.problem.rows(bent.members.weight)
+        design, rows = self.design(bent), self.rows(bent)
         at = start_coefficients(rows, design.n_columns)
         null = expand(design, rows, at, square=self.options.scale_contributions)
         penalty = self.price(bent.members, null.square)
@@ -278,8 +278,7 @@ class Forward:
     @torch.no_grad()
     def eta(self, bent: Bent, at: Coefficients) -> Tensor:
         """Linear predictor of the own rows, (K, n)."""
-        rows = self.problem.rows(bent.members.weight)
-        return rows.eta(self.design(bent), at.coef, at.intercept)
+        return self.rows(bent).eta(self.design(bent), at.coef, at.intercept)
 
     def choose_active(self, members: Members, coef: Tensor) -> Tensor:
         """Features worth modulating, as a mask (K, p)."""

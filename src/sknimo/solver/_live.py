@@ -18,7 +18,7 @@ from sknimo.network import unpack
 from sknimo.penalties import shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
 from sknimo.solver._problem import Members, Options
-from sknimo.solver._profile import Coefficients, Rows
+from sknimo.solver._profile import Coefficients
 
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
@@ -41,7 +41,6 @@ class LiveMembers:
     """The moving part of the members, K leading."""
 
     members: Members
-    rows: Rows
     params: Tensor  # (K, P)
     first_moment: Tensor  # (K, P)
     second_moment: Tensor  # (K, P)
@@ -57,14 +56,13 @@ class LiveMembers:
     kept: KeptMembers  # to return
 
     @classmethod
-    def begin(cls, members: Members, rows: Rows, kept: KeptMembers) -> LiveMembers:
+    def begin(cls, members: Members, kept: KeptMembers) -> LiveMembers:
         """All members at rest."""
         params, at, device = kept.params, kept.coefficients, kept.params.device
         n_models = members.n_models
         zeros = torch.zeros(n_models, dtype=torch.long, device=device)
         return cls(
             members=members,
-            rows=rows,
             params=params,
             first_moment=torch.zeros_like(params),
             second_moment=torch.zeros_like(params),

@@ -158,19 +158,14 @@ class _Run:
     """One call of `solve`: the loop's state and its three verbs."""
 
     def __init__(
-        self,
-        forward: Forward,
-        members: Members,
-        nested: InnerSolution,
-        live: LiveMembers,
+        self, forward: Forward, nested: InnerSolution, live: LiveMembers
     ) -> None:
         self.forward = forward
         self.problem = problem = forward.problem
         self.options = options = forward.options
-        self.members = members
         self.nested = nested
         self.live = live
-        self.log = History.begin(members.n_models)
+        self.log = History.begin(live.members.n_models)
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
@@ -197,8 +192,7 @@ class _Run:
         at = nested.coefficients
         mask = forward.choose_active(members, at.coef)
         kept = KeptMembers(params, mask, at)
-        live = LiveMembers.begin(members, problem.rows(members.weight), kept)
-        return cls(forward, members, nested, live)
+        return cls(forward, nested, LiveMembers.begin(members, kept))
 
     @classmethod
     def resume(
@@ -211,10 +205,9 @@ class _Run:
             part = State(part_of(tensors, prefix), {})
             return unpack_record(record, part, device, **others)
 
-        rows = problem.rows(members.weight)
-        live = read(LiveMembers, "live", members=members, rows=rows)
+        live = read(LiveMembers, "live", members=members)
         forward = Forward(problem, options, facts["budget"])
-        run = cls(forward, members, read(InnerSolution, "nested"), live)
+        run = cls(forward, read(InnerSolution, "nested"), live)
         run.log = read(History, "log")
         run.batches.restore(part_of(tensors, "batches"))
         run.finished, run.n_iter = facts["ended"], facts["n_iter"]
@@ -232,7 +225,7 @@ class _Run:
         for name, record in records.items():
             tensors |= put_below(name, pack_record(record).tensors)
         for name in list(tensors):
-            if name.startswith(("live.members.", "live.rows.")):  # are there already
+            if name.startswith("live.members."):  # are there already
                 del tensors[name]
         tensors |= put_below("batches", self.batches.state())
         facts = {
@@ -252,9 +245,7 @@ class _Run:
             return
         live, options = self.live, self.options
         noise = self._row_noise(step)
-        point = self.forward.differentiate(
-            live.bent, live.rows, live.coefficients, noise
-        )
+        point = self.forward.differentiate(live.bent, live.coefficients, noise)
         live.coefficients = point.coefficients
         gradient = point.gradient
         if step % options.check_every == 0:
@@ -270,7 +261,7 @@ class _Run:
     def _evaluate(self) -> Point:
         """Noise-free values at the current weights; coefficients follow."""
         live = self.live
-        point = self.forward.evaluate(live.bent, live.rows, live.coefficients)
+        point = self.forward.evaluate(live.bent, live.coefficients)
         live.coefficients = point.coefficients
         return point
 
@@ -316,7 +307,8 @@ class _Run:
             setattr(live, name, agree(ranks, getattr(live, name)))
         validation, score = torch.full_like(point.objective, torch.nan), point.objective
         if live.members.validation is not None:
-            score = validation = live.rows.loss(point.eta, live.members.validation)
+            rows = self.forward.rows(live.bent)
+            score = validation = rows.loss(point.eta, live.members.validation)
         diverged = ~(torch.isfinite(score) & torch.isfinite(point.objective))
         live.roll_back(diverged, self.nested.coefficients)
         live.remember(score, diverged, self.options.tol)
@@ -346,7 +338,7 @@ class _Run:
         finite = torch.isfinite(final.params).all(-1, keepdim=True)
         final.params = final.params.masked_fill(~finite, 0.0)
         final.active = final.active & finite
-        bent = Bent.by(final.params, self.members, final.active)
+        bent = Bent.by(final.params, self.live.members, final.active)
         exact = self.forward.solve_exactly(bent, final.coefficients)
         return self._never_worse(exact, calm)
 
@@ -360,7 +352,7 @@ class _Run:
         out = unpack(self.problem.spec, final.params).out
         worse |= (out.flatten(1) == 0).all(-1)
         at = exact.coefficients.replaced(worse, nested.coefficients)
-        norm = self.members.penalty.norm(at.coef)
+        norm = self.live.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
         return Solution(
             coef=at.coef,
@@ -383,7 +375,7 @@ class _Run:
         trained = self.options.max_iter > 0
         if bool(worse):
             return Status.NESTED if trained else Status.PLAIN
-        judged = self.members.validation is not None
+        judged = self.live.members.validation is not None
         if self.finished:
             return Status.EARLY_STOPPED if judged else Status.CONVERGED
         if judged or bool(calm) or not trained:
