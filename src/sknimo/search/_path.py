@@ -212,15 +212,12 @@ def partition_error(values: np.ndarray, n_folds: int) -> Any:
 
     Both hold all rows out, so that together they tell no more than one of them does.
     """
-    parts = [values[..., :n_folds], values[..., n_folds:]]
-    errors = [standard_error(part) for part in parts if part.shape[-1]]
+    errors = []
+    for part in values[..., :n_folds], values[..., n_folds:]:
+        if count := part.shape[-1]:  # a single value has none
+            spread = part.std(axis=-1, ddof=min(count - 1, 1))
+            errors.append(spread / math.sqrt(count))
     return np.sqrt(np.mean(np.square(errors), axis=0))
-
-
-def standard_error(values: np.ndarray) -> Any:
-    """Standard error of the mean over the last axis; zero for a single value."""
-    count = values.shape[-1]
-    return values.std(axis=-1, ddof=1 if count > 1 else 0) / math.sqrt(count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def hold_out(
     goal = settings.success_share * gain / float(runner.weight.sum())
     judged = _Folds(runner, view, folds, known, options)
     best = judged.first_success(agreed, goal) if agreed else []
-    others = [judged.run([start] * len(folds)) for start in loose]
+    others = [judged.run(start, range(len(folds))) for start in loose]
     if any(len(each) < len(folds) for each in (*others, best if agreed else known)):
         return None
     parts = []
@@ -211,41 +211,32 @@ class LinearFold:
     log_evidence: float
 
 
+@dataclass(frozen=True, slots=True)
 class _Folds:
     """Restarts on the training rows of every fold, all folds side by side."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        view: View,
-        folds: list[Fold],
-        linear: list[LinearFold],
-        options: EvidenceOptions,
-    ) -> None:
-        self.runner, self.view, self.options = runner, view, options
-        self.linear = linear
-        self.weight = [
-            torch.as_tensor(fold.train, device=view.problem.device) for fold in folds
-        ]
+    runner: Runner
+    view: View
+    folds: list[Fold]
+    linear: list[LinearFold]
+    options: EvidenceOptions
 
-    def run(
-        self, starts: Sequence[Start], folds: Sequence[int] | None = None
-    ) -> list[EvidenceState]:
-        """A start on each of the folds; fewer states where time is up."""
-        folds = range(len(self.weight)) if folds is None else folds
-        tries = [
-            Try(self.weight[k], start, self.linear[k].glm)
-            for k, start in zip(folds, starts, strict=True)
-        ]
+    def weight(self, k: int) -> Tensor:
+        """Weights of the rows that a fold trains on, (n,)."""
+        return torch.as_tensor(self.folds[k].train, device=self.view.problem.device)
+
+    def run(self, start: Start, which: Sequence[int]) -> list[EvidenceState]:
+        """A start on some of the folds; fewer states where time is up."""
+        tries = [Try(self.weight(k), start, self.linear[k].glm) for k in which]
         found = self.runner.crews(self.view, "held-out rows", tries, self.options)
         return [state for state in found if state is not None]
 
     def first_success(self, starts: list[Start], goal: float) -> list[EvidenceState]:
         """The first that gains `goal` log evidence per row, or the best of all."""
         best: dict[int, EvidenceState] = {}
-        left = list(range(len(self.weight)))
+        left = list(range(len(self.folds)))
         for start in starts:
-            found = self.run([start] * len(left), left)
+            found = self.run(start, left)
             if len(found) < len(left):
                 return []
             for k, state in zip(left, found, strict=True):
@@ -255,7 +246,7 @@ class _Folds:
                 k
                 for k in left
                 if not best[k].log_evidence
-                >= self.linear[k].log_evidence + goal * float(self.weight[k].sum())
+                >= self.linear[k].log_evidence + goal * float(self.weight(k).sum())
             ]
             if not left:
                 break

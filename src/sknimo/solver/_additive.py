@@ -347,7 +347,7 @@ def solve_bags(
     per_row = look.curvature / weight.clamp(min=1e-300)
     coefs, intercepts = [], []
     for out in left_out:
-        moments = look.moments.less(_some_moments(problem, per_row * out))
+        moments = look.moments.less(_moments(problem, per_row * out, few=True))
         state, train = fit, replace(rows, weight=weight - out)
         mean, factor = _factorise(moments, frame, ridge, idle)
         for step in range(1 if problem.family.least_squares else n_steps):
@@ -389,7 +389,7 @@ def bag_moments(problem: Problem, train: Tensor) -> Iterator[Moments | None]:
         return
     first = _moments(problem, train[0])
     for weight in train:
-        yield first.less(_some_moments(problem, train[0] - weight))
+        yield first.less(_moments(problem, train[0] - weight, few=True))
 
 
 def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
@@ -399,29 +399,21 @@ def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tenso
     return torch.cat(parts) + problem.offset + intercept
 
 
-def _moments(
-    problem: Problem, curvature: Tensor, rows: Tensor | None = None
-) -> Moments:
-    q = problem.n_terms
-    terms = curvature.new_zeros(q)
-    gram = curvature.new_zeros(q, q)
-    n_rows = problem.n_rows if rows is None else len(rows)
-    for block in cut_rows(n_rows, 1, BLOCK_ROWS):
+def _moments(problem: Problem, curvature: Tensor, few: bool = False) -> Moments:
+    """Moments of all rows, or of the `few` that have a weight."""
+    terms = curvature.new_zeros(problem.n_terms)
+    gram = curvature.new_zeros(problem.n_terms, problem.n_terms)
+    rows = curvature.nonzero().squeeze(-1) if few else None
+    share = curvature if rows is None else curvature[rows]
+    for block in cut_rows(len(share), 1, BLOCK_ROWS):
         if rows is None:
-            columns, share = problem.columns.read(block)[0], curvature[block]
+            columns = problem.columns.read(block)[0]
         else:
             columns = problem.columns.take(rows[block])[0]
-            share = curvature[rows[block]]
-        weighed = columns * share.unsqueeze(1)
+        weighed = columns * share[block].unsqueeze(1)
         terms += weighed.sum(0)
         gram.addmm_(weighed.T, columns)
-    total = curvature.sum() if rows is None else curvature[rows].sum()
-    return Moments(total, terms, gram)
-
-
-def _some_moments(problem: Problem, curvature: Tensor) -> Moments:
-    """The same, where most rows have no weight."""
-    return _moments(problem, curvature, curvature.nonzero().squeeze(-1))
+    return Moments(share.sum(), terms, gram)
 
 
 def _pull(problem: Problem, score: Tensor) -> Tensor:

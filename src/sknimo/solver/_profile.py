@@ -289,7 +289,7 @@ def expand(
     """
     design = as_design(design)
     quadratic = rows.family.least_squares
-    lone = design.n_blocks == 1 and rows.ranks.alone
+    lone = len(design.slices) == 1 and rows.ranks.alone
     moments, eta = _sweep(design, rows, at, square, lone and not quadratic)
     if not (quadratic or lone):
         floor = WEIGHT_FLOOR * moments.weight.unsqueeze(-1) * rows.weight
