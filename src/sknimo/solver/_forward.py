@@ -4,9 +4,7 @@ One evaluation: make the design `phi * (1 + g)`, eliminate the coefficients (inn
 solve, float64), differentiate the penalised loss with the coefficients held fixed,
 which is exact by the envelope theorem. If all rows fit into the memory budget, one pass
 serves solve and gradient. Otherwise rows come in blocks: passes without gradient serve
-the solve, block by block, and a last pass makes every block again with gradient. Blocks
-are kept between passes where they take at most half of the budget, or no more than the
-table itself when that is in memory. Sums over rows are sums over blocks and over ranks.
+the solve, and a last pass makes every block again with gradient.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """

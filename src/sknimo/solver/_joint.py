@@ -15,9 +15,8 @@ value there among the coefficients (`level_terms`):
 
 A member keeps the state that predicts its own held-out rows best, where a state is the
 running mean of the parameters over about a pass. The members are independent, but make
-one program: on a CPU those that are still, drop out, on a GPU its step is recorded and
-played again without the host. Derivatives are written by hand, so that nothing but the
-activations of a batch is held, in single precision.
+one program. Derivatives are written by hand, so that nothing but the activations of a
+batch is held, in single precision.
 
 Shapes: K members, n rows, B rows of a batch, q terms, r inputs, p features, a modulated
 features, h1 and h2 hidden units, P weights of a network.

@@ -6,16 +6,13 @@ layer's groups by a proximal step.
 
 With mini-batches a step differentiates the loss of some rows only, at coefficients that
 were solved on all rows and are held fixed: unbiased, where solving on the batch itself
-would not be. They are renewed at every check, and the last word is an exact solve.
-
-Only features with a coefficient are modulated; the others stay in the design as they
-are, so that they can return, and cost the network nothing. The set is renewed at every
-check. Members of one run end together.
+would not be. At every check they are renewed, and the set of features that are
+modulated: those with a coefficient. Members of one run end together.
 
 With several ranks every rank takes the same steps: gradients and objectives are sums
 over all rows, and at checks the ranks go on from the first one's weights. Between two
-steps the run is a handful of tensors, and none of them belongs to one rank: saved at
-checks, it goes on from there as if it had never stopped.
+steps the run is a handful of tensors of no rank in particular: saved at checks, it goes
+on from there as if it had never stopped.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
@@ -67,10 +64,8 @@ def solve(
 ) -> Solution:
     """Fit K members; `start` (K, P) replaces the random networks.
 
-    The result depends, but for rounding, neither on the number of row blocks or ranks
-    nor on the device. With a checkpoint the run saves its
-    state under `name` and goes on from there when it is called again; once finished it
-    returns the same solution at once.
+    With a checkpoint the run saves its state under `name` and goes on from there when
+    it is called again; once finished it returns the same solution at once.
     """
     saver = _Saver(problem, options, checkpoint, name)
     saved = saver.load()

@@ -7,10 +7,8 @@ Given `design = phi * (1 + g)` the intercept and coefficients minimise
 
 Two solvers share one Newton system. `step_from` majorises the penalty by a ridge (the
 adaptive ridge of the paper) and takes one damped Newton step: cheap, smooth, used
-inside training. `solve_coefficients` minimises F itself: proximal Newton steps whose
-quadratic model is solved by accelerated proximal descent, which finds the support, and
-Newton's method on the support, which makes it exact. It returns exact zeros and the
-remaining optimality (KKT) residual.
+inside training. `solve_coefficients` minimises F itself by proximal Newton steps
+(`minimise_quadratic`), with exact zeros and the optimality (KKT) residual that is left.
 
 Everything here is float64. The intercept is eliminated by centring the columns of the
 design with the working weights, never by subtracting large moments: blocks of rows are
