@@ -149,9 +149,9 @@ class TestReads:
         """Once for the solve and once for the gradient, however small the blocks."""
         stored = store(make_problem(n_rows=80))
         members = make_members(stored, alpha=0.02)
-        forward = Forward(stored, replace(SHORT, memory_budget=SMALL))
+        forward = Forward(stored, members, replace(SHORT, memory_budget=SMALL))
         params = torch.zeros(1, stored.spec.n_params).double()
-        bent = Bent.by(params, members, torch.ones(1, 4).bool())
+        bent = Bent.by(params, torch.ones(1, 4).bool())
         at = forward.solve_exactly(bent, None).coefficients
         assert len(forward.supply.blocks(1, 4)) > 4
         before = stored.columns.n_read
@@ -166,10 +166,10 @@ class TestReads:
         stored = store(make_problem(n_rows=200))
         members = make_members(stored, alpha=0.02)
         options = replace(SHORT, batch_size=24, memory_budget=10**8)
-        forward = Forward(stored, options)
+        forward = Forward(stored, members, options)
         assert forward.supply.pool is not None
         params = torch.zeros(1, stored.spec.n_params).double()
-        bent = Bent.by(params, members, torch.ones(1, 4).bool())
+        bent = Bent.by(params, torch.ones(1, 4).bool())
         at = forward.solve_exactly(bent, None).coefficients
         before = stored.columns.n_read
         batches = Batches(200, 24, seed=0)

@@ -161,8 +161,8 @@ class ClassCycle:
         self, problem: Problem, c: int, options: Options, at: Solution
     ) -> tuple[Solution, Tensor]:
         """Coefficients of a class again, its network as it is; its eta, (n,)."""
-        forward = Forward(problem, options)
-        bent = Bent.by(at.params, self.members[c], at.modulated)
+        forward = Forward(problem, self.members[c], options)
+        bent = Bent.by(at.params, at.modulated)
         exact = forward.solve_exactly(bent, Coefficients(at.coef, at.intercept))
         found = exact.coefficients
         solution = replace(
@@ -178,13 +178,11 @@ class ClassCycle:
     @torch.no_grad()
     def _residual(self, eta: Tensor, c: int, options: Options, at: Solution) -> Tensor:
         """Optimality residual of a class beside all others as they are, (1,)."""
-        forward = Forward(self._of_class(eta, c), options)
-        members = self.members[c]
-        bent = Bent.by(at.params, members, at.modulated)
-        design, rows = forward.design(bent), forward.rows(bent)
+        forward = Forward(self._of_class(eta, c), self.members[c], options)
+        design, rows = forward.design(Bent.by(at.params, at.modulated)), forward.rows
         start = start_coefficients(rows, design.n_columns)
         null = expand(design, rows, start, square=options.scale_contributions)
-        penalty = forward.price(members, null.square)
+        penalty = forward.price(null.square)
         here = expand(design, rows, Coefficients(at.coef, at.intercept))
         return violation(here, penalty) / kkt_scale(null, penalty)
 

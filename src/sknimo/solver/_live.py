@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from sknimo.network import unpack
-from sknimo.penalties import shrink_groups
+from sknimo.penalties import CoefPenalty, shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
-from sknimo.solver._problem import Members, Options
+from sknimo.solver._problem import Options
 from sknimo.solver._profile import Coefficients
 
 ADAM_BETAS = (0.9, 0.99)
@@ -40,7 +40,6 @@ class KeptMembers:
 class LiveMembers:
     """The moving part of the members, K leading."""
 
-    members: Members
     params: Tensor  # (K, P)
     first_moment: Tensor  # (K, P)
     second_moment: Tensor  # (K, P)
@@ -56,21 +55,19 @@ class LiveMembers:
     kept: KeptMembers  # to return
 
     @classmethod
-    def begin(cls, members: Members, kept: KeptMembers) -> LiveMembers:
+    def begin(cls, kept: KeptMembers, penalty: CoefPenalty) -> LiveMembers:
         """All members at rest."""
-        params, at, device = kept.params, kept.coefficients, kept.params.device
-        n_models = members.n_models
-        zeros = torch.zeros(n_models, dtype=torch.long, device=device)
+        params, at = kept.params, kept.coefficients
+        zeros = torch.zeros_like(at.intercept, dtype=torch.long)
         return cls(
-            members=members,
             params=params,
             first_moment=torch.zeros_like(params),
             second_moment=torch.zeros_like(params),
             coefficients=at,
             active=pad_active(kept.active),
             active_mask=kept.active,
-            prices=members.penalty.weight,
-            rate=torch.ones(n_models, device=device, dtype=params.dtype),
+            prices=penalty.weight,
+            rate=torch.ones_like(at.intercept, dtype=params.dtype),
             rollbacks=zeros,
             best_score=torch.full_like(at.intercept, torch.inf),
             stalled=zeros.clone(),
@@ -81,7 +78,7 @@ class LiveMembers:
     @property
     def bent(self) -> Bent:
         """The networks and the features that they bend."""
-        return Bent(self.params, self.members, self.active, self.active_mask)
+        return Bent(self.params, self.active, self.active_mask)
 
     @property
     def lost(self) -> Tensor:
@@ -103,7 +100,7 @@ class LiveMembers:
             keep = (1 - rate * options.weight_decay).view(-1, 1, 1)
             weights.second.mul_(keep)
             weights.out.mul_(keep.squeeze(-1))
-        amount = rate * self.members.network_alpha.to(rate)
+        amount = rate * forward.members.network_alpha.to(rate)
         owner = forward.modulator.input_feature
         first = shrink_groups(weights.first, owner, spec.n_features, amount)
         weights.first.copy_(first)
@@ -121,9 +118,9 @@ class LiveMembers:
         self.rate = torch.where(diverged, self.rate / 2, self.rate)
         self.rollbacks = self.rollbacks + diverged
 
-    def remember(self, score: Tensor, diverged: Tensor, tol: float) -> None:
+    def remember(self, score: Tensor, diverged: Tensor, forward: Forward) -> None:
         """Compare scores (K,) with the best so far, and keep what deserves it."""
-        slack = tol * self.best_score.abs().clamp(max=1e300)
+        slack = forward.options.tol * self.best_score.abs().clamp(max=1e300)
         better = score < self.best_score - slack
         better |= torch.isinf(self.best_score) & ~diverged
         self.stalled = torch.where(better, 0, self.stalled + 1)
@@ -131,7 +128,7 @@ class LiveMembers:
         self.safe = torch.where(diverged.unsqueeze(-1), self.safe, self.params)
         # With validation rows the best state is kept, otherwise the latest finite one:
         # shrinkage may raise the loss while it clears the first layer.
-        keep = ~diverged if self.members.validation is None else better
+        keep = ~diverged if forward.members.validation is None else better
         wide, kept = keep.unsqueeze(-1), self.kept
         self.kept = KeptMembers(
             torch.where(wide, self.params, kept.params),

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -160,7 +160,8 @@ class _Run:
         self.options = options = forward.options
         self.nested = nested
         self.live = live
-        self.log = History.begin(live.members.n_models)
+        self.members = forward.members
+        self.log = History.begin(self.members.n_models)
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
@@ -178,16 +179,15 @@ class _Run:
         start: Tensor | None = None,
     ) -> _Run:
         """All members at their nested GLM."""
-        forward = Forward(problem, options)
+        forward = Forward(problem, members, options)
         params = init_params(problem.spec, members.seeds) if start is None else start
         params = params.to(device=problem.device, dtype=options.dtype, copy=True)
         shape = members.n_models, problem.spec.n_features
         nobody = torch.zeros(shape, dtype=torch.bool, device=problem.device)
-        nested = forward.solve_exactly(Bent.by(params, members, nobody), None)
+        nested = forward.solve_exactly(Bent.by(params, nobody), None)
         at = nested.coefficients
-        mask = forward.choose_active(members, at.coef)
-        kept = KeptMembers(params, mask, at)
-        return cls(forward, nested, LiveMembers.begin(members, kept))
+        kept = KeptMembers(params, forward.choose_active(at.coef), at)
+        return cls(forward, nested, LiveMembers.begin(kept, members.penalty))
 
     @classmethod
     def resume(
@@ -196,13 +196,11 @@ class _Run:
         """Go on from a state."""
         device, tensors, facts = problem.device, state.tensors, state.facts
 
-        def read(record: type[Record], prefix: str, **others: Any) -> Record:
-            part = State(part_of(tensors, prefix), {})
-            return unpack_record(record, part, device, **others)
+        def read(record: type[Record], prefix: str) -> Record:
+            return unpack_record(record, State(part_of(tensors, prefix), {}), device)
 
-        live = read(LiveMembers, "live", members=members)
-        forward = Forward(problem, options, facts["budget"])
-        run = cls(forward, read(InnerSolution, "nested"), live)
+        forward = Forward(problem, members, options, facts["budget"])
+        run = cls(forward, read(InnerSolution, "nested"), read(LiveMembers, "live"))
         run.log = read(History, "log")
         run.batches.restore(part_of(tensors, "batches"))
         run.finished, run.n_iter = facts["ended"], facts["n_iter"]
@@ -211,18 +209,10 @@ class _Run:
 
     def state(self) -> State:
         """All that the coming steps depend on."""
-        records = {
-            "live": self.live,
-            "nested": self.nested,
-            "log": self.log,
-        }
-        tensors: dict[str, Tensor] = {}
+        tensors = put_below("batches", self.batches.state())
+        records = {"live": self.live, "nested": self.nested, "log": self.log}
         for name, record in records.items():
             tensors |= put_below(name, pack_record(record).tensors)
-        for name in list(tensors):
-            if name.startswith("live.members."):  # are there already
-                del tensors[name]
-        tensors |= put_below("batches", self.batches.state())
         facts = {
             "finished": False,
             "ended": self.finished,
@@ -275,7 +265,7 @@ class _Run:
             noise = self.options.noise * noise
         gradient = self.forward.differentiate_batch(
             live.bent,
-            live.members.penalty.reweighted(live.prices),
+            self.members.penalty.reweighted(live.prices),
             live.coefficients,
             batch,
             self.batches.order,
@@ -301,12 +291,12 @@ class _Run:
         for name in ("params", "first_moment", "second_moment"):
             setattr(live, name, agree(ranks, getattr(live, name)))
         validation, score = torch.full_like(point.objective, torch.nan), point.objective
-        if live.members.validation is not None:
-            rows = self.forward.rows(live.bent)
-            score = validation = rows.loss(point.eta, live.members.validation)
+        if self.members.validation is not None:
+            rows, weight = self.forward.rows, self.members.validation
+            score = validation = rows.loss(point.eta, weight)
         diverged = ~(torch.isfinite(score) & torch.isfinite(point.objective))
         live.roll_back(diverged, self.nested.coefficients)
-        live.remember(score, diverged, self.options.tol)
+        live.remember(score, diverged, self.forward)
         first = unpack(self.problem.spec, live.params).first
         n_features, n_inputs = (
             live.active_mask.sum(-1),
@@ -317,7 +307,7 @@ class _Run:
         still = live.stalled >= self.options.patience
         self.finished = bool((still | live.lost).all())
         if not self.finished:
-            mask = self.forward.choose_active(live.members, live.coefficients.coef)
+            mask = self.forward.choose_active(live.coefficients.coef)
             live.active, live.active_mask = pad_active(mask), mask
 
     def finish(self) -> Solution:
@@ -333,7 +323,7 @@ class _Run:
         finite = torch.isfinite(final.params).all(-1, keepdim=True)
         final.params = final.params.masked_fill(~finite, 0.0)
         final.active = final.active & finite
-        bent = Bent.by(final.params, self.live.members, final.active)
+        bent = Bent.by(final.params, final.active)
         exact = self.forward.solve_exactly(bent, final.coefficients)
         return self._never_worse(exact, calm)
 
@@ -347,7 +337,7 @@ class _Run:
         out = unpack(self.problem.spec, final.params).out
         worse |= (out.flatten(1) == 0).all(-1)
         at = exact.coefficients.replaced(worse, nested.coefficients)
-        norm = self.live.members.penalty.norm(at.coef)
+        norm = self.members.penalty.norm(at.coef)
         modulated = final.active & ~worse.unsqueeze(-1) & (norm > 0)
         return Solution(
             coef=at.coef,
@@ -370,7 +360,7 @@ class _Run:
         trained = self.options.max_iter > 0
         if bool(worse):
             return Status.NESTED if trained else Status.PLAIN
-        judged = self.live.members.validation is not None
+        judged = self.members.validation is not None
         if self.finished:
             return Status.EARLY_STOPPED if judged else Status.CONVERGED
         if judged or bool(calm) or not trained:
