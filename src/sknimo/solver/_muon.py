@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,10 +130,9 @@ class Muon:
 
     def take(self, members: Tensor) -> Muon:
         """Go on with some of the members."""
-        flat, how = self.flat[members], (self._n_params, self.options, self._per_pass)
-        some = Muon(flat, self._spec, *how)
-        some._mean, some._square = self._mean[members], self._square[members]
-        some.noise, some.count = self.noise[members], self.count
+        some = copy(self)
+        for name in ("flat", "_mean", "_square", "noise"):
+            setattr(some, name, getattr(self, name)[members])
         return some
 
     def again(self, flat: Tensor) -> Muon:
