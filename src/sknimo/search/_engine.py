@@ -87,25 +87,12 @@ def search(
 ) -> Outcome:
     """Find the model that predicts new rows best.
 
-    Parameters
-    ----------
-    problem : Problem
-        In memory, or read from a store on one rank or several.
-    folds : sequence of AnyFold
-        Rows that choose the GLM and judge the network, in units of `weight`.
-    settings : Settings
-    weight : Tensor of shape (n,)
-        Counts rows: it sums to the number of observations.
-    random : RandomState
-        Source of seeds.
-    store : TaskStore, optional
-        Keeps finished tasks, so that an interrupted search can be resumed.
-    reference : MovableReference, optional
-        How the reference may move; without it, it stays where it is.
-    beside : Beside, optional
-        The same rows with curves, for bags beside the evidence.
-    others : sequence of AnyFold, optional
-        Another way to hold out every row once, which helps to choose the GLM.
+    `weight` (n,) counts rows: it sums to the number of observations. Rows that `folds`
+    hold out choose the GLM and judge the network, in units of `weight`; `others` hold
+    every row out once in another way, which helps to choose the GLM. A `store` keeps
+    finished tasks, so that an interrupted search can be resumed. The `reference` says
+    how it may move; without it, it stays where it is. `beside` are the same rows with
+    curves, for bags beside the evidence.
     """
     store = store or TaskStore()
     if problem.family is SOFTMAX:

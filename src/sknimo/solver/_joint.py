@@ -537,7 +537,8 @@ class Course(PerMember):
                 ended.append(state.take(~going))
                 places.append(left[~going])
                 some = going.nonzero().squeeze(1)
-                state, muon, course = (x.take(some) for x in (state, muon, course))
+                state, muon = state.take(some), muon.take(some)
+                course = course.take(some)
                 left, mean, loss = left[some], mean[some], loss[some]
                 go_through = plan(muon, course.order, mean, self.slope)
         found = Descent.join([*ended, state])

@@ -149,33 +149,33 @@ class PerMember:
 
     def take(self, members: Any) -> Self:
         """Keep the models with the given indices."""
-        values: dict[str, Any] = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+
+        def cut(value: Any) -> Any:
             if isinstance(value, tuple):
-                value = tuple(value[int(k)] for k in members)
-            elif isinstance(value, Tensor):
-                value = value[members]
-            elif hasattr(value, "take"):
-                value = value.take(members)
-            values[field.name] = value
-        return type(self)(**values)
+                return tuple(value[int(k)] for k in members)
+            if isinstance(value, Tensor):
+                return value[members]
+            return value.take(members) if hasattr(value, "take") else value
+
+        return type(self)(*map(cut, self._values()))
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """The models of several records in one."""
         if len(parts) == 1:
             return parts[0]
-        values: dict[str, Any] = {}
-        for field in fields(cls):  # type: ignore[arg-type]
-            each = [getattr(part, field.name) for part in parts]
+
+        def merge(*each: Any) -> Any:
             if isinstance(each[0], tuple):
-                values[field.name] = tuple(chain.from_iterable(each))
-            else:
-                is_tensor = isinstance(each[0], Tensor)
-                join = torch.cat if is_tensor else type(each[0]).join
-                values[field.name] = join(each)
-        return cls(**values)
+                return tuple(chain.from_iterable(each))
+            join = torch.cat if isinstance(each[0], Tensor) else type(each[0]).join
+            return join(each)
+
+        return cls(*map(merge, *(part._values() for part in parts)))
+
+    def _values(self) -> list[Any]:
+        names = fields(self)  # type: ignore[arg-type]
+        return [getattr(self, field.name) for field in names]
 
 
 @dataclass(frozen=True, slots=True)
