@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -38,6 +38,7 @@ from sknimo.checkpoint import (
 )
 from sknimo.machine import ONE_THREAD_WORK, hide_progress, torch_threads
 from sknimo.network import init_params, unpack
+from sknimo.ranks import Ranks
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
 from sknimo.solver._live import KeptMembers, LiveMembers
 from sknimo.solver._problem import (
@@ -67,7 +68,7 @@ def solve(
     With a checkpoint the run saves its state under `name` and goes on from there when
     it is called again; once finished it returns the same solution at once.
     """
-    saver = _Saver(problem, options, checkpoint, name)
+    saver = _Saver(checkpoint, name, problem.ranks, options.checkpoint_seconds)
     saved = saver.load()
     if saved is not None and saved.facts["finished"]:
         return _unpack(saved, problem.device)
@@ -98,38 +99,33 @@ def solve(
         return solution
 
 
+@dataclass
 class _Saver:
     """Saves states, not more often than asked for; the first rank reads and writes."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: Options,
-        checkpoint: Checkpoint | None,
-        name: str,
-    ) -> None:
-        self.checkpoint = checkpoint if problem.ranks.first else None
-        self.ranks, self.resumes = problem.ranks, checkpoint is not None
-        self.seconds = options.checkpoint_seconds
-        self.name = name
-        self.latest = time.monotonic()
+    checkpoint: Checkpoint | None
+    name: str
+    ranks: Ranks
+    seconds: float
+    latest: float = field(default_factory=time.monotonic)
 
     def load(self) -> State | None:
         """The state that the first rank finds, on all ranks."""
-        found = None if self.checkpoint is None else self.checkpoint.load(self.name)
-        state: State | None = self.ranks.share(found) if self.resumes else None
+        if self.checkpoint is None:
+            return None
+        found = self.checkpoint.load(self.name) if self.ranks.first else None
+        state: State | None = self.ranks.share(found)
         return state
 
     def maybe_save(self, run: _Run) -> None:
         """Save the run if the last state has become old."""
-        if self.checkpoint is None or run.next_step == 0:
-            return
-        if time.monotonic() - self.latest >= self.seconds:
+        old = time.monotonic() - self.latest >= self.seconds
+        if old and run.next_step and self.checkpoint is not None and self.ranks.first:
             self.save(run.state())
 
     def save(self, state: State) -> None:
         """Replace the saved state."""
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.ranks.first:
             self.checkpoint.save(self.name, state.tensors, state.facts)
             self.latest = time.monotonic()
 
