@@ -494,9 +494,7 @@ def try_graph(case: Case, machine: Machine, n_steps: int) -> None:
         live, forward = run.live, run.forward
 
         def evaluate() -> Any:
-            return forward.differentiate(
-                live.bent, live.rows, live.coefficients, None
-            ).gradient
+            return forward.differentiate(live.bent, live.coefficients, None).gradient
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

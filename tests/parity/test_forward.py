@@ -241,10 +241,9 @@ def test_the_design_of_training_predicts_the_same(case, make_members):
         family=model.family,
         spec=model.spec,
     )
-    forward = Forward(problem, Options())
-    members = make_members(problem, model.n_members)
+    forward = Forward(problem, make_members(problem, model.n_members), Options())
     designs = forward.bend(
-        Bent.by(model.params, members, model.modulated), case.terms, case.inputs, None
+        Bent.by(model.params, model.modulated), case.terms, case.inputs, None
     )
     case.check(case.eta_of(designs))
 

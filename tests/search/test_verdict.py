@@ -53,10 +53,10 @@ def test_a_start_that_fails_on_a_fold_is_followed_by_the_next_best(
     runner = make_runner(problem)
     runner.crews = crews
     n_rows = problem.n_rows
-    folds = [Fold(np.ones(n_rows), np.zeros(n_rows))]
     linear = Crewed((replace(state, log_evidence=-7.0),))
     runner.map = lambda kind, *args: [linear]
-    judged = verdict_module._Folds(runner, View(problem), folds, [None], None)
+    ones = torch.ones(1, n_rows).double()
+    judged = verdict_module._Folds(runner, View(problem), ones, [None], None)
     starts = list(range(len(gains)))
     (found,) = judged.first_success(starts, goal / n_rows)
     assert asked == starts[:tried]

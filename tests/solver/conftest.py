@@ -86,14 +86,14 @@ def profile():
     """
 
     def evaluate(problem, members, options, params):
-        forward = Forward(problem, options)
+        forward = Forward(problem, members, options)
         every = torch.ones(len(params), problem.spec.n_features, dtype=torch.bool)
-        bent = Bent.by(params, members, every.to(params.device))
+        bent = Bent.by(params, every.to(params.device))
         exact = forward.solve_exactly(bent, None)
         at, rows = exact.coefficients, problem.rows(members.weight)
         here = expand(forward.design(bent), rows, at, square=True)
-        penalty = forward.price(members, here.square)
-        gradient, eta = forward.gradient(bent.leaf(), rows, penalty, at)
+        penalty = forward.price(here.square)
+        gradient, eta = forward.gradient(bent.leaf(), penalty, at)
         return Point(at, exact.objective, gradient, eta, penalty)
 
     return evaluate

@@ -39,7 +39,7 @@ def start_run(make_problem, make_members, make_params):
 def differentiate(run, rows):
     """Gradient that some rows give at the run's coefficients and prices, (K, P)."""
     live = run.live
-    penalty = live.members.penalty.reweighted(live.prices)
+    penalty = run.members.penalty.reweighted(live.prices)
     return run.forward.differentiate_batch(live.bent, penalty, live.coefficients, rows)
 
 
@@ -65,9 +65,7 @@ class TestGradients:
         run = start_run(scale_contributions=True)
         live = run.live
         for _ in range(2):
-            point = run.forward.differentiate(
-                live.bent, live.rows, live.coefficients, None
-            )
+            point = run.forward.differentiate(live.bent, live.coefficients, None)
             live.coefficients = point.coefficients
         live.prices = point.penalty.weight
         whole = differentiate(run, torch.arange(60))

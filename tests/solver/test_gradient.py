@@ -148,9 +148,7 @@ def test_training_step_differentiates_what_it_minimises(
         run = _Run.begin(problem, batch, options, params)
         live = run.live
         assert live.active.shape[1] == 4
-        return run.forward.differentiate(
-            live.bent, live.rows, live.coefficients, row_noise
-        )
+        return run.forward.differentiate(live.bent, live.coefficients, row_noise)
 
     point = differentiate(params)
     reference = slope(differentiate(both_sides(params)).objective)

@@ -72,11 +72,11 @@ def objective_by_hand(problem, members, solution, scale_contributions):
     loss = (members.weight * problem.family.loss(problem.y, eta)).sum(-1)
     penalty = members.penalty
     if scale_contributions:
-        forward = Forward(problem, Options(scale_contributions=True))
-        bent = Bent.by(solution.params, members, solution.modulated)
+        forward = Forward(problem, members, Options(scale_contributions=True))
+        bent = Bent.by(solution.params, solution.modulated)
         design = forward.block(bent, slice(0, problem.n_rows))
         square = (members.weight.unsqueeze(-1) * design.square()).sum(1)
-        penalty = forward.price(members, square)
+        penalty = forward.price(square)
     return loss + penalty.value(solution.coef)
 
 
@@ -116,8 +116,8 @@ def test_chunked_rows_equal_all_rows_at_once(
     members = make_members(problem, n_models=2, alpha=0.02, network_alpha=0.5)
     whole = replace(SHORT, scale_contributions=scale_contributions)
     chunked = replace(whole, memory_budget=20_000)
-    assert len(Forward(problem, chunked).supply.blocks(2, 3)) >= 4
-    assert len(Forward(problem, whole).supply.blocks(2, 3)) == 1
+    assert len(Forward(problem, members, chunked).supply.blocks(2, 3)) >= 4
+    assert len(Forward(problem, members, whole).supply.blocks(2, 3)) == 1
     left, right = solve(problem, members, whole), solve(problem, members, chunked)
     assert (left.objective < left.glm_objective).all()
     assert_same(left, right, SAME_ATOL)
@@ -335,7 +335,7 @@ def test_objective_never_ends_above_the_nested_glm(part, make_problem, make_memb
         solution = solve(problem, members, options)
         rows = Rows(problem.y, problem.offset, members.weight, problem.family)
         square = members.weight @ problem.terms.square()
-        penalty = Forward(problem, options).price(members, square)
+        penalty = Forward(problem, members, options).price(square)
         glm = solve_coefficients(problem.terms.unsqueeze(0), rows, penalty)
         ended = objective_by_hand(
             problem, members, solution, options.scale_contributions
@@ -586,6 +586,6 @@ def test_padding_of_short_active_sets_bends_nothing(
     assert active.shape == (2, 3)
     assert active[0].tolist() == [0, 1, 3]
     assert active[1, 0] == 1
-    bent = Bent(params, members, active, mask)
-    design = Forward(problem, SHORT).block(bent, slice(0, problem.n_rows))
+    bent = Bent(params, active, mask)
+    design = Forward(problem, members, SHORT).block(bent, slice(0, problem.n_rows))
     assert torch.equal((design != problem.terms).any(1), mask)

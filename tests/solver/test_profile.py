@@ -19,7 +19,7 @@ from sknimo.solver._profile import (
     Rows,
     expand,
     kkt_scale,
-    newton_step,
+    newton_steps,
     solve_coefficients,
     start_coefficients,
     violation,
@@ -425,7 +425,7 @@ def test_newton_steps_lead_to_the_ridge_optimum(family, make_inner):
     exact = solve_coefficients(design, rows, prices).coefficients
     at = start_coefficients(rows, design.shape[-1])
     for _ in range(1 if family == "gaussian" else 12):
-        at = newton_step(design, rows, prices.ridge(at.coef, 1e-4), at)
+        at = newton_steps(design, rows, prices.ridge(at.coef, 1e-4), at)
     torch.testing.assert_close(at.coef, exact.coef, rtol=0, atol=1e-9)
 
 
@@ -443,7 +443,7 @@ def test_newton_steps_never_raise_the_majorised_objective(family, penalty, make_
 
     values = [smoothed(at)]
     for _ in range(15):
-        at = newton_step(design, rows, prices.ridge(at.coef, floor), at)
+        at = newton_steps(design, rows, prices.ridge(at.coef, floor), at)
         values.append(smoothed(at))
     assert (np.diff(values) <= 1e-12).all()
     assert values[-1] < values[0]

@@ -21,7 +21,7 @@ from sknimo.solver._profile import (
     Coefficients,
     Rows,
     expand,
-    newton_step,
+    newton_steps,
     solve_coefficients,
 )
 from sknimo.solver._quadratic import Design
@@ -149,13 +149,13 @@ class TestReads:
         """Once for the solve and once for the gradient, however small the blocks."""
         stored = store(make_problem(n_rows=80))
         members = make_members(stored, alpha=0.02)
-        forward = Forward(stored, replace(SHORT, memory_budget=SMALL))
+        forward = Forward(stored, members, replace(SHORT, memory_budget=SMALL))
         params = torch.zeros(1, stored.spec.n_params).double()
-        bent = Bent.by(params, members, torch.ones(1, 4).bool())
+        bent = Bent.by(params, torch.ones(1, 4).bool())
         at = forward.solve_exactly(bent, None).coefficients
         assert len(forward.supply.blocks(1, 4)) > 4
         before = stored.columns.n_read
-        forward.differentiate(bent, stored.rows(members.weight), at, None)
+        forward.differentiate(bent, at, None)
         assert stored.columns.n_read - before == 2 * 80
 
     def test_a_pass_of_batches_reads_every_row_once(
@@ -166,10 +166,10 @@ class TestReads:
         stored = store(make_problem(n_rows=200))
         members = make_members(stored, alpha=0.02)
         options = replace(SHORT, batch_size=24, memory_budget=10**8)
-        forward = Forward(stored, options)
+        forward = Forward(stored, members, options)
         assert forward.supply.pool is not None
         params = torch.zeros(1, stored.spec.n_params).double()
-        bent = Bent.by(params, members, torch.ones(1, 4).bool())
+        bent = Bent.by(params, torch.ones(1, 4).bool())
         at = forward.solve_exactly(bent, None).coefficients
         before = stored.columns.n_read
         batches = Batches(200, 24, seed=0)
@@ -308,10 +308,10 @@ class TestInnerSolve:
         )
         assert torch.equal(parts.coefficients.coef == 0, whole.coefficients.coef == 0)
         assert parts.kkt.max() <= 1e-8
-        step = newton_step(
+        step = newton_steps(
             self.cut(design, size), rows, torch.ones(2, 6).double(), whole.coefficients
         )
-        expected = newton_step(
+        expected = newton_steps(
             design, rows, torch.ones(2, 6).double(), whole.coefficients
         )
         torch.testing.assert_close(step.coef, expected.coef, rtol=0, atol=1e-12)

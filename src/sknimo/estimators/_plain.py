@@ -26,7 +26,6 @@ from sknimo.solver import (
     Problem,
     Solution,
     Status,
-    class_members,
     solve,
 )
 from sknimo.training import (
@@ -129,8 +128,8 @@ class FixedPenalties(BaseNIMO):
             model: FittedModel | ClassModels
             settled = True
             if self._n_classes > 2:
-                each = class_members(members, self._n_classes)
-                end = ClassCycle(problem, each, options, store.checkpoint).run(start)
+                how = members, options, store.checkpoint
+                end = ClassCycle(problem, self._n_classes, *how).run(start)
                 parts = [assemble(data, problem, one) for one in end.solutions]
                 model, solution = ClassModels.of(parts), end.join()
                 settled = end.settled

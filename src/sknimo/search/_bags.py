@@ -5,14 +5,11 @@ parameters. Beyond `Settings.max_work` members are trained on batches instead, a
 that each of them has not seen decide:
 
 1. *Curves.* An additive model of all rows learns the precision of every line and curve
-   by its evidence, and is solved for every bag: all rows but those of one fold. Beside
-   its line a curve is a mixture of a smooth one and a walk over its pieces
-   (`weigh_walks`). Bent members are trained with smooth curves: rough ones they learn
-   too fast.
-2. *Bends.* For every bag a member with a network is trained from a start near nothing,
-   until the rows of its fold are predicted no better (`solver/_joint.py`), unless no
-   features are seen to act together (`_pairs.py`). The first few scout: where they add
-   nothing to the curves the others are not trained.
+   by its evidence, and is solved for every bag: all rows but those of one fold. Bent
+   members are trained with smooth curves: rough ones they learn too fast.
+2. *Bends.* For every bag a member with a network is trained from a start near nothing
+   (`solver/_joint.py`), unless no features are seen to act together (`_pairs.py`). The
+   first few scout: where they add nothing to the curves the others are not trained.
 3. *The dial.* `(1 - w) additive + w bent` is again a model of the class, and rows held
    out choose w. A row held out is predicted by one bent member, in the end by the mean
    of all, so the spread between members is taken off the loss of the bent share.
@@ -145,12 +142,12 @@ def search_bags(
     held_out = _hold_out(bags, states)
     most = np.max([fold.train + fold.held_out for fold in folds], axis=0)
     dial = turn_dial(bags, states, held_out, settings)
-    mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
+    mixed = held_out.mix(dial)
     verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
     if problem.n_rows <= settings.few_rows:  # bends of few rows must gain by themselves
         least = settings.dial_errors * verdict.error
         dial = damp_weight(dial, verdict.gain, least, settings)
-        mixed = (1 - dial) * held_out.glm + dial * held_out.agreed
+        mixed = held_out.mix(dial)
         verdict = judge(bags.problem, held_out, mixed, most, tiny_gain=0.0)
     table = _table(bags, states, held_out, path)
     return Outcome(
@@ -227,8 +224,7 @@ def _path_of_sizes(
         def size(rows: Problem) -> Size:
             own = replace(bags, problem=rows, table=JointTable.of(rows, bags.active))
             held_out = _hold_out(own, states)
-            eta = (1 - dial) * held_out.glm + dial * held_out.agreed
-            loss = torch.as_tensor(eta_losses(rows, held_out.rows, eta))
+            loss = torch.as_tensor(eta_losses(rows, held_out.rows, held_out.mix(dial)))
             return Size.of(kept, loss, torch.as_tensor(held_out.weight))
 
         return Look(
@@ -320,10 +316,9 @@ def weigh_walks(bags: Bags, states: Sequence[JointState], settings: Settings) ->
     """
     if bags.walks is bags.curves:
         return bags
-    both = bags.curves, bags.walks
     smooth, rough = (
         _hold_out(replace(bags, coef=part.coef, intercept=part.intercept), states)
-        for part in both
+        for part in (bags.curves, bags.walks)
     )
     grid = np.linspace(0.0, 1.0, settings.dial_steps + 1)
     dials = grid if states else grid[:1]
@@ -389,9 +384,8 @@ def _take_turns(bags: Bags) -> Callable[..., JointState]:
     """Train even bags by their terms, odd ones by curves that are even over the pieces.
 
     Terms are smooth along the values, these along ranks; which is learned better is up
-    to the table. Losses by the second relative to the first (split 100): 0.86 on soil,
-    0.98 on california, 1.03 on cpu_small and spambase; taking turns 0.99 on california
-    and 1.00 on spambase.
+    to the table. Losses by the second relative to the first: 0.86 to 1.03 (four
+    tables); taking turns 0.99 and 1.00 (two of them).
     """
     sums = bags.problem.learned
     if sums is None:
@@ -424,12 +418,9 @@ def settle(
         return states
     rows = torch.arange(problem.n_rows, device=problem.device)
     moments = bag_moments(problem, bags.train[: len(states)])
-    usual = settings.additive
+    how, pooling = settings.additive, settings.settled_pooling
     brief = replace(
-        usual,
-        max_looks=1,
-        updates_least_squares=usual.updates,
-        pooling=settings.settled_pooling,
+        how, max_looks=1, updates_least_squares=how.updates, pooling=pooling
     )
     for bag, (state, known) in enumerate(zip(states, moments, strict=True)):
         level = level_terms(bags.table, state.coef, state.params)[0]
@@ -497,8 +488,7 @@ def turn_dial(
     share = held_out.weight / held_out.weight.sum()
 
     def losses(w: float) -> np.ndarray:
-        eta = (1 - w) * held_out.glm + w * held_out.agreed
-        return eta_losses(problem, held_out.rows, eta, bounded=False)
+        return eta_losses(problem, held_out.rows, held_out.mix(w), bounded=False)
 
     relief = weights**2 * spread_loss(bags, states, settings, n_members or len(states))
     mean = np.array([share @ losses(w) for w in weights]) - relief
@@ -534,29 +524,26 @@ def mix_members(bags: Bags, states: Sequence[JointState], dial: float) -> Ensemb
     scaled coefficients make any weights. One silent member has the additive model, and
     of the others what nothing modulates and what modulations are at the reference.
     """
-    p, n_bent = bags.problem.spec.n_features, len(states) if dial > 0 else 0
-    silent = bags.coef.new_zeros(1, bags.problem.spec.n_params)
-    coef, intercept, params, scale = [], [], [], []
+    spec, n_bent = bags.problem.spec, len(states) if dial > 0 else 0
     count = n_bent + 1
+    coef, intercept, params, scale = [], [], [], []
+    own = (1 - dial) * bags.coef.mean(0, keepdim=True)
     for state in states[:n_bent]:
         share = count * dial / n_bent
         scale.append(share)
         coef.append(share * state.coef)
         intercept.append(share * state.intercept)
         params.append(state.params)
-    own = (1 - dial) * bags.coef.mean(0, keepdim=True)
-    for state in states[:n_bent]:
         level = level_terms(bags.table, state.coef, state.params)
         own = own + dial / n_bent * (state.own + level)
     scale.append(count * (1 - dial) or 1.0)
     coef.append(count * own)
     intercept.append(count * (1 - dial) * bags.intercept.mean(0, keepdim=True))
-    params.append(silent)
-    modulated = torch.zeros(count, p, dtype=torch.bool, device=bags.coef.device)
-    modulated[:, bags.active] = True
-    modulated[n_bent:] = False
+    params.append(own.new_zeros(1, spec.n_params))
+    modulated = torch.zeros(count, spec.n_features, dtype=torch.bool, device=own.device)
+    modulated[:n_bent, bags.active] = True
     joined = torch.cat(coef), torch.cat(intercept), torch.cat(params)
-    factor = torch.tensor(scale).to(bags.coef)
+    factor = torch.tensor(scale).to(own)
     return Ensemble(*joined, modulated, factor, torch.ones_like(factor).bool())
 
 

@@ -1,17 +1,9 @@
 """Search, relax, average: the best model of the class without tuning.
 
 The search compares models by their log evidence (see `solver/_evidence.py`), so that
-all rows are used for fitting, and asks held-out rows at the end:
-
-1. *Nested GLM.* A linear fit with learned precisions gives the evidence to beat; a
-   relaxed lasso path, chosen by cross-validation, gives the GLM that is returned when
-   the network does not earn its keep.
-2. *Select.* Restarts from few to many parameters: wide ones see every feature, narrow
-   ones only the strongest features of the GLM. What the data do not need is switched
-   off exactly. The best restart, simplified, decides the supports.
-3. *Relax.* Fresh restarts with the supports frozen.
-4. *Average* the restarts that explain almost as much as the best.
-5. *Verdict.* Held-out rows must agree that the network is worth having.
+all rows are used for fitting: the nested GLM (`_path.py`), restarts that select
+supports, restarts within these, the average of those that explain almost as much as
+the best (`_restarts.py`). Held-out rows must agree at the end (`_verdict.py`).
 
 Evidence is exact where a table is smooth and nearly free of noise. Most are not, and
 an average of bags predicts them better (`_bags.py`): both are tried, and rows held out
@@ -95,25 +87,12 @@ def search(
 ) -> Outcome:
     """Find the model that predicts new rows best.
 
-    Parameters
-    ----------
-    problem : Problem
-        In memory, or read from a store on one rank or several.
-    folds : sequence of AnyFold
-        Rows that choose the GLM and judge the network, in units of `weight`.
-    settings : Settings
-    weight : Tensor of shape (n,)
-        Counts rows: it sums to the number of observations.
-    random : RandomState
-        Source of seeds.
-    store : TaskStore, optional
-        Keeps finished tasks, so that an interrupted search can be resumed.
-    reference : MovableReference, optional
-        How the reference may move; without it, it stays where it is.
-    beside : callable, optional
-        Reads the same rows with curves, for bags beside the evidence.
-    others : sequence of AnyFold, optional
-        Another way to hold out every row once, which helps to choose the GLM.
+    `weight` (n,) counts rows: it sums to the number of observations. Rows that `folds`
+    hold out choose the GLM and judge the network, in units of `weight`; `others` hold
+    every row out once in another way, which helps to choose the GLM. A `store` keeps
+    finished tasks, so that an interrupted search can be resumed. The `reference` says
+    how it may move; without it, it stays where it is. `beside` reads the same rows with
+    curves, for bags beside the evidence.
     """
     store = store or TaskStore()
     if problem.family is SOFTMAX:

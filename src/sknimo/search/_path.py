@@ -28,7 +28,6 @@ from sknimo.solver import (
     Problem,
     Rows,
     cut_rows,
-    downhill,
     expand,
     linear_design,
     minimise_quadratic,
@@ -213,15 +212,12 @@ def partition_error(values: np.ndarray, n_folds: int) -> Any:
 
     Both hold all rows out, so that together they tell no more than one of them does.
     """
-    parts = [values[..., :n_folds], values[..., n_folds:]]
-    errors = [standard_error(part) for part in parts if part.shape[-1]]
+    errors = []
+    for part in values[..., :n_folds], values[..., n_folds:]:
+        if count := part.shape[-1]:  # a single value has none
+            spread = part.std(axis=-1, ddof=min(count - 1, 1))
+            errors.append(spread / math.sqrt(count))
     return np.sqrt(np.mean(np.square(errors), axis=0))
-
-
-def standard_error(values: np.ndarray) -> Any:
-    """Standard error of the mean over the last axis; zero for a single value."""
-    count = values.shape[-1]
-    return values.std(axis=-1, ddof=1 if count > 1 else 0) / math.sqrt(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +258,8 @@ def fit_path(
     cells = 4 * max(problem.n_terms, 1) * problem.n_rows
     size = max(1, int(min(n_bytes, PATH_BYTES) // max(8 * cells, 1)))
     parts = [
-        _fit_path_block(
-            problem,
-            share[some // len(grid)],
+        _Solver(problem, problem.rows(share[some // len(grid)]), n_bytes).path(
             grid[(some % len(grid)).cpu().numpy()],
-            n_bytes,
             None if near is None else near.take(some % len(grid)),
         )
         for some in which.split(size)
@@ -331,72 +324,66 @@ def _gram_bytes(problem: Problem) -> int:
     return 8 * GRAM_COPIES * max(problem.n_terms, 1) ** 2
 
 
-def _fit_path_block(
-    problem: Problem,
-    share: Tensor,
-    grid: np.ndarray,
-    n_bytes: float,
-    near: _Path | None,
-) -> _Path:
-    rows = problem.rows(share)
-    penalty, ridge = _penalties(problem, grid)
-    start = None if near is None else near.lasso
-    every = torch.arange(problem.n_terms, device=problem.device)
-    many = problem.spec.n_features > FEW_FEATURES and problem.in_one_place
-    if many:
-        lasso = _solve_among_some(problem, rows, penalty, start, n_bytes)
-    else:
-        lasso = _solve_among(every, problem, rows, penalty, start, n_bytes)
-    kept = lasso.coef != 0
-    start = lasso if near is None else _nearer(near, lasso)
-    some = kept.any(0).nonzero().squeeze(-1) if many else every
-    free = _solve_among(some, problem, rows, ridge, start, n_bytes, kept[:, some])
-    return _Path(lasso, free)
+@dataclass(frozen=True, slots=True)
+class _Solver:
+    """Paths of other losses than least squares, some penalties and rows at a time."""
 
+    problem: Problem
+    rows: Rows
+    n_bytes: float
 
-def _solve_among(
-    some: Tensor,
-    problem: Problem,
-    rows: Rows,
-    penalty: CoefPenalty,
-    start: Coefficients | None,
-    n_bytes: float,
-    mask: Tensor | None = None,
-) -> Coefficients:
-    """Coefficients that are zero but for some columns, and there by a mask."""
-    columns = None if len(some) == problem.n_terms else some
-    design = linear_design(problem, len(rows.weight), n_bytes, mask, columns)
-    if columns is None:
-        return solve_coefficients(design, rows, penalty, start, PATH_TOL).coefficients
-    few = replace(penalty, column_feature=penalty.column_feature[some])
-    if start is not None:
-        start = Coefficients(start.coef[:, some], start.intercept)
-    found = solve_coefficients(design, rows, few, start, PATH_TOL).coefficients
-    coef = found.coef.new_zeros(len(found.coef), problem.n_terms)
-    return Coefficients(coef.index_copy(1, some, found.coef), found.intercept)
+    def path(self, grid: np.ndarray, near: _Path | None) -> _Path:
+        """Lasso and free solutions, for as many weights of the rows as penalties."""
+        problem = self.problem
+        penalty, ridge = _penalties(problem, grid)
+        start = None if near is None else near.lasso
+        some = torch.arange(problem.n_terms, device=problem.device)
+        many = problem.spec.n_features > FEW_FEATURES and problem.in_one_place
+        if many:
+            lasso = self.lasso(penalty, start)
+        else:
+            lasso = self.among(some, penalty, start)
+        kept = lasso.coef != 0
+        start = lasso if near is None else _nearer(near, lasso)
+        some = kept.any(0).nonzero().squeeze(-1) if many else some
+        return _Path(lasso, self.among(some, ridge, start, kept[:, some]))
 
+    def among(
+        self,
+        some: Tensor,
+        penalty: CoefPenalty,
+        start: Coefficients | None,
+        mask: Tensor | None = None,
+    ) -> Coefficients:
+        """Coefficients that are zero but for some columns, and there by a mask."""
+        problem, rows = self.problem, self.rows
+        columns = None if len(some) == problem.n_terms else some
+        design = linear_design(problem, len(rows.weight), self.n_bytes, mask, columns)
+        if columns is not None:
+            penalty = replace(penalty, column_feature=penalty.column_feature[some])
+            if start is not None:
+                start = Coefficients(start.coef[:, some], start.intercept)
+        found = solve_coefficients(design, rows, penalty, start, PATH_TOL).coefficients
+        if columns is None:
+            return found
+        coef = found.coef.new_zeros(len(found.coef), problem.n_terms)
+        return Coefficients(coef.index_copy(1, some, found.coef), found.intercept)
 
-def _solve_among_some(
-    problem: Problem,
-    rows: Rows,
-    penalty: CoefPenalty,
-    start: Coefficients | None,
-    n_bytes: float,
-) -> Coefficients:
-    """A lasso, solved among the features that it asks for; see `minimise_quadratic`."""
-    at = start or start_coefficients(rows, problem.n_terms)
-    there, scale = (penalty.norm(at.coef) > 0).any(0), penalty.strength
-    is_solved = False
-    while True:
-        if is_solved or not bool(there.any()):
-            eta = rows.eta(problem.terms, at.coef, at.intercept)
-            gradient = -rows.ranks.total(rows.score(eta) @ problem.terms)
-            more = most_urgent(penalty, gradient, scale, there, PATH_TOL)
-            if is_solved and not len(more):
-                return at
-            there[more] = True
-        some = there[penalty.column_feature].nonzero().squeeze(-1)
-        at, is_solved = _solve_among(some, problem, rows, penalty, at, n_bytes), True
+    def lasso(self, penalty: CoefPenalty, start: Coefficients | None) -> Coefficients:
+        """Solved among the features that it asks for; see `minimise_quadratic`."""
+        problem, rows = self.problem, self.rows
+        at = start or start_coefficients(rows, problem.n_terms)
+        there, is_solved = (penalty.norm(at.coef) > 0).any(0), False
+        while True:
+            if is_solved or not bool(there.any()):
+                eta = rows.eta(problem.terms, at.coef, at.intercept)
+                gradient = -rows.ranks.total(rows.score(eta) @ problem.terms)
+                more = most_urgent(penalty, gradient, penalty.strength, there, PATH_TOL)
+                if is_solved and not len(more):
+                    return at
+                there[more] = True
+            some = there[penalty.column_feature].nonzero().squeeze(-1)
+            at, is_solved = self.among(some, penalty, at), True
 
 
 def _nearer(near: _Path, lasso: Coefficients) -> Coefficients:
@@ -432,7 +419,8 @@ def largest_alpha(
         null = start_coefficients(rows, problem.n_terms)
     else:  # an offset moves the best intercept
         null = solve_coefficients(design, rows, penalty).coefficients
-    norm = penalty.norm(downhill(design, rows, null)) / penalty.weight.clamp(min=1.0)
+    slope = expand(design, rows, null).gradient(null.coef)
+    norm = penalty.norm(slope) / penalty.weight.clamp(min=1.0)
     return max(float(norm.max()) if norm.numel() else 0.0, 1e-8)
 
 

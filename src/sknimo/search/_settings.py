@@ -5,16 +5,14 @@ stands beside the reason for it and what was measured. Settings that only bound 
 memory stay with the code that they bound.
 
 What was measured is by `benchmarks/ablate.py`, seeds 100 on: the loss on new rows with
-one number changed, as a ratio to that of the defaults. It is little so far: the run was
-cut after 122 of 470 fits, so each ratio is of one table at seed 100, without an error.
-Four simulated tables were reached:
+one number changed, as a ratio to that of the defaults. It is little so far: each ratio
+is of one simulated table at seed 100, without an error. With another `random_state`
+alone they are
 
-- poisson: counts, 300 rows, 7 features. Another `random_state` alone: 1.00 and 0.91.
-  Its dispersion is estimated, so it says nothing about numbers for known ones.
-- setting3: 300 rows, 50 features, not all numbers. Another seed: 1.17 and 0.95, which
-  understates chance, as even twice the restarts are worse.
-- rows2000 and rows4000: on either side of `max_work`, so the latter was searched by
-  batches (at commit 12e39ad). On it another seed: 0.74 and 0.99.
+- poisson (counts, 300 rows, 7 features, an estimated dispersion): 1.00 and 0.91;
+- setting3 (300 rows, 50 features, not all numbers): 1.17 and 0.95, which understates
+  chance, as even twice the restarts are worse;
+- rows4000 (beyond `max_work`, unlike rows2000: searched by batches): 0.74 and 0.99.
 
 "As another seed": no difference beyond that of another seed, no farther from one than
 the farther of the two. "Same fit": no difference at all. Seconds, also as ratios, are
@@ -49,62 +47,37 @@ FEW_ROWS = JointOptions(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How hard a search tries, and by which margins it decides.
+    """How hard a search tries, and by which margins it decides."""
 
-    Attributes
-    ----------
-    n_starts, n_members, max_iter : int
-        Restarts per stage, members to average at most, steps or passes per member.
-    relax : bool
-        Whether to restart within the selected supports.
-    rule : {"min", "1se", "stability"}
-        How much sparsity to ask for.
-    alphas : sequence of float or None
-        Penalties of the GLM's path, None for a grid below the largest useful one.
-    batch_size : int or None
-        Rows per batch, 0 to compare evidence; None decides by the size of the table.
-    bag_hidden, few_hidden : tuple of two int
-        Widths of the network of bags, and of bags of few rows.
-    n_jobs : int or None
-        Processes that joblib may use.
-    n_processes : int
-        Processes without joblib, this one among them: it makes forks of itself.
-    memory_budget, deadline : float
-        Bytes beside the table; time on the monotonic clock.
-    progress : bool
-
-    Notes
-    -----
-    The other fields are commented where they are declared.
-    """
-
-    # Halved and doubled: 1.23 and 1.39 (setting3), as another seed (poisson), in 0.8
-    # and 1.6 of the seconds.
+    # Restarts per stage. Halved and doubled: 1.23 and 1.39 (setting3), as another seed
+    # (poisson), in 0.8 and 1.6 of the seconds.
     n_starts: int = 8
-    # Halved and doubled: as another seed (poisson, setting3).
+    # Members to average at most. Halved and doubled: as another seed (poisson,
+    # setting3).
     n_members: int = 10
-    # Halved and doubled: 1.91 and 0.45 (rows4000), in 0.5 and 1.3 of the seconds;
-    # same fit (poisson, setting3), but as another seed halved on setting3.
+    # Steps or passes per member. Halved and doubled: 1.91 and 0.45 (rows4000), in 0.5
+    # and 1.3 of the seconds; same fit (poisson, setting3), but as another seed halved
+    # on setting3.
     max_iter: int = 100
-    relax: bool = True
-    rule: RuleName = "min"
-    alphas: Sequence[float] | None = None
+    relax: bool = True  # whether to restart within the selected supports
+    rule: RuleName = "min"  # how much sparsity to ask for
+    alphas: Sequence[float] | None = None  # of the GLM's path, None for a grid
+    # Rows per batch, 0 to compare evidence; None decides by the size of the table.
     batch_size: int | None = None
-    # Doubled: 1.00, in 1.4 of the seconds.
+    # Widths of the network of bags. Doubled: 1.00, in 1.4 of the seconds.
     bag_hidden: tuple[int, int] = (64, 64)
     # Where rows are few: 8 and 64 units do as well.
     few_hidden: tuple[int, int] = (16, 16)
-    n_jobs: int | None = None
-    n_processes: int = 1
-    memory_budget: float = 1e9
-    deadline: float = math.inf
+    n_jobs: int | None = None  # processes that joblib may use
+    n_processes: int = 1  # without joblib, this one among them: it forks itself
+    memory_budget: float = 1e9  # bytes beside the table
+    deadline: float = math.inf  # on the monotonic clock
     progress: bool = False
 
     # -- Which engine
     # Multiplications in one Gauss-Newton step beyond which bags take over. Loss of bags
-    # over that of evidence, two splits each: 0.98 (wage), 1.00 (wages1), 1.01 (pollen),
-    # 1.01 (ofp), in 0.4 of the seconds or less; 0.87 (phoneme, one split). But 12.5 on
-    # rows2000, which is smooth and almost free of noise.
+    # over that of evidence: 0.87 to 1.01 (five tables), in 0.4 of the seconds or less,
+    # but 12.5 on rows2000, which is smooth and almost free of noise.
     max_work: float = 7e8
     # Up to so many times as many, and up to `few_rows`, evidence is used all the same
     # if the first restarts, on as many rows as the above allows, are decisive: on 1,000
@@ -118,13 +91,9 @@ class Settings:
     # least squares, and by this share of the loss without any feature, to count in
     # full. Loss relative to evidence alone, 45 splits of 15 small tables, without these
     # margins: bags alone 1.06, equal weights 0.993, weights chosen 0.959, the better of
-    # both 0.963. The second margin for least squares: 1.15 (boston, splits 100, 102,
-    # 104). The first one for two classes: accuracy .891 instead of .893 and more
-    # features than act on four of six samples of the first setting with classes (seeds
-    # 100 on), the same on 22 of 24 splits of eleven real tables. The second at 1:
-    # survival times (500 rows, samples 2 and 22) had coefficients for features that do
-    # nothing, and no better concordance. Bags from 16 rows on instead of 40: 0.97, nine
-    # kinds of simulated tables of 16 to 38 rows, eight each.
+    # both 0.963. The second margin for least squares: 1.15 (boston, three splits); the
+    # first one for two classes, or the second at 1 for survival times: coefficients for
+    # features that do nothing. Bags from 16 rows on instead of 40: 0.97.
     least_rows: int = 16
     blend_steps: int = 10
     blend_errors: tuple[float, float] = (0.5, 2.0)
@@ -136,8 +105,7 @@ class Settings:
     # Where bends of bags save less than this share of the additive model's loss, half
     # of a stage's restarts go ahead, given up early (`grace`): without any success
     # among them, the others are not tried. None at all where bags gain nothing:
-    # accuracy 0.67 and 0.66 instead of 0.91 and 0.93 in the second setting with
-    # classes, seeds 0 and 6.
+    # accuracy 0.67 instead of 0.91 (second setting with classes).
     least_gain: float = 0.1
     cautious: bool = False
     # Nats per row that the first restarts gain over the linear model beyond which
@@ -203,9 +171,8 @@ class Settings:
     faint_slack: float = 4.0
     # Restarts within the same supports that say, by the median, whether a feature earns
     # its margin, at least, and the share of it where the dispersion is known, so that
-    # evidence is less bumpy. Second settings, seeds 100 to 120: medians of features
-    # that act are 3.6 and more (once 2.1, by four restarts), of others 3.2 and less; of
-    # squares all 21 samples have exact supports instead of 17.
+    # evidence is less bumpy. Second setting: all 21 samples have exact supports instead
+    # of 17.
     n_jurors: int = 6
     known_dispersion_share: float = 0.75
     # Log evidence that a feature must bring to an unshrunken linear model: that of
@@ -226,8 +193,7 @@ class Settings:
     evidence_margin: float = 5.0
     # The same of two classes, whose evidence is less exact where they can almost be
     # told apart: at 9 nats, what a network had learned of 478 rows cost .52 on new
-    # ones, .08 without it. In the settings with classes networks gain 46 to 105 (15
-    # samples).
+    # ones, .08 without it. In the settings with classes networks gain 46 and more.
     class_margin: float = 20.0
 
     # -- The reference: not ablated
@@ -293,27 +259,23 @@ class Settings:
     settled_pooling: float = 0.001
     # They are not settled where that costs rows held out more than this share of their
     # loss, and a standard error. The pass a member ended with suits these rows, so that
-    # they object a little too often: without a share, losses of new rows were 1.06 and
-    # 1.02 (two of six tables, split 112). Two of 30 tables rise by more: 0.97 (page
-    # blocks) and 0.03 (mushrooms, whose classes can be told apart).
+    # they object a little too often: without a share 1.06 and 1.02 (two of six tables).
     settled_rise: float = 0.05
     # Share of the features that go on to the next size under `rule="1se"`.
     keep_share: float = 0.7
     # Features that correlate more are tried in each other's place. Not ablated.
     copy_correlation: float = 0.9
     # How likely a table without bends may be taken for one with some, before any bag is
-    # trained. Of 29 tables of 2,700 to 16,800 rows (split 110) four are found to have
-    # none, all of them among the six whose bends gained nothing; of those with a gain
-    # the least clear has 0.05.
+    # trained. Four of 29 tables are found to have none, all of them among the six whose
+    # bends gained nothing; of those with a gain the least clear has 0.05.
     pair_level: float = 0.2
     # Bags that are trained first, to see whether bends add anything.
     n_scouts: int = 2
     # Passes of a cycle of the learning rate as a share of `max_iter`, unless rows are
     # few; and rows that a member is shown in them, unless these make fewer than ten.
-    # Bags times 1.6: 0.99 (six fits, splits 100 and 101), in as many more seconds.
-    # 240,000 and 320,000: 1.00 (california, splits 100 and 101). More of them where
-    # there are more features than usual: 320,000 are 1.03 of twice as many on
-    # superconduct (81 features, splits 100 and 101).
+    # Bags times 1.6: 0.99 (six fits), in as many more seconds. 240,000 and 320,000:
+    # 1.00 (california). More of them where there are more features than usual: 320,000
+    # are 1.03 of twice as many on superconduct (81 features).
     cycle_share: float = 0.4
     max_visits: int = 280_000
     usual_features: int = 40
@@ -327,9 +289,8 @@ class Settings:
     dial_errors: float = 0.5
     least_weight: float = 0.05
     # Edges of curves and of inputs, the columns that they may make, and the fewest of
-    # them that are worth having. 64 edges of curves: 1.00, but 1.01 on adult, where
-    # few values are frequent. 64 edges of inputs: 1.01 (six fits of five tables, splits
-    # 100 and 101), 1.02 on california, whose places matter.
+    # them that are worth having. 64 edges of curves: 1.00; of inputs: 1.01 (six fits of
+    # five tables), 1.02 on california, whose places matter.
     term_edges: int = 128
     input_edges: int = 128
     max_columns: int = 1_500

@@ -2,21 +2,16 @@
 
 Evidence trusts the family: outliers or counts that vary more than they should can look
 like structure to it. Before a network is returned, its best member is therefore fitted
-once more on the training rows of every fold, with the supports frozen, and compared
-with the nested GLM on the rows held out. When these cannot tell them apart, the simpler
-model wins.
+once more on the training rows of every fold, with the supports frozen and from fresh
+random weights, and compared with the nested GLM on the rows held out. When these cannot
+tell them apart, the simpler model wins. A start can fail on one fold that succeeded on
+all rows, which the evidence there tells; the next best restart is tried then.
 
-The member starts from fresh random weights. Parameters found on all rows have seen the
-held-out ones, and a few steps would not make them forget. A start can fail on one fold
-that succeeded on all rows, which the evidence on the fold's training rows tells; the
-next best restart is tried then.
-
-Where features have curves, a network has less left to explain; a network without curves
-explains the same rows in another way. Their errors differ, so that an average of both
-kinds often predicts better than either. So do restarts that keep the features each of
-them has found, where no selection fits all rows. Both are tried on tables that have
-curves, and held-out rows decide. A straight member is a curved one whose curves are
-zero: every average is again one model.
+Where features have curves, a network has less left to explain; one without curves
+explains the same rows in another way, and an average of both often predicts better than
+either. So do restarts that keep the features each of them has found. Held-out rows
+decide. A straight member is a curved one whose curves are zero: every average is again
+one model.
 
 Shapes: n rows, m rows held out, F folds, q terms, p features, P weights.
 """
@@ -146,6 +141,10 @@ class HeldOut:
     agreed: np.ndarray  # (m,)
     loose: np.ndarray  # (m,)
 
+    def mix(self, weight: float) -> np.ndarray:
+        """What the GLM predicts, and restarts with a weight, (m,)."""
+        return (1 - weight) * self.glm + weight * self.agreed
+
 
 def hold_out(
     runner: Runner,
@@ -179,60 +178,41 @@ def hold_out(
         return None
     gain = found.best.log_evidence - found.linear.log_evidence
     goal = settings.success_share * gain / float(runner.weight.sum())
-    judged = _Folds(runner, view, folds, known, options)
+    train = torch.as_tensor(np.stack([fold.train for fold in folds]))
+    judged = _Folds(runner, view, train.to(view.problem.device), known, options)
     best = judged.first_success(agreed, goal) if agreed else []
-    others = [judged.run([start] * len(folds)) for start in loose]
+    others = [judged.run(start, range(len(folds))) for start in loose]
     if any(len(each) < len(folds) for each in (*others, best if agreed else known)):
         return None
     parts = []
     for k, fold in enumerate(folds):
         outside = np.flatnonzero(fold.held_out)
-        rows = torch.as_tensor(outside, device=view.problem.device)
-        held_out = view.problem.take(rows)
+        rows = view.problem.take(torch.as_tensor(outside, device=view.problem.device))
         at = known[k]
-        glm = held_out.offset + at.intercept[0] + held_out.terms @ at.coef[0]
-
-        def mean_eta(states: list[EvidenceState], problem: Problem) -> Tensor:
-            each = [linear_predictor(problem, state, options) for state in states]
-            return torch.stack(each).mean(0)
-
-        eta = {
-            "glm": glm,
-            "agreed": mean_eta([best[k]], held_out) if agreed else glm,
-            "loose": mean_eta([o[k] for o in others], held_out) if loose else glm,
-        }
-        numbers = {name: value.cpu().numpy() for name, value in eta.items()}
-        weight = fold.held_out[outside]
-        parts.append(HeldOut(outside, np.full_like(outside, k), weight, **numbers))
-    names = HeldOut.__slots__
-    return HeldOut(*(np.concatenate([getattr(x, n) for x in parts]) for n in names))
+        eta = [rows.offset + at.intercept[0] + rows.terms @ at.coef[0]]
+        for states in (best[k : k + 1], [other[k] for other in others]):
+            each = [linear_predictor(rows, state, options) for state in states]
+            eta.append(torch.stack(each).mean(0) if each else eta[0])
+        numbers = [value.cpu().numpy() for value in eta]
+        parts.append(
+            [outside, np.full_like(outside, k), fold.held_out[outside], *numbers]
+        )
+    return HeldOut(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
 class _Folds:
     """Restarts on the training rows of every fold, all folds side by side."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        view: View,
-        folds: list[Fold],
-        glms: list[Coefficients],
-        options: EvidenceOptions,
-    ) -> None:
-        self.runner, self.view, self.options = runner, view, options
-        self.glms = glms
-        train = np.stack([fold.train for fold in folds])
-        self.weight = torch.as_tensor(train, device=view.problem.device)  # (F, n)
+    runner: Runner
+    view: View
+    weight: Tensor  # (F, n), of the rows that a fold trains on
+    glms: list[Coefficients]
+    options: EvidenceOptions
 
-    def run(
-        self, starts: Sequence[Start], folds: Sequence[int] | None = None
-    ) -> list[EvidenceState]:
-        """A start on each of the folds; fewer states where time is up."""
-        folds = range(len(self.weight)) if folds is None else folds
-        tries = [
-            Try(self.weight[k], start, self.glms[k])
-            for k, start in zip(folds, starts, strict=True)
-        ]
+    def run(self, start: Start, which: Sequence[int]) -> list[EvidenceState]:
+        """A start on some of the folds; fewer states where time is up."""
+        tries = [Try(self.weight[k], start, self.glms[k]) for k in which]
         found = self.runner.crews(self.view, "held-out rows", tries, self.options)
         return [state for state in found if state is not None]
 
@@ -245,7 +225,7 @@ class _Folds:
         (linear,) = self.runner.map(Crewed, *how)
         assert linear is not None  # it has no deadline
         for start in starts:
-            found = self.run([start] * len(left), left)
+            found = self.run(start, left)
             if len(found) < len(left):
                 return []
             for k, state in zip(left, found, strict=True):

@@ -10,7 +10,7 @@ from sknimo.solver._additive import (
     solve_bags,
 )
 from sknimo.solver._crew import LARGEST_CREW, crew_size, reference_step
-from sknimo.solver._cycle import ClassCycle, class_members
+from sknimo.solver._cycle import ClassCycle
 from sknimo.solver._evidence import (
     fit_crew,
     fit_evidence,
@@ -53,7 +53,6 @@ from sknimo.solver._profile import (
     Coefficients,
     PerMember,
     Rows,
-    downhill,
     expand,
     solve_coefficients,
     start_coefficients,

@@ -79,6 +79,10 @@ class AdditiveFit:
     dispersion: float
     n_effective: float  # directions that the data determine
 
+    def at(self, coef: Tensor, own: Tensor, intercept: Tensor) -> AdditiveFit:
+        """The same with other coefficients."""
+        return replace(self, coef=coef, own=own, intercept=intercept)
+
     def ridge(self, group: Tensor) -> Tensor:
         """Ridge of the sum of weighted losses, of terms or sums in these groups."""
         return (self.precision * self.dispersion)[group]
@@ -158,130 +162,160 @@ def fit_additive(
     `start` is the fit of almost the same rows, if there is one; `moments` of least
     squares may be known.
     """
-    frame = Frame.of(problem)
-    state = _start(problem, weight, frame) if start is None else start
-    n_looks = 1 if problem.family.least_squares else options.max_looks
-    for number in range(n_looks):
+    rows = _Counted(problem, weight, Frame.of(problem))
+    state = rows.start() if start is None else start
+    quadratic = problem.family.least_squares
+    for number in range(1 if quadratic else options.max_looks):
         before = state
-        eta = predict_additive(problem, state.coef, state.intercept)
-        look = _look(problem, weight, eta, moments)
-        if problem.family.least_squares:
+        look = rows.look(state, moments)
+        if quadratic:
             moments = look.moments
-        state = _learn(problem, weight, state, look, frame, options)
-        state, whole = _damp(problem, weight, before, state, frame)
-        if not problem.family.least_squares:
-            eta = predict_additive(problem, state.coef, state.intercept)
-            rows, used = problem.rows(weight.unsqueeze(0)), state.n_effective + 1
-            left = max(estimate_dispersion(rows, eta, used), LEAST_DISPERSION)
-            state = replace(state, dispersion=left)
-        moved = (state.precision / before.precision).log().abs()[frame.size > 0]
+        state, whole = rows.damp(before, rows.learn(state, look, options))
+        if not quadratic:
+            all_rows, used = problem.rows(weight.unsqueeze(0)), state.n_effective + 1
+            left = estimate_dispersion(all_rows, rows.eta(state), used)
+            state = replace(state, dispersion=max(left, LEAST_DISPERSION))
+        moved = (state.precision / before.precision).log().abs()[rows.frame.size > 0]
         settled = float(moved.max()) < 2 * options.tol if len(moved) else True
         if number > (0 if start else 2) and whole and settled:
             break
-    return _leave_out(problem, weight, state, frame, options, moments)
+    return rows.leave_out(state, options, moments)
 
 
-def _leave_out(
-    problem: Problem,
-    weight: Tensor,
-    state: AdditiveFit,
-    frame: Frame,
-    options: AdditiveOptions,
-    moments: Moments | None,
-) -> AdditiveFit:
-    """Without the groups that do nothing, as far as the rows can tell."""
-    group, size = frame.group, frame.size
-    eta = predict_additive(problem, state.coef, state.intercept)
-    look = _look(problem, weight, eta, moments)
-    gram = frame.gram(look.moments.centred()[1])
-    factor = factorise(gram, state.ridge(group))
-    spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
-    gamma = size - state.precision * by_group(spread, group, size)
-    wald = by_group(state.own.square() / spread, group, size)
-    least = torch.where(
-        frame.kind == CURVE, options.least_curve_wald, options.least_wald
-    )
-    idle = wald < least * gamma
-    if not bool(idle.any()):
-        return state
-    high = torch.full_like(state.precision, options.precision_range[1])
-    before = replace(state, precision=torch.where(idle, high, state.precision))
-    still = replace(options, updates=0, updates_least_squares=0)
-    after = _learn(problem, weight, before, look, frame, still)
-    after = _damp(problem, weight, before, after, frame)[0]
-    own = torch.where(idle[group], 0.0, after.own)
-    used = state.n_effective
-    return replace(after, coef=frame.coef(own), own=own, n_effective=used)
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Rows of a problem, how much each counts, and the coordinates of coefficients."""
 
+    problem: Problem
+    weight: Tensor  # (n,)
+    frame: Frame
 
-def _start(problem: Problem, weight: Tensor, frame: Frame) -> AdditiveFit:
-    """No coefficients, precisions of one.
+    def start(self) -> AdditiveFit:
+        """No coefficients, precisions of one.
 
-    More of them where terms could explain all rows at that: all their noise passes for
-    signal from such a start, and with it ever more.
-    """
-    link, share = LINKS[problem.family.link], weight / weight.sum()
-    if problem.family.link == "identity":
-        intercept = share @ (problem.y - problem.offset)
-    else:
-        mean = link.inside(share @ problem.y, 1e-9)
-        intercept = link.link_function(mean) - share @ problem.offset
-    ones = torch.ones(len(frame.size), dtype=torch.float64, device=problem.device)
-    nothing = ones.new_zeros(len(frame.group))
-    precision = ones * len(nothing) if len(nothing) >= problem.n_rows else ones
-    return AdditiveFit(frame.coef(nothing), nothing, intercept, precision, 1.0, 0.0)
+        More of them where terms could explain all rows at that: all their noise passes
+        for signal from such a start, and with it ever more.
+        """
+        problem, frame = self.problem, self.frame
+        link, share = LINKS[problem.family.link], self.weight / self.weight.sum()
+        if problem.family.link == "identity":
+            intercept = share @ (problem.y - problem.offset)
+        else:
+            mean = link.inside(share @ problem.y, 1e-9)
+            intercept = link.link_function(mean) - share @ problem.offset
+        ones = torch.ones(len(frame.size), dtype=torch.float64, device=problem.device)
+        nothing = ones.new_zeros(len(frame.group))
+        precision = ones * len(nothing) if len(nothing) >= problem.n_rows else ones
+        return AdditiveFit(frame.coef(nothing), nothing, intercept, precision, 1.0, 0.0)
 
+    def eta(self, at: AdditiveFit) -> Tensor:
+        """Linear predictor, (n,)."""
+        return predict_additive(self.problem, at.coef, at.intercept)
 
-def _learn(
-    problem: Problem,
-    weight: Tensor,
-    state: AdditiveFit,
-    look: Look,
-    frame: Frame,
-    options: AdditiveOptions,
-) -> AdditiveFit:
-    """Alternate ridge solves and precision updates on one quadratic model."""
-    family, group, size = problem.family, frame.group, frame.size
-    low, high = options.precision_range
-    low = max(low, options.least_separable) if family.separable else low
-    mean, gram = look.moments.centred()
-    pull = _pull(problem, look.score) - mean * look.score.sum()
-    target = frame.pull(pull + gram @ state.coef)
-    own_gram = frame.gram(gram)
-    n_rows, precision = float(weight.sum()), state.precision
-    dispersion = state.dispersion
-    own, gamma = state.own, torch.zeros_like(precision)
-    squares = float((look.score.square() / look.curvature.clamp(min=1e-300)).sum())
-    squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
-    n_updates = options.updates
-    if family.least_squares:
-        n_updates = options.updates_least_squares
-    for number in range(n_updates + 1):
-        ridge = (precision * dispersion)[group]
-        factor = factorise(own_gram, ridge)
-        own = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
-        if number == n_updates:
-            break
-        spread = torch.cholesky_inverse(factor).diagonal() * dispersion
-        gamma = size - precision * by_group(spread, group, size)
-        gamma = torch.minimum(gamma.clamp(min=1e-8), size)
-        square = by_group(own.square(), group, size).clamp(min=1e-30)
-        new = pool_precisions(gamma, square, frame.kind, options.pooling)
-        new = new.clamp(low, high)
-        new = torch.where(size > 0, new, precision)
-        change = (new / precision).log().abs()
-        precision = new
+    def look(self, at: AdditiveFit, moments: Moments | None = None) -> Look:
+        """Rows linearised; their moments may be known."""
+        problem, eta = self.problem, self.eta(at)
+        curvature = problem.family.curvature(problem.y, eta) * self.weight
+        # A fit of next to no noise would learn from rows that are left out.
+        floor = torch.where(self.weight > 0, WEIGHT_FLOOR * curvature.mean(), 0.0)
+        curvature = torch.maximum(curvature, floor)
+        score = problem.family.score(problem.y, eta) * self.weight
+        return Look(curvature, score, moments or _moments(problem, curvature))
+
+    def learn(
+        self, state: AdditiveFit, look: Look, options: AdditiveOptions
+    ) -> AdditiveFit:
+        """Alternate ridge solves and precision updates on one quadratic model."""
+        problem, family, frame = self.problem, self.problem.family, self.frame
+        group, size = frame.group, frame.size
+        low, high = options.precision_range
+        low = max(low, options.least_separable) if family.separable else low
+        mean, gram = look.moments.centred()
+        pull = _pull(problem, look.score) - mean * look.score.sum()
+        target = frame.pull(pull + gram @ state.coef)
+        own_gram = frame.gram(gram)
+        n_rows = float(self.weight.sum())
+        precision, dispersion = state.precision, state.dispersion
+        own, gamma = state.own, torch.zeros_like(precision)
+        squares = float((look.score.square() / look.curvature.clamp(min=1e-300)).sum())
+        squares -= float(look.score.sum()) ** 2 / float(look.moments.weight)
+        n_updates = options.updates
         if family.least_squares:
-            step = frame.coef(own) - state.coef
-            left = squares - 2 * float(step @ pull) + float(step @ (gram @ step))
-            free = max(n_rows - float(gamma.sum()) - 1, 1.0)
-            dispersion = max(left / free, LEAST_DISPERSION)
-        if float(change.max()) < options.tol:
-            break
-    coef = frame.coef(own)
-    shift = (look.score.sum() / look.moments.weight) - mean @ (coef - state.coef)
-    level, used = state.intercept + shift, float(gamma.sum())
-    return AdditiveFit(coef, own, level, precision, dispersion, used)
+            n_updates = options.updates_least_squares
+        for number in range(n_updates + 1):
+            ridge = (precision * dispersion)[group]
+            factor = factorise(own_gram, ridge)
+            own = torch.cholesky_solve(target.unsqueeze(1), factor).squeeze(1)
+            if number == n_updates:
+                break
+            spread = torch.cholesky_inverse(factor).diagonal() * dispersion
+            gamma = size - precision * by_group(spread, group, size)
+            gamma = torch.minimum(gamma.clamp(min=1e-8), size)
+            square = by_group(own.square(), group, size).clamp(min=1e-30)
+            new = pool_precisions(gamma, square, frame.kind, options.pooling)
+            new = torch.where(size > 0, new.clamp(low, high), precision)
+            change = (new / precision).log().abs()
+            precision = new
+            if family.least_squares:
+                step = frame.coef(own) - state.coef
+                left = squares - 2 * float(step @ pull) + float(step @ (gram @ step))
+                free = max(n_rows - float(gamma.sum()) - 1, 1.0)
+                dispersion = max(left / free, LEAST_DISPERSION)
+            if float(change.max()) < options.tol:
+                break
+        coef = frame.coef(own)
+        shift = (look.score.sum() / look.moments.weight) - mean @ (coef - state.coef)
+        level, used = state.intercept + shift, float(gamma.sum())
+        return AdditiveFit(coef, own, level, precision, dispersion, used)
+
+    def damp(self, before: AdditiveFit, after: AdditiveFit) -> tuple[AdditiveFit, bool]:
+        """Go as far to the new coefficients as the loss falls; whether all the way."""
+        if self.problem.family.least_squares:
+            return after, True
+        ridge = after.ridge(self.frame.group)
+        start = self.objective(before, ridge)
+        known = before.coef, before.own, before.intercept
+        moves = after.coef - known[0], after.own - known[1], after.intercept - known[2]
+        for halving in range(HALVINGS):
+            near = (
+                old + 0.5**halving * move
+                for old, move in zip(known, moves, strict=True)
+            )
+            trial = after.at(*near)
+            if self.objective(trial, ridge) <= start:
+                return trial, halving == 0
+        return after.at(*known), False
+
+    def objective(self, at: AdditiveFit, ridge: Tensor) -> float:
+        """Weighted losses, and what the precisions charge."""
+        problem = self.problem
+        loss = torch.nan_to_num(problem.family.loss(problem.y, self.eta(at)), nan=1e300)
+        return float((self.weight * loss).sum() + (ridge * at.own.square()).sum() / 2)
+
+    def leave_out(
+        self, state: AdditiveFit, options: AdditiveOptions, moments: Moments | None
+    ) -> AdditiveFit:
+        """Without the groups that do nothing, as far as the rows can tell."""
+        frame, group, size = self.frame, self.frame.group, self.frame.size
+        look = self.look(state, moments)
+        gram = frame.gram(look.moments.centred()[1])
+        factor = factorise(gram, state.ridge(group))
+        spread = torch.cholesky_inverse(factor).diagonal() * state.dispersion
+        gamma = size - state.precision * by_group(spread, group, size)
+        wald = by_group(state.own.square() / spread, group, size)
+        least = torch.where(
+            frame.kind == CURVE, options.least_curve_wald, options.least_wald
+        )
+        idle = wald < least * gamma
+        if not bool(idle.any()):
+            return state
+        high = torch.full_like(state.precision, options.precision_range[1])
+        before = replace(state, precision=torch.where(idle, high, state.precision))
+        still = replace(options, updates=0, updates_least_squares=0)
+        after = self.damp(before, self.learn(before, look, still))[0]
+        own = torch.where(idle[group], 0.0, after.own)
+        used = state.n_effective
+        return replace(after, coef=frame.coef(own), own=own, n_effective=used)
 
 
 def pool_precisions(
@@ -298,41 +332,6 @@ def pool_precisions(
     return (gamma + 2 * pooling) / (square + 2 * pooling / common)
 
 
-def _damp(
-    problem: Problem,
-    weight: Tensor,
-    before: AdditiveFit,
-    after: AdditiveFit,
-    frame: Frame,
-) -> tuple[AdditiveFit, bool]:
-    """Go as far towards the new coefficients as the loss falls; whether all the way."""
-    if problem.family.least_squares:
-        return after, True
-    ridge = after.ridge(frame.group)
-    start = _objective(problem, weight, before, ridge)
-    share = 1.0
-    for _ in range(HALVINGS):
-        trial = replace(
-            after,
-            coef=before.coef + share * (after.coef - before.coef),
-            own=before.own + share * (after.own - before.own),
-            intercept=before.intercept + share * (after.intercept - before.intercept),
-        )
-        if _objective(problem, weight, trial, ridge) <= start:
-            return trial, share == 1.0
-        share /= 2
-    still = before.coef, before.own, before.intercept
-    return replace(after, coef=still[0], own=still[1], intercept=still[2]), False
-
-
-def _objective(
-    problem: Problem, weight: Tensor, at: AdditiveFit, ridge: Tensor
-) -> float:
-    eta = predict_additive(problem, at.coef, at.intercept)
-    loss = torch.nan_to_num(problem.family.loss(problem.y, eta), nan=1e300)
-    return float((weight * loss).sum() + (ridge * at.own.square()).sum() / 2)
-
-
 def solve_bags(
     problem: Problem, weight: Tensor, left_out: Tensor, fit: AdditiveFit, n_steps: int
 ) -> tuple[Tensor, Tensor]:
@@ -343,18 +342,17 @@ def solve_bags(
     frame = Frame.of(problem)
     ridge = fit.ridge(frame.group)
     idle = (fit.own == 0) & (ridge > 0)
-    start = predict_additive(problem, fit.coef, fit.intercept)
-    look = _look(problem, weight, start)
+    rows = _Counted(problem, weight, frame)
+    start, look = rows.eta(fit), rows.look(fit)
     per_row = look.curvature / weight.clamp(min=1e-300)
     coefs, intercepts = [], []
     for out in left_out:
-        moments = look.moments.less(_some_moments(problem, per_row * out))
-        state, train, eta = fit, weight - out, start
+        moments = look.moments.less(_moments(problem, per_row * out, few=True))
+        state, train = fit, replace(rows, weight=weight - out)
         mean, factor = _factorise(moments, frame, ridge, idle)
         for step in range(1 if problem.family.least_squares else n_steps):
-            if step:
-                eta = predict_additive(problem, state.coef, state.intercept)
-            score = problem.family.score(problem.y, eta) * train
+            eta = train.eta(state) if step else start
+            score = problem.family.score(problem.y, eta) * train.weight
             total = score.sum()
             pull = frame.pull(_pull(problem, score) - mean * total) - ridge * state.own
             move = torch.cholesky_solve(pull.unsqueeze(1), factor).squeeze(1)
@@ -362,13 +360,11 @@ def solve_bags(
             coef = frame.coef(own)
             level = state.intercept + total / moments.weight
             level = level - mean @ (coef - state.coef)
-            after = replace(state, coef=coef, own=own, intercept=level)
-            state, whole = _damp(problem, train, state, after, frame)
+            state, whole = train.damp(state, state.at(coef, own, level))
             if not whole:
                 # Rows of its own decide where classes can almost be told apart: the
                 # matrix of all rows says nothing of a bag without them.
-                eta = predict_additive(problem, state.coef, state.intercept)
-                moments = _look(problem, train, eta).moments
+                moments = train.look(state).moments
                 mean, factor = _factorise(moments, frame, ridge, idle)
         coefs.append(state.coef)
         intercepts.append(state.intercept)
@@ -393,7 +389,7 @@ def bag_moments(problem: Problem, train: Tensor) -> Iterator[Moments | None]:
         return
     first = _moments(problem, train[0])
     for weight in train:
-        yield first.less(_some_moments(problem, train[0] - weight))
+        yield first.less(_moments(problem, train[0] - weight, few=True))
 
 
 def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tensor:
@@ -403,42 +399,21 @@ def predict_additive(problem: Problem, coef: Tensor, intercept: Tensor) -> Tenso
     return torch.cat(parts) + problem.offset + intercept
 
 
-def _look(
-    problem: Problem, weight: Tensor, eta: Tensor, moments: Moments | None = None
-) -> Look:
-    """Rows linearised; their moments may be known."""
-    family = problem.family
-    curvature = family.curvature(problem.y, eta) * weight
-    # Not of rows that are left out: a fit of next to no noise would learn from them.
-    floor = torch.where(weight > 0, WEIGHT_FLOOR * curvature.mean(), 0.0)
-    curvature = torch.maximum(curvature, floor)
-    score = family.score(problem.y, eta) * weight
-    return Look(curvature, score, moments or _moments(problem, curvature))
-
-
-def _moments(
-    problem: Problem, curvature: Tensor, rows: Tensor | None = None
-) -> Moments:
-    q = problem.n_terms
-    terms = curvature.new_zeros(q)
-    gram = curvature.new_zeros(q, q)
-    n_rows = problem.n_rows if rows is None else len(rows)
-    for block in cut_rows(n_rows, 1, BLOCK_ROWS):
+def _moments(problem: Problem, curvature: Tensor, few: bool = False) -> Moments:
+    """Moments of all rows, or of the `few` that have a weight."""
+    terms = curvature.new_zeros(problem.n_terms)
+    gram = curvature.new_zeros(problem.n_terms, problem.n_terms)
+    rows = curvature.nonzero().squeeze(-1) if few else None
+    share = curvature if rows is None else curvature[rows]
+    for block in cut_rows(len(share), 1, BLOCK_ROWS):
         if rows is None:
-            columns, share = problem.columns.read(block)[0], curvature[block]
+            columns = problem.columns.read(block)[0]
         else:
             columns = problem.columns.take(rows[block])[0]
-            share = curvature[rows[block]]
-        weighed = columns * share.unsqueeze(1)
+        weighed = columns * share[block].unsqueeze(1)
         terms += weighed.sum(0)
         gram.addmm_(weighed.T, columns)
-    total = curvature.sum() if rows is None else curvature[rows].sum()
-    return Moments(total, terms, gram)
-
-
-def _some_moments(problem: Problem, curvature: Tensor) -> Moments:
-    """The same, where most rows have no weight."""
-    return _moments(problem, curvature, curvature.nonzero().squeeze(-1))
+    return Moments(share.sum(), terms, gram)
 
 
 def _pull(problem: Problem, score: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ Shapes: n rows, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -73,7 +72,8 @@ class ClassCycle:
     """Several classes of a problem, with one member each."""
 
     problem: Problem  # its target numbers the classes
-    members: Sequence[Members]  # of every class, with one member
+    n_classes: int
+    members: Members  # one; later classes have the seeds after its own
     options: Options
     checkpoint: Checkpoint | None = None
 
@@ -82,27 +82,21 @@ class ClassCycle:
 
         `start` (C, P) replaces random networks.
         """
+        problem, options, share = self.problem, self.options, self.members.weight[0]
+        own = [share[problem.y == c].sum() for c in range(self.n_classes)]
+        counts = torch.stack(own)
+        eta = counts.clamp(min=1e-9).log().expand(problem.n_rows, -1).clone()
+        still = replace(options, max_iter=0, progress=False)
+        train = replace(options, max_iter=math.ceil(options.max_iter / NETWORK_TURNS))
         # Small sums gain nothing by threads, and wait for them.
-        with torch_threads(work=self.problem.n_rows * self.problem.n_terms):
-            return self._run(start)
-
-    def _run(self, start: Tensor | None) -> Cycle:
-        n_classes = len(self.members)
-        share = self.members[0].weight[0]
-        counts = torch.stack(
-            [share[self.problem.y == c].sum() for c in range(n_classes)]
-        )
-        eta = counts.clamp(min=1e-9).log().expand(self.problem.n_rows, -1).clone()
-        still = replace(self.options, max_iter=0, progress=False)
-        at = self._turns(Cycle(eta, []), GLM_TURNS, still)
-        glm = at.objective
-        if self.options.max_iter > 0:
-            steps = math.ceil(self.options.max_iter / NETWORK_TURNS)
-            train = replace(self.options, max_iter=steps)
-            for turn in range(NETWORK_TURNS):
-                at = self._train(at, start, train, turn)
-                start = torch.cat([one.params for one in at.solutions])
-            at = self._turns(at, LAST_TURNS, still)
+        with torch_threads(work=problem.n_rows * problem.n_terms):
+            at = self._turns(Cycle(eta, []), GLM_TURNS, still)
+            glm = at.objective
+            if options.max_iter > 0:
+                for turn in range(NETWORK_TURNS):
+                    at = self._train(at, start, train, turn)
+                    start = torch.cat([one.params for one in at.solutions])
+                at = self._turns(at, LAST_TURNS, still)
         return replace(at, glm_objective=glm)
 
     def _train(
@@ -110,27 +104,29 @@ class ClassCycle:
     ) -> Cycle:
         """Train the network of every class once, in turn."""
         eta, found = at.eta.clone(), list(at.solutions)
-        for c, members in enumerate(self.members):
+        for c in range(self.n_classes):
             one = self._of_class(eta, c)
             network = None if start is None else start[c : c + 1]
             name = f"class-{c}-{turn}"
-            solution = solve(one, members, options, network, self.checkpoint, name)
+            how = options, network, self.checkpoint, name
+            solution = solve(one, self._member(c), *how)
             if turn:
                 n_iter = found[c].n_iter + solution.n_iter
                 solution = replace(solution, n_iter=n_iter)
             found[c] = solution
-            eta[:, c] = self._settle(one, c, options, solution)[1]
+            eta[:, c] = self._settle(one, options, solution)[1]
         return Cycle(eta, found)
 
     def _turns(self, at: Cycle, n_turns: int, options: Options) -> Cycle:
         """Solve for the coefficients of every class in turn, until nothing changes."""
         for _ in range(n_turns):
             eta, found, penalty = at.eta.clone(), [], 0.0
-            for c, members in enumerate(self.members):
+            for c in range(self.n_classes):
                 one = self._of_class(eta, c)
-                known = at.solutions[c : c + 1] or [solve(one, members, options)]
-                solution, own = self._settle(one, c, options, known[0])
-                loss = members.weight[0] @ BINOMIAL.loss(one.y, own + one.offset)
+                known = at.solutions[c : c + 1]
+                first = known[0] if known else solve(one, self._member(c), options)
+                solution, own = self._settle(one, options, first)
+                loss = self.members.weight[0] @ BINOMIAL.loss(one.y, own + one.offset)
                 penalty += float(solution.objective[0] - loss)
                 eta[:, c] = own
                 found.append(solution)
@@ -138,7 +134,7 @@ class ClassCycle:
             settled = at.objective - value <= SETTLED * max(abs(value), 1e-3)
             joint = eta
             # Under a ridge what is common to all classes costs penalty alone.
-            ridge = self.members[0].penalty.power == 2
+            ridge = self.members.penalty.power == 2
             if ridge and not any(bool(x.modulated.any()) for x in found):
                 eta = eta - eta.mean(1, keepdim=True)
             at = Cycle(eta, found, value, settled=settled)
@@ -151,6 +147,9 @@ class ClassCycle:
         ]
         return replace(at, solutions=found)
 
+    def _member(self, c: int) -> Members:
+        return replace(self.members, seeds=(self.members.seeds[0] + c,))
+
     def _of_class(self, eta: Tensor, c: int) -> Problem:
         """One class, with all others as an offset."""
         offset = -torch.cat([eta[:, :c], eta[:, c + 1 :]], 1).logsumexp(1)
@@ -160,15 +159,15 @@ class ClassCycle:
     def _loss(self, eta: Tensor) -> float:
         """Mean softmax loss of linear predictors (n, C)."""
         own = eta.gather(1, self.problem.y.long().unsqueeze(1)).squeeze(1)
-        return float(self.members[0].weight[0] @ (eta.logsumexp(1) - own))
+        return float(self.members.weight[0] @ (eta.logsumexp(1) - own))
 
     @torch.no_grad()
     def _settle(
-        self, problem: Problem, c: int, options: Options, at: Solution
+        self, problem: Problem, options: Options, at: Solution
     ) -> tuple[Solution, Tensor]:
         """Coefficients of a class again, its network as it is; its eta, (n,)."""
-        forward = Forward(problem, options)
-        bent = Bent.by(at.params, self.members[c], at.modulated)
+        forward = Forward(problem, self.members, options)
+        bent = Bent.by(at.params, at.modulated)
         exact = forward.solve_exactly(bent, Coefficients(at.coef, at.intercept))
         found = exact.coefficients
         solution = replace(
@@ -184,18 +183,10 @@ class ClassCycle:
     @torch.no_grad()
     def _residual(self, eta: Tensor, c: int, options: Options, at: Solution) -> Tensor:
         """Optimality residual of a class beside all others as they are, (1,)."""
-        forward = Forward(self._of_class(eta, c), options)
-        members = self.members[c]
-        design = forward.design(Bent.by(at.params, members, at.modulated))
-        rows = forward.problem.rows(members.weight)
+        forward = Forward(self._of_class(eta, c), self.members, options)
+        design, rows = forward.design(Bent.by(at.params, at.modulated)), forward.rows
         start = start_coefficients(rows, design.n_columns)
         null = expand(design, rows, start, square=options.scale_contributions)
-        penalty = forward.price(members, null.square)
+        penalty = forward.price(null.square)
         here = expand(design, rows, Coefficients(at.coef, at.intercept))
         return violation(here, penalty) / kkt_scale(null, penalty)
-
-
-def class_members(members: Members, n_classes: int) -> list[Members]:
-    """The same for every class, with a seed each."""
-    seed = members.seeds[0]
-    return [replace(members, seeds=(seed + c,)) for c in range(n_classes)]

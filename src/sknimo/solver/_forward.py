@@ -4,9 +4,7 @@ One evaluation: make the design `phi * (1 + g)`, eliminate the coefficients (inn
 solve, float64), differentiate the penalised loss with the coefficients held fixed,
 which is exact by the envelope theorem. If all rows fit into the memory budget, one pass
 serves solve and gradient. Otherwise rows come in blocks: passes without gradient serve
-the solve, block by block, and a last pass makes every block again with gradient. Blocks
-are kept between passes where they take at most half of the budget, or no more than the
-table itself when that is in memory. Sums over rows are sums over blocks and over ranks.
+the solve, and a last pass makes every block again with gradient.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
@@ -52,15 +50,14 @@ class Bent:
     """K networks and the features that they bend."""
 
     params: Tensor  # (K, P)
-    members: Members
     # Features to evaluate; short rows are padded with features outside the mask.
     active: Tensor  # (K, a)
     mask: Tensor  # (K, p), bool, features that are bent
 
     @classmethod
-    def by(cls, params: Tensor, members: Members, mask: Tensor) -> Bent:
+    def by(cls, params: Tensor, mask: Tensor) -> Bent:
         """Bend the features of the mask."""
-        return cls(params, members, pad_active(mask), mask)
+        return cls(params, pad_active(mask), mask)
 
     def leaf(self) -> Bent:
         """The same with weights to differentiate by."""
@@ -86,13 +83,19 @@ class Point:
 class Forward:
     """Evaluates design, objective and gradient over blocks of rows.
 
-    Parameters are those of `RowSupply`, which cuts the blocks.
+    `RowSupply` cuts the blocks, within the `budget` in bytes if one is given.
     """
 
     def __init__(
-        self, problem: Problem, options: Options, budget: int | None = None
+        self,
+        problem: Problem,
+        members: Members,
+        options: Options,
+        budget: int | None = None,
     ) -> None:
         self.problem = problem
+        self.members = members
+        self.rows = problem.rows(members.weight)
         self.options = options
         self.modulator = Modulator.build(problem.spec, problem.device, options.dtype)
         self.supply = RowSupply(problem, options, budget)
@@ -110,7 +113,7 @@ class Forward:
         """The same for rows that have been read, (K, m, q)."""
         problem = self.problem
         if bent.n_active == 0:
-            return terms.expand(bent.members.n_models, -1, -1)
+            return terms.expand(self.members.n_models, -1, -1)
         bend = self.modulator(bent.params, inputs, bent.active, noise).double()
         p = problem.spec.n_features
         n_models, n_rows, _ = bend.shape
@@ -123,7 +126,7 @@ class Forward:
 
     def design(self, bent: Bent, noise: RowNoise | None = None) -> Design:
         """The design of all rows, without gradient; kept when there is room."""
-        blocks, keep = self.supply.plan(bent.members.n_models, bent.n_active)
+        blocks, keep = self.supply.plan(self.members.n_models, bent.n_active)
 
         @torch.no_grad()
         def make(rows: slice) -> Tensor:
@@ -131,24 +134,25 @@ class Forward:
 
         return Design(make, blocks, self.problem.n_terms, keep)
 
-    def price(self, members: Members, square: Tensor) -> CoefPenalty:
+    def price(self, square: Tensor) -> CoefPenalty:
         """The penalty, priced by the mean squares (K, q) of the design's columns."""
+        penalty = self.members.penalty
         if not self.options.scale_contributions:
-            return members.penalty
-        weight = torch.zeros_like(members.penalty.weight)
-        weight.index_add_(1, members.penalty.column_feature, square)
+            return penalty
+        weight = torch.zeros_like(penalty.weight)
+        weight.index_add_(1, penalty.column_feature, square)
         # Size to the power of the penalty: then only `|beta_j| * size` is priced.
         size = weight.sqrt().clamp(min=1e-12)
-        return members.penalty.reweighted(size**members.penalty.power)
+        return penalty.reweighted(size**penalty.power)
 
     # --- Objective and gradient ------------------------------------------------------
 
     def differentiate(
-        self, bent: Bent, rows: Rows, at: Coefficients, noise: RowNoise | None
+        self, bent: Bent, at: Coefficients, noise: RowNoise | None
     ) -> Point:
         """Profiled objective and its gradient, coefficients solved from `at`."""
-        leaf, graph = bent.leaf(), None
-        blocks, _ = self.supply.plan(bent.members.n_models, bent.n_active)
+        rows, leaf, graph = self.rows, bent.leaf(), None
+        blocks, _ = self.supply.plan(self.members.n_models, bent.n_active)
         if len(blocks) == 1:
             with torch.enable_grad():
                 graph = self.block(leaf, blocks[0], noise)
@@ -156,7 +160,7 @@ class Forward:
         else:
             design = self.design(bent, noise)
         here = expand(design, rows, at, square=self.options.scale_contributions)
-        penalty = self.price(bent.members, here.square)
+        penalty = self.price(here.square)
         n_steps = 1 if self.problem.family.least_squares else GLM_INNER_STEPS
         for left in reversed(range(n_steps)):
             ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
@@ -164,14 +168,13 @@ class Forward:
             at = step.coefficients
             if left > 0:
                 here = step.here or expand(design, rows, at)
-        gradient, eta = self.gradient(leaf, rows, penalty, at, noise, graph)
+        gradient, eta = self.gradient(leaf, penalty, at, noise, graph)
         objective = rows.objective(eta, penalty.value(at.coef))
         return Point(at, objective, gradient, eta, penalty)
 
     def gradient(
         self,
         leaf: Bent,
-        rows: Rows,
         penalty: CoefPenalty,
         at: Coefficients,
         noise: RowNoise | None = None,
@@ -181,14 +184,12 @@ class Forward:
 
         `graph` is the only block, if it has been made with gradient already.
         """
-        gradient, gathered = torch.zeros_like(leaf.params), PerRow(rows)
-        blocks, _ = self.supply.plan(leaf.members.n_models, leaf.n_active)
+        rows, gradient = self.rows, torch.zeros_like(leaf.params)
+        gathered = PerRow(rows)
+        blocks, _ = self.supply.plan(self.members.n_models, leaf.n_active)
         for some in blocks:
-            if graph is None:
-                with torch.enable_grad():
-                    block = self.block(leaf, some, noise)
-            else:
-                block = graph
+            with torch.enable_grad():
+                block = self.block(leaf, some, noise) if graph is None else graph
             part = rows.part(some)
             eta = part.eta(block.detach(), at.coef, at.intercept)
             gathered.put(some, eta)
@@ -211,12 +212,12 @@ class Forward:
         `batch` (m,) numbers rows over all ranks, and its `noise` is (m, h1); `ahead`
         are rows that later batches will ask for.
         """
-        leaf, members = bent.leaf(), bent.members
+        leaf, rows = bent.leaf(), self.rows
         gradient = torch.zeros_like(leaf.params)
         if bent.n_active == 0:
             return gradient
-        rows = self.problem.rows(members.weight)
-        parts = self.supply.batch(batch, ahead, members.n_models, bent.n_active)
+        n_models = self.members.n_models
+        parts = self.supply.batch(batch, ahead, n_models, bent.n_active)
         for position, where, terms, inputs in parts:
             drawn = None
             if noise is not None:
@@ -224,7 +225,7 @@ class Forward:
             with torch.enable_grad():
                 block = self.bend(leaf, terms, inputs, drawn)
             # Weights of the batch stand for those of all rows.
-            weight = members.weight[:, where] * (self.supply.n_total / len(batch))
+            weight = rows.weight[:, where] * (self.supply.n_total / len(batch))
             part = replace(rows.part(where), weight=weight)
             eta = part.eta(block.detach(), at.coef, at.intercept)
             upstream = self.upstream(part, penalty, block.detach(), eta, at)
@@ -252,11 +253,11 @@ class Forward:
         return upstream
 
     @torch.no_grad()
-    def evaluate(self, bent: Bent, rows: Rows, at: Coefficients) -> Point:
+    def evaluate(self, bent: Bent, at: Coefficients) -> Point:
         """Noise-free profiled objective, without gradient."""
-        design = self.design(bent)
+        design, rows = self.design(bent), self.rows
         here = expand(design, rows, at, square=self.options.scale_contributions)
-        penalty = self.price(bent.members, here.square)
+        penalty = self.price(here.square)
         ridge = penalty.ridge(at.coef, RIDGE_FLOOR)
         step = step_from(here, design, rows, ridge)
         at, eta = step.coefficients, step.eta
@@ -268,22 +269,20 @@ class Forward:
     @torch.no_grad()
     def solve_exactly(self, bent: Bent, start: Coefficients | None) -> InnerSolution:
         """Noise-free design and inner optimum, with exact zeros."""
-        design = self.design(bent)
-        rows = self.problem.rows(bent.members.weight)
+        design, rows = self.design(bent), self.rows
         at = start_coefficients(rows, design.n_columns)
         null = expand(design, rows, at, square=self.options.scale_contributions)
-        penalty = self.price(bent.members, null.square)
+        penalty = self.price(null.square)
         return solve_coefficients(design, rows, penalty, start, null=null)
 
     @torch.no_grad()
     def eta(self, bent: Bent, at: Coefficients) -> Tensor:
         """Linear predictor of the own rows, (K, n)."""
-        rows = self.problem.rows(bent.members.weight)
-        return rows.eta(self.design(bent), at.coef, at.intercept)
+        return self.rows.eta(self.design(bent), at.coef, at.intercept)
 
-    def choose_active(self, members: Members, coef: Tensor) -> Tensor:
+    def choose_active(self, coef: Tensor) -> Tensor:
         """Features worth modulating, as a mask (K, p)."""
-        norm = members.penalty.norm(coef)
+        norm = self.members.penalty.norm(coef)
         largest = norm.amax(-1, keepdim=True)
         mask = (norm > ACTIVE_SHARE * largest) & ~self.problem.unbent
         return agree(self.problem.ranks, mask.long()).bool()

@@ -15,9 +15,8 @@ value there among the coefficients (`level_terms`):
 
 A member keeps the state that predicts its own held-out rows best, where a state is the
 running mean of the parameters over about a pass. The members are independent, but make
-one program: on a CPU those that are still, drop out, on a GPU its step is recorded and
-played again without the host. Derivatives are written by hand, so that nothing but the
-activations of a batch is held, in single precision.
+one program. Derivatives are written by hand, so that nothing but the activations of a
+batch is held, in single precision.
 
 Shapes: K members, n rows, B rows of a batch, q terms, r inputs, p features, a modulated
 features, h1 and h2 hidden units, P weights of a network.
@@ -46,9 +45,8 @@ DTYPE = torch.float32
 EVALUATION_ROWS, GPU_ROWS = 512, 2048
 
 # The gradient at parameters, for rows (K, B) of some weights, where noise (K, 1) counts
-# as much; and the loss of held-out rows at parameters of some of the members.
+# as much.
 Slope = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Judge = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,16 +416,30 @@ def train_members(
     alone: Tensor,
     report: Callable[[int], object],
 ) -> Descent:
-    """Step down a slope; rows held out `lose` so much at parameters of members."""
+    """Step down a slope until rows held out are predicted no better.
+
+    They `lose` so much at parameters of members, and `alone` (K,) with intercepts. The
+    learning rate falls to nothing in a cycle; members with hardly any noise left that
+    gained until late in it go through another one.
+    """
     flat, n_params = join_parameters(start), start.params.shape[1]
-    rows, weight = pad_rows(start.held_out)
     order = RowOrder.of(start.train, start.seeds, options.batch_size)
+    course = Course(order, *pad_rows(start.held_out), alone, slope, lose, report)
     muon = Muon(flat, table.spec, n_params, options, order.n_steps)
-
-    def judge(at: Tensor, left: Tensor) -> Tensor:
-        return lose(at, rows[left], weight[left])
-
-    return descend(muon, order, weight, alone, slope, judge, report)
+    found = course.cycle(muon)
+    before = torch.zeros_like(found.n_passes)
+    for _ in range(options.more_cycles):
+        options = muon.options
+        best = found.n_passes - found.stale - before
+        late = best >= options.late_share * options.max_passes
+        quiet = found.loss < options.quiet_share * alone
+        some = (late & quiet).nonzero().squeeze(1)
+        before = found.n_passes
+        if len(some) == 0 or options.out_of_time:
+            break
+        muon = muon.again(found.flat[some])
+        found = found.go_on(some, course.take(some).cycle(muon))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,104 +484,65 @@ class Descent(PerMember):
         )
 
 
-def descend(
-    muon: Muon,
-    order: RowOrder,
-    held_weight: Tensor,
-    alone: Tensor,
-    slope: Slope,
-    judge: Judge,
-    report: Callable[[int], object],
-) -> Descent:
-    """Step down a `slope` until held-out rows, (K, m), are judged no better.
+@dataclass(frozen=True, slots=True)
+class Course(PerMember):
+    """What members go through beside what moves them."""
 
-    `alone` (K,) is their loss with intercepts alone. The learning rate falls to nothing
-    in a cycle; members with hardly any noise left that gained until late in it go
-    through another one.
-    """
-    found = _cycle(muon, order, held_weight, alone, slope, judge, report)
-    before = torch.zeros_like(found.n_passes)
-    for _ in range(muon.options.more_cycles):
-        options = muon.options
-        best = found.n_passes - found.stale - before
-        late = best >= options.late_share * options.max_passes
-        quiet = found.loss < options.quiet_share * alone
-        some = (late & quiet).nonzero().squeeze(1)
-        before = found.n_passes
-        if len(some) == 0 or options.out_of_time:
-            break
-        muon = muon.again(found.flat[some])
-        later = _cycle(
-            muon,
-            order.take(some),
-            held_weight[some],
-            alone[some],
-            slope,
-            partial(_judge_some, judge, some),
-            report,
-        )
-        found = found.go_on(some, later)
-    return found
+    order: RowOrder  # of the rows that they train on
+    rows: Tensor  # (K, m), held out
+    weight: Tensor  # (K, m)
+    alone: Tensor  # (K,)
+    slope: Slope
+    lose: Callable[[Tensor, Tensor, Tensor], Tensor]
+    report: Callable[[int], object]
 
+    def cycle(self, muon: Muon) -> Descent:
+        """One cycle of the learning rate.
 
-def _judge_some(judge: Judge, some: Tensor, flat: Tensor, left: Tensor) -> Tensor:
-    return judge(flat, some[left])
+        On a CPU members that stand still are taken out of the program, on a GPU it is
+        recorded with all of them.
+        """
+        options, device = muon.options, muon.flat.device
+        on_cpu = device.type == "cpu"
+        plan = plan_pass if on_cpu else plan_recorded_pass
+        course, left = self, torch.arange(len(muon.flat), device=device)
+        mean = muon.flat.clone()
+        loss = self.lose(mean, self.rows, self.weight)
+        never = torch.zeros_like(loss)
+        state = Descent(mean.clone(), loss.clone(), never, never)
+        share = self.weight.sum(1) / self.weight.sum()
+        go_through = plan(muon, self.order, mean, self.slope)
 
+        def look() -> None:
+            loss.copy_(course.lose(mean, course.rows, course.weight))
+            # What is no number, as of rows held out that are alike, decays in full.
+            share = (loss / course.alone).nan_to_num(1.0).clamp(0, 1)
+            muon.noise.copy_(share.pow(options.decay_power).unsqueeze(1))
 
-def _cycle(
-    muon: Muon,
-    order: RowOrder,
-    held_weight: Tensor,
-    alone: Tensor,
-    slope: Slope,
-    judge: Judge,
-    report: Callable[[int], object],
-) -> Descent:
-    """One cycle of the learning rate.
-
-    `judge` is told which members are left: on a CPU those that stand still are taken
-    out of the program, on a GPU it is recorded with all of them.
-    """
-    options, device = muon.options, muon.flat.device
-    on_cpu = device.type == "cpu"
-    plan = plan_pass if on_cpu else plan_recorded_pass
-    left = torch.arange(len(muon.flat), device=device)
-    mean = muon.flat.clone()
-    loss = judge(muon.flat, left)
-    state = Descent(mean.clone(), loss, torch.zeros_like(loss), torch.zeros_like(loss))
-    loss = loss.clone()
-    share = held_weight.sum(1) / held_weight.sum()
-    go_through = plan(muon, order, mean, slope)
-
-    def look() -> None:
-        loss.copy_(judge(mean, left))
-        # What is no number, say of rows held out that are all alike, decays in full.
-        share = (loss / alone[left]).nan_to_num(1.0).clamp(0, 1)
-        muon.noise.copy_(share.pow(options.decay_power).unsqueeze(1))
-
-    again = record(look, device)
-    ended, places = [], []
-    for _ in range(options.max_passes):
-        if options.out_of_time:
-            break
-        go_through()
-        again()
-        report(len(left))
-        gain = state.loss - loss
-        gain = (gain @ share).expand_as(gain) if options.common_stop else gain
-        state = state.follow(mean, loss, gain, options)
-        going = state.going(options)
-        if not bool(going.any()):
-            break
-        if on_cpu and not bool(going.all()):
-            ended.append(state.take(~going))
-            places.append(left[~going])
-            some = going.nonzero().squeeze(1)
-            state, muon, order = state.take(some), muon.take(some), order.take(some)
-            left, mean, loss = left[some], mean[some], loss[some]
-            go_through = plan(muon, order, mean, slope)
-    found = Descent.join([*ended, state])
-    return found.take(torch.cat([*places, left]).argsort())
+        again = record(look, device)
+        ended, places = [], []
+        for _ in range(options.max_passes):
+            if options.out_of_time:
+                break
+            go_through()
+            again()
+            self.report(len(left))
+            gain = state.loss - loss
+            gain = (gain @ share).expand_as(gain) if options.common_stop else gain
+            state = state.follow(mean, loss, gain, options)
+            going = state.going(options)
+            if not bool(going.any()):
+                break
+            if on_cpu and not bool(going.all()):
+                ended.append(state.take(~going))
+                places.append(left[~going])
+                some = going.nonzero().squeeze(1)
+                state, muon = state.take(some), muon.take(some)
+                course = course.take(some)
+                left, mean, loss = left[some], mean[some], loss[some]
+                go_through = plan(muon, course.order, mean, self.slope)
+        found = Descent.join([*ended, state])
+        return found.take(torch.cat([*places, left]).argsort())
 
 
 def plan_pass(
@@ -624,7 +597,7 @@ def plan_recorded_pass(
 
 
 @dataclass(frozen=True, slots=True)
-class RowOrder:
+class RowOrder(PerMember):
     """Rows of each member in a new order at every pass, cut into batches."""
 
     rows: Tensor  # (K, m), padded
@@ -641,12 +614,6 @@ class RowOrder:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         weight = weight * (n_steps / weight.sum(1, keepdim=True))
         return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
-
-    def take(self, members: Tensor) -> RowOrder:
-        """Rows of some members."""
-        some = tuple(self.generators[k] for k in members.tolist())
-        rows, weight = self.rows[members], self.weight[members]
-        return replace(self, rows=rows, weight=weight, generators=some)
 
     def mix(self) -> tuple[Tensor, Tensor]:
         """Rows and weights in a new order, (K, m) each."""

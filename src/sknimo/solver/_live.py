@@ -9,17 +9,16 @@ Shapes: K members, q term columns, p features, a active, P weights.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sknimo.network import unpack
-from sknimo.penalties import shrink_groups
+from sknimo.penalties import CoefPenalty, shrink_groups
 from sknimo.solver._forward import Bent, Forward, pad_active
-from sknimo.solver._problem import History, Members, Options
-from sknimo.solver._profile import Coefficients, Rows
+from sknimo.solver._problem import Options
+from sknimo.solver._profile import Coefficients
 
 ADAM_BETAS = (0.9, 0.99)
 # Large for Adam: gradients of a unit-variance objective far below it are rounding
@@ -41,8 +40,6 @@ class KeptMembers:
 class LiveMembers:
     """The moving part of the members, K leading."""
 
-    members: Members
-    rows: Rows
     params: Tensor  # (K, P)
     first_moment: Tensor  # (K, P)
     second_moment: Tensor  # (K, P)
@@ -58,22 +55,19 @@ class LiveMembers:
     kept: KeptMembers  # to return
 
     @classmethod
-    def begin(cls, members: Members, rows: Rows, kept: KeptMembers) -> LiveMembers:
+    def begin(cls, kept: KeptMembers, penalty: CoefPenalty) -> LiveMembers:
         """All members at rest."""
-        params, at, device = kept.params, kept.coefficients, kept.params.device
-        n_models = members.n_models
-        zeros = torch.zeros(n_models, dtype=torch.long, device=device)
+        params, at = kept.params, kept.coefficients
+        zeros = torch.zeros_like(at.intercept, dtype=torch.long)
         return cls(
-            members=members,
-            rows=rows,
             params=params,
             first_moment=torch.zeros_like(params),
             second_moment=torch.zeros_like(params),
             coefficients=at,
             active=pad_active(kept.active),
             active_mask=kept.active,
-            prices=members.penalty.weight,
-            rate=torch.ones(n_models, device=device, dtype=params.dtype),
+            prices=penalty.weight,
+            rate=torch.ones_like(at.intercept, dtype=params.dtype),
             rollbacks=zeros,
             best_score=torch.full_like(at.intercept, torch.inf),
             stalled=zeros.clone(),
@@ -84,7 +78,7 @@ class LiveMembers:
     @property
     def bent(self) -> Bent:
         """The networks and the features that they bend."""
-        return Bent(self.params, self.members, self.active, self.active_mask)
+        return Bent(self.params, self.active, self.active_mask)
 
     @property
     def lost(self) -> Tensor:
@@ -106,7 +100,7 @@ class LiveMembers:
             keep = (1 - rate * options.weight_decay).view(-1, 1, 1)
             weights.second.mul_(keep)
             weights.out.mul_(keep.squeeze(-1))
-        amount = rate * self.members.network_alpha.to(rate)
+        amount = rate * forward.members.network_alpha.to(rate)
         owner = forward.modulator.input_feature
         first = shrink_groups(weights.first, owner, spec.n_features, amount)
         weights.first.copy_(first)
@@ -124,9 +118,9 @@ class LiveMembers:
         self.rate = torch.where(diverged, self.rate / 2, self.rate)
         self.rollbacks = self.rollbacks + diverged
 
-    def remember(self, score: Tensor, diverged: Tensor, tol: float) -> None:
+    def remember(self, score: Tensor, diverged: Tensor, forward: Forward) -> None:
         """Compare scores (K,) with the best so far, and keep what deserves it."""
-        slack = tol * self.best_score.abs().clamp(max=1e300)
+        slack = forward.options.tol * self.best_score.abs().clamp(max=1e300)
         better = score < self.best_score - slack
         better |= torch.isinf(self.best_score) & ~diverged
         self.stalled = torch.where(better, 0, self.stalled + 1)
@@ -134,7 +128,7 @@ class LiveMembers:
         self.safe = torch.where(diverged.unsqueeze(-1), self.safe, self.params)
         # With validation rows the best state is kept, otherwise the latest finite one:
         # shrinkage may raise the loss while it clears the first layer.
-        keep = ~diverged if self.members.validation is None else better
+        keep = ~diverged if forward.members.validation is None else better
         wide, kept = keep.unsqueeze(-1), self.kept
         self.kept = KeptMembers(
             torch.where(wide, self.params, kept.params),
@@ -152,35 +146,3 @@ def learning_rate(step: int, options: Options) -> float:
         position = (step - rise) / max(1, options.max_iter - rise)
         factor = 0.01 + 0.99 * (1 + math.cos(math.pi * min(position, 1.0))) / 2
     return options.learning_rate * factor
-
-
-@dataclass
-class Log:
-    """Rows of the history as they come."""
-
-    step: list[int] = field(default_factory=list)
-    columns: dict[str, list[np.ndarray]] = field(
-        default_factory=lambda: {
-            name: [] for name in ("objective", "validation", "n_features", "n_inputs")
-        }
-    )
-
-    def add(self, step: int, **values: Tensor) -> None:
-        """Write down a check."""
-        self.step.append(step)
-        for name, value in values.items():
-            self.columns[name].append(value.detach().cpu().double().numpy())
-
-    def freeze(self, n_models: int) -> History:
-        """The history so far."""
-        stacked = {
-            name: np.array(rows).reshape(-1, n_models)
-            for name, rows in self.columns.items()
-        }
-        return History(step=np.array(self.step, dtype=int), **stacked)
-
-    @classmethod
-    def thaw(cls, columns: dict[str, Tensor]) -> Log:
-        """Undo `freeze`, from the arrays of a saved history."""
-        rows = {name: list(value.numpy()) for name, value in columns.items()}
-        return cls([int(step) for step in rows.pop("step")], rows)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,12 +69,9 @@ class JointOptions:
     # Of the network, relative to the learning rate, where nothing is explained yet;
     # times a power of the share of the loss that is left: a prior counts for the more,
     # the more noise there is.
-    # Constant decay over 40 passes (split 100, relative to Adam without annealing): 1
-    # has 0.96 in the mean of nine tables, 2 has 1.02, 4 has 1.18, but each of them is
-    # best on some: little on tables with little noise (pol, soil, superconduct), much
-    # on others (spambase, wind, phoneme). 1.5 with a power of 0.25: 1.01 (24 fits of
-    # twelve tables, splits 100 and 101; 1.01 on superconduct, 0.9 and 1.6 on soil); 3
-    # with 0.75 and with 1: 1.00.
+    # Constant decay of 1, 2 and 4, relative to Adam: 0.96, 1.02 and 1.18 in the mean of
+    # nine tables, but each is best on some, little decay where there is little noise.
+    # 1.5 with a power of 0.25: 1.01 (24 fits of twelve tables); 3 with 0.75: 1.00.
     weight_decay: float = 2.0
     decay_power: float = 0.5
     # Share of the steps over which the rate rises. 0.01, 0.02, 0.05: 1.00 (18 fits of
@@ -132,10 +130,9 @@ class Muon:
 
     def take(self, members: Tensor) -> Muon:
         """Go on with some of the members."""
-        flat, how = self.flat[members], (self._n_params, self.options, self._per_pass)
-        some = Muon(flat, self._spec, *how)
-        some._mean, some._square = self._mean[members], self._square[members]
-        some.noise, some.count = self.noise[members], self.count
+        some = copy(self)
+        for name in ("flat", "_mean", "_square", "noise"):
+            setattr(some, name, getattr(self, name)[members])
         return some
 
     def again(self, flat: Tensor) -> Muon:

@@ -6,16 +6,13 @@ layer's groups by a proximal step.
 
 With mini-batches a step differentiates the loss of some rows only, at coefficients that
 were solved on all rows and are held fixed: unbiased, where solving on the batch itself
-would not be. They are renewed at every check, and the last word is an exact solve.
-
-Only features with a coefficient are modulated; the others stay in the design as they
-are, so that they can return, and cost the network nothing. The set is renewed at every
-check. Members of one run end together.
+would not be. At every check they are renewed, and the set of features that are
+modulated: those with a coefficient. Members of one run end together.
 
 With several ranks every rank takes the same steps: gradients and objectives are sums
 over all rows, and at checks the ranks go on from the first one's weights. Between two
-steps the run is a handful of tensors, and none of them belongs to one rank: saved at
-checks, it goes on from there as if it had never stopped.
+steps the run is a handful of tensors of no rank in particular: saved at checks, it goes
+on from there as if it had never stopped.
 
 Shapes: K models, n rows, q term columns, r inputs, p features, a active, P weights.
 """
@@ -24,8 +21,8 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -41,9 +38,17 @@ from sknimo.checkpoint import (
 )
 from sknimo.machine import ONE_THREAD_WORK, hide_progress, torch_threads
 from sknimo.network import init_params, unpack
+from sknimo.ranks import Ranks
 from sknimo.solver._forward import Bent, Forward, Point, RowNoise, pad_active
-from sknimo.solver._live import KeptMembers, LiveMembers, Log
-from sknimo.solver._problem import Members, Options, Problem, Solution, Status
+from sknimo.solver._live import KeptMembers, LiveMembers
+from sknimo.solver._problem import (
+    History,
+    Members,
+    Options,
+    Problem,
+    Solution,
+    Status,
+)
 from sknimo.solver._profile import InnerSolution, agree
 from sknimo.solver._supply import Batches, Noise, send
 
@@ -60,12 +65,10 @@ def solve(
 ) -> Solution:
     """Fit K members; `start` (K, P) replaces the random networks.
 
-    The result depends, but for rounding, neither on the number of row blocks or ranks
-    nor on the device. With a checkpoint the run saves its
-    state under `name` and goes on from there when it is called again; once finished it
-    returns the same solution at once.
+    With a checkpoint the run saves its state under `name` and goes on from there when
+    it is called again; once finished it returns the same solution at once.
     """
-    saver = _Saver(problem, options, checkpoint, name)
+    saver = _Saver(checkpoint, name, problem.ranks, options.checkpoint_seconds)
     saved = saver.load()
     if saved is not None and saved.facts["finished"]:
         return _unpack(saved, problem.device)
@@ -96,38 +99,33 @@ def solve(
         return solution
 
 
+@dataclass
 class _Saver:
     """Saves states, not more often than asked for; the first rank reads and writes."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: Options,
-        checkpoint: Checkpoint | None,
-        name: str,
-    ) -> None:
-        self.checkpoint = checkpoint if problem.ranks.first else None
-        self.ranks, self.resumes = problem.ranks, checkpoint is not None
-        self.seconds = options.checkpoint_seconds
-        self.name = name
-        self.latest = time.monotonic()
+    checkpoint: Checkpoint | None
+    name: str
+    ranks: Ranks
+    seconds: float
+    latest: float = field(default_factory=time.monotonic)
 
     def load(self) -> State | None:
         """The state that the first rank finds, on all ranks."""
-        found = None if self.checkpoint is None else self.checkpoint.load(self.name)
-        state: State | None = self.ranks.share(found) if self.resumes else None
+        if self.checkpoint is None:
+            return None
+        found = self.checkpoint.load(self.name) if self.ranks.first else None
+        state: State | None = self.ranks.share(found)
         return state
 
     def maybe_save(self, run: _Run) -> None:
         """Save the run if the last state has become old."""
-        if self.checkpoint is None or run.next_step == 0:
-            return
-        if time.monotonic() - self.latest >= self.seconds:
+        old = time.monotonic() - self.latest >= self.seconds
+        if old and run.next_step and self.checkpoint is not None and self.ranks.first:
             self.save(run.state())
 
     def save(self, state: State) -> None:
         """Replace the saved state."""
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.ranks.first:
             self.checkpoint.save(self.name, state.tensors, state.facts)
             self.latest = time.monotonic()
 
@@ -151,19 +149,15 @@ class _Run:
     """One call of `solve`: the loop's state and its three verbs."""
 
     def __init__(
-        self,
-        forward: Forward,
-        members: Members,
-        nested: InnerSolution,
-        live: LiveMembers,
+        self, forward: Forward, nested: InnerSolution, live: LiveMembers
     ) -> None:
         self.forward = forward
         self.problem = problem = forward.problem
         self.options = options = forward.options
-        self.members = members
         self.nested = nested
         self.live = live
-        self.log = Log()
+        self.members = forward.members
+        self.log = History.begin(self.members.n_models)
         self.noise = Noise(options.noise_seed, problem.spec.hidden[0])
         self.batches = Batches(
             forward.supply.n_total, options.batch_size, options.noise_seed
@@ -181,17 +175,15 @@ class _Run:
         start: Tensor | None = None,
     ) -> _Run:
         """All members at their nested GLM."""
-        forward = Forward(problem, options)
+        forward = Forward(problem, members, options)
         params = init_params(problem.spec, members.seeds) if start is None else start
         params = params.to(device=problem.device, dtype=options.dtype, copy=True)
         shape = members.n_models, problem.spec.n_features
         nobody = torch.zeros(shape, dtype=torch.bool, device=problem.device)
-        nested = forward.solve_exactly(Bent.by(params, members, nobody), None)
+        nested = forward.solve_exactly(Bent.by(params, nobody), None)
         at = nested.coefficients
-        mask = forward.choose_active(members, at.coef)
-        kept = KeptMembers(params, mask, at)
-        live = LiveMembers.begin(members, problem.rows(members.weight), kept)
-        return cls(forward, members, nested, live)
+        kept = KeptMembers(params, forward.choose_active(at.coef), at)
+        return cls(forward, nested, LiveMembers.begin(kept, members.penalty))
 
     @classmethod
     def resume(
@@ -200,15 +192,12 @@ class _Run:
         """Go on from a state."""
         device, tensors, facts = problem.device, state.tensors, state.facts
 
-        def read(record: type[Record], prefix: str, **others: Any) -> Record:
-            part = State(part_of(tensors, prefix), {})
-            return unpack_record(record, part, device, **others)
+        def read(record: type[Record], prefix: str) -> Record:
+            return unpack_record(record, State(part_of(tensors, prefix), {}), device)
 
-        rows = problem.rows(members.weight)
-        live = read(LiveMembers, "live", members=members, rows=rows)
-        forward = Forward(problem, options, facts["budget"])
-        run = cls(forward, members, read(InnerSolution, "nested"), live)
-        run.log = Log.thaw(part_of(tensors, "log"))
+        forward = Forward(problem, members, options, facts["budget"])
+        run = cls(forward, read(InnerSolution, "nested"), read(LiveMembers, "live"))
+        run.log = read(History, "log")
         run.batches.restore(part_of(tensors, "batches"))
         run.finished, run.n_iter = facts["ended"], facts["n_iter"]
         run.next_step = facts["next_step"]
@@ -216,18 +205,10 @@ class _Run:
 
     def state(self) -> State:
         """All that the coming steps depend on."""
-        records = {
-            "live": self.live,
-            "nested": self.nested,
-            "log": self.log.freeze(self.members.n_models),
-        }
-        tensors: dict[str, Tensor] = {}
+        tensors = put_below("batches", self.batches.state())
+        records = {"live": self.live, "nested": self.nested, "log": self.log}
         for name, record in records.items():
             tensors |= put_below(name, pack_record(record).tensors)
-        for name in list(tensors):
-            if name.startswith(("live.members.", "live.rows.")):  # are there already
-                del tensors[name]
-        tensors |= put_below("batches", self.batches.state())
         facts = {
             "finished": False,
             "ended": self.finished,
@@ -245,9 +226,7 @@ class _Run:
             return
         live, options = self.live, self.options
         noise = self._row_noise(step)
-        point = self.forward.differentiate(
-            live.bent, live.rows, live.coefficients, noise
-        )
+        point = self.forward.differentiate(live.bent, live.coefficients, noise)
         live.coefficients = point.coefficients
         gradient = point.gradient
         if step % options.check_every == 0:
@@ -263,7 +242,7 @@ class _Run:
     def _evaluate(self) -> Point:
         """Noise-free values at the current weights; coefficients follow."""
         live = self.live
-        point = self.forward.evaluate(live.bent, live.rows, live.coefficients)
+        point = self.forward.evaluate(live.bent, live.coefficients)
         live.coefficients = point.coefficients
         return point
 
@@ -282,7 +261,7 @@ class _Run:
             noise = self.options.noise * noise
         gradient = self.forward.differentiate_batch(
             live.bent,
-            live.members.penalty.reweighted(live.prices),
+            self.members.penalty.reweighted(live.prices),
             live.coefficients,
             batch,
             self.batches.order,
@@ -308,24 +287,23 @@ class _Run:
         for name in ("params", "first_moment", "second_moment"):
             setattr(live, name, agree(ranks, getattr(live, name)))
         validation, score = torch.full_like(point.objective, torch.nan), point.objective
-        if live.members.validation is not None:
-            score = validation = live.rows.loss(point.eta, live.members.validation)
+        if self.members.validation is not None:
+            rows, weight = self.forward.rows, self.members.validation
+            score = validation = rows.loss(point.eta, weight)
         diverged = ~(torch.isfinite(score) & torch.isfinite(point.objective))
         live.roll_back(diverged, self.nested.coefficients)
-        live.remember(score, diverged, self.options.tol)
+        live.remember(score, diverged, self.forward)
         first = unpack(self.problem.spec, live.params).first
-        self.log.add(
-            step,
-            objective=point.objective,
-            validation=validation,
-            n_features=live.active_mask.sum(-1),
-            n_inputs=(first.abs().amax(1) > 0).sum(-1),
+        n_features, n_inputs = (
+            live.active_mask.sum(-1),
+            (first.abs().amax(1) > 0).sum(-1),
         )
+        self.log = self.log.add(step, point.objective, validation, n_features, n_inputs)
         self.n_iter = step
         still = live.stalled >= self.options.patience
         self.finished = bool((still | live.lost).all())
         if not self.finished:
-            mask = self.forward.choose_active(live.members, live.coefficients.coef)
+            mask = self.forward.choose_active(live.coefficients.coef)
             live.active, live.active_mask = pad_active(mask), mask
 
     def finish(self) -> Solution:
@@ -341,7 +319,7 @@ class _Run:
         finite = torch.isfinite(final.params).all(-1, keepdim=True)
         final.params = final.params.masked_fill(~finite, 0.0)
         final.active = final.active & finite
-        bent = Bent.by(final.params, self.members, final.active)
+        bent = Bent.by(final.params, final.active)
         exact = self.forward.solve_exactly(bent, final.coefficients)
         return self._never_worse(exact, calm)
 
@@ -368,7 +346,7 @@ class _Run:
             inner_converged=torch.where(worse, nested.converged, exact.converged),
             n_iter=torch.full((len(worse),), self.n_iter),
             status=tuple(map(self._tell, self.live.lost, worse, calm)),
-            history=self.log.freeze(self.members.n_models),
+            history=self.log,
         )
 
     def _tell(self, lost: Tensor, worse: Tensor, calm: Tensor) -> Status:

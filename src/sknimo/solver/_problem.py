@@ -296,6 +296,17 @@ class History:
     n_inputs: np.ndarray
 
     @classmethod
+    def begin(cls, n_models: int) -> History:
+        """No check yet."""
+        return cls(np.empty(0, dtype=int), *(np.empty((0, n_models)),) * 4)
+
+    def add(self, step: int, *figures: Tensor) -> History:
+        """Another check, with its figures (K,) in the order of the attributes."""
+        fresh = (figure.detach().cpu().double()[None].numpy() for figure in figures)
+        grown = map(np.concatenate, zip(self._figures(), fresh, strict=True))
+        return History(np.append(self.step, step), *grown)
+
+    @classmethod
     def join(cls, parts: Sequence[History]) -> History:
         """Members side by side; those that stopped earlier have no figures then."""
         longest = max((part.step for part in parts), key=len)

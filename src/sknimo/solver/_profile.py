@@ -5,12 +5,10 @@ Given `design = phi * (1 + g)` the intercept and coefficients minimise
     F(b0, beta) = sum_i w_i loss(y_i, eta_i) / sum_i w_i + penalty(beta),
     eta = offset + b0 + design . beta.
 
-Two solvers share one Newton system. `newton_step` majorises the penalty by a ridge
-(the adaptive ridge of the paper) and takes one damped Newton step: cheap, smooth, used
-inside training. `solve_coefficients` minimises F itself: proximal Newton steps whose
-quadratic model is solved by accelerated proximal descent, which finds the support, and
-Newton's method on the support, which makes it exact. It returns exact zeros and the
-remaining optimality (KKT) residual.
+Two solvers share one Newton system. `step_from` majorises the penalty by a ridge (the
+adaptive ridge of the paper) and takes one damped Newton step: cheap, smooth, used
+inside training. `solve_coefficients` minimises F itself by proximal Newton steps
+(`minimise_quadratic`), with exact zeros and the optimality (KKT) residual that is left.
 
 Everything here is float64. The intercept is eliminated by centring the columns of the
 design with the working weights, never by subtracting large moments: blocks of rows are
@@ -46,7 +44,7 @@ from sknimo.solver._quadratic import (
 # the solution does not move, but a saturated row can no longer make a step explode.
 WEIGHT_FLOOR = 1e-8
 # On a GPU so few trials cost less than asking whether the first was good.
-BLIND_HALVINGS = 4
+FEW_HALVINGS = 4
 # Where the network has just changed, a step may have to be far shorter.
 MANY_HALVINGS = 8
 # Proximal Newton steps at most.
@@ -142,39 +140,42 @@ def _weigh(weight: Tensor, values: Tensor) -> Tensor:
 
 
 class PerMember:
-    """A record of tensors, tuples and such records, each with one entry per model."""
+    """A record of tensors, tuples and such records with one entry per model each.
+
+    What has no entries is the same for all models.
+    """
 
     __slots__ = ()
 
     def take(self, members: Any) -> Self:
-        """Keep the models with the given indices; what is None stays so."""
-        values: dict[str, Any] = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+        """Keep the models with the given indices."""
+
+        def cut(value: Any) -> Any:
             if isinstance(value, tuple):
-                value = tuple(value[int(k)] for k in members)
-            elif isinstance(value, Tensor):
-                value = value[members]
-            elif value is not None:
-                value = value.take(members)
-            values[field.name] = value
-        return type(self)(**values)
+                return tuple(value[int(k)] for k in members)
+            if isinstance(value, Tensor):
+                return value[members]
+            return value.take(members) if hasattr(value, "take") else value
+
+        return type(self)(*map(cut, self._values()))
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """The models of several records in one."""
         if len(parts) == 1:
             return parts[0]
-        values: dict[str, Any] = {}
-        for field in fields(cls):  # type: ignore[arg-type]
-            each = [getattr(part, field.name) for part in parts]
+
+        def merge(*each: Any) -> Any:
             if isinstance(each[0], tuple):
-                values[field.name] = tuple(chain.from_iterable(each))
-            else:
-                is_tensor = isinstance(each[0], Tensor)
-                join = torch.cat if is_tensor else type(each[0]).join
-                values[field.name] = join(each)
-        return cls(**values)
+                return tuple(chain.from_iterable(each))
+            join = torch.cat if isinstance(each[0], Tensor) else type(each[0]).join
+            return join(each)
+
+        return cls(*map(merge, *(part._values() for part in parts)))
+
+    def _values(self) -> list[Any]:
+        names = fields(self)  # type: ignore[arg-type]
+        return [getattr(self, field.name) for field in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ def expand(
     """
     design = as_design(design)
     quadratic = rows.family.least_squares
-    lone = design.n_blocks == 1 and rows.ranks.alone
+    lone = len(design.slices) == 1 and rows.ranks.alone
     moments, eta = _sweep(design, rows, at, square, lone and not quadratic)
     if not (quadratic or lone):
         floor = WEIGHT_FLOOR * moments.weight.unsqueeze(-1) * rows.weight
@@ -373,30 +374,24 @@ def start_coefficients(rows: Rows, n_columns: int) -> Coefficients:
     return Coefficients(coef, start)
 
 
-def newton_step(
+def newton_steps(
     design: Design | Tensor,
     rows: Rows,
     ridge: Tensor,
     at: Coefficients,
-    max_halvings: int = 4,
+    count: int = 1,
+    max_halvings: int = MANY_HALVINGS,
 ) -> Coefficients:
-    """One damped Newton step on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
+    """Damped Newton steps on the loss plus `sum ridge * beta**2 / 2`, ridge (K, q).
 
-    With the ridge of a penalty's majoriser this is a step of the adaptive ridge. For
-    the Gaussian family the step is the exact minimiser.
+    With the ridge of a penalty's majoriser they are steps of the adaptive ridge. For
+    the Gaussian family one is the exact minimiser. A pass that judges a step also
+    expands for the next.
     """
-    here = expand(design, rows, at)
-    return step_from(here, as_design(design), rows, ridge, max_halvings).coefficients
-
-
-def newton_steps(
-    design: Design | Tensor, rows: Rows, ridge: Tensor, at: Coefficients, count: int
-) -> Coefficients:
-    """So many of them; a pass that judges one also expands for the next."""
     design, here = as_design(design), None
     for left in range(count, 0, -1):
         here = here or expand(design, rows, at)
-        step = step_from(here, design, rows, ridge, MANY_HALVINGS, again=left > 1)
+        step = step_from(here, design, rows, ridge, max_halvings, again=left > 1)
         at, here = step.coefficients, step.here
     return at
 
@@ -415,10 +410,10 @@ def step_from(
     design: Design,
     rows: Rows,
     ridge: Tensor,
-    max_halvings: int = 4,
+    max_halvings: int = FEW_HALVINGS,
     again: bool = False,
 ) -> InnerStep:
-    """The same step where the expansion is known already.
+    """One of these steps where the expansion is known already.
 
     With `again` another step will follow: one pass then judges this one and expands for
     the next.
@@ -445,7 +440,7 @@ def _look(design: Design, rows: Rows, at: Coefficients, far: bool) -> InnerStep:
 
 def _is_blind(values: Tensor, max_halvings: int) -> bool:
     """Whether trials are made without asking if the first was good."""
-    return values.is_cuda and max_halvings <= BLIND_HALVINGS
+    return values.is_cuda and max_halvings <= FEW_HALVINGS
 
 
 def _halve_until_lower(
@@ -480,11 +475,6 @@ def _halve_until_lower(
         size = torch.where(worse, torch.zeros_like(size) if last else size / 2, size)
     kept = torch.where(worse.unsqueeze(-1), here.eta, trial_eta)
     return InnerStep(trial.replaced(worse, at), kept)
-
-
-def downhill(design: Design | Tensor, rows: Rows, at: Coefficients) -> Tensor:
-    """Minus the derivative of the loss in the coefficients, (K, q)."""
-    return -expand(design, rows, at).gradient(at.coef)
 
 
 def kkt_scale(null: Expansion, penalty: CoefPenalty) -> Tensor:
@@ -564,5 +554,5 @@ def _graduated_start(
     """
     for exponent in range(25):
         ridge = penalty.ridge(at.coef, 10 ** (-exponent / 6))
-        at = newton_step(design, rows, ridge, at)
+        at = newton_steps(design, rows, ridge, at, 1, FEW_HALVINGS)
     return at

@@ -9,7 +9,7 @@ Shapes: K models, n rows, q columns, p features, m rows of a block; K always lea
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,41 +17,24 @@ from torch import Tensor
 from sknimo.penalties import CoefPenalty
 
 
+@dataclass(frozen=True)
 class Design:
-    """A tensor (K, n, q) in float64, by blocks of rows.
+    """A tensor (K, n, q) in float64, by blocks of rows."""
 
-    Parameters
-    ----------
-    make : callable
-        `rows -> (K, m, q)` for a slice of rows, the same at every call.
-    blocks : sequence of slice
-        Rows of the blocks: consecutive, and all of them.
-    n_columns : int
-    keep : bool
-        Whether blocks stay in memory once they are made.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[slice], Tensor],
-        blocks: Sequence[slice],
-        n_columns: int,
-        keep: bool = False,
-    ) -> None:
-        self.n_columns = n_columns
-        self.n_blocks = len(blocks)
-        self._make = make
-        self._slices = tuple(blocks)
-        self._keep = keep
-        self._kept: dict[int, Tensor] = {}
+    # `rows -> (K, m, q)` for a slice of rows, the same at every call.
+    make: Callable[[slice], Tensor]
+    slices: Sequence[slice]  # of rows: consecutive, and all of them
+    n_columns: int
+    keep: bool = False  # whether blocks stay in memory once they are made
+    _kept: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Slices of rows and their blocks (K, m, q), in order."""
-        for position, rows in enumerate(self._slices):
+        for position, rows in enumerate(self.slices):
             block = self._kept.get(position)
             if block is None:
-                block = self._make(rows)
-                if self._keep:
+                block = self.make(rows)
+                if self.keep:
                     self._kept[position] = block
             yield rows, block
 

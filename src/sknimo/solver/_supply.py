@@ -15,6 +15,7 @@ first layer, m rows of a part.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -148,15 +149,16 @@ def pool_bytes(
     return n_rows * (8 * columns.n_terms + itemsize * n_inputs)
 
 
+@dataclass
 class Noise:
     """Noise of the first layer, drawn afresh for every step and page of rows.
 
     Drawn on the CPU in one precision: the same noise on every device.
     """
 
-    def __init__(self, seed: int, width: int) -> None:
-        self.seed, self.width = seed, width
-        self.latest: tuple[tuple[int, int, int], Tensor] | None = None
+    seed: int
+    width: int
+    latest: tuple[tuple[int, int, int], Tensor] | None = None
 
     def draw(self, step: int, begin: int, stop: int, n_rows: int) -> Tensor:
         """Standard normal numbers of rows `begin` to `stop` of `n_rows`, (m, h1)."""
@@ -210,12 +212,10 @@ class RowSupply:
             self.columns = MemoryColumns(terms, inputs.to(self.dtype))
         self.pool: Pool | None = None
         if options.batch_size:
-            size = (self.n_inputs, options.batch_size, self.dtype)
-            needed = pool_bytes(self.columns, *size)
+            columns, r = self.columns, self.n_inputs
+            needed = pool_bytes(columns, r, options.batch_size, self.dtype)
             if 0 < needed <= self.budget // 2:
-                self.pool = Pool(
-                    self.columns, self.first_row, self.n_inputs, self.dtype
-                )
+                self.pool = Pool(columns, self.first_row, r, self.dtype)
                 self.budget -= needed
 
     def blocks(self, n_models: int, n_active: int, budget: int = 0) -> list[slice]:

@@ -137,11 +137,8 @@ def make_folds(
     look like copies of one. A splitter, or an iterable of index pairs, refers to the
     rows as the user gave them.
     """
-    several = data.classes is not None and len(data.classes) > 2
     if isinstance(cv, Integral) and groups is None:
-        strata = None if data.classes is None else data.y
-        copies = _count_copies(data)
-        return _random_folds(data.weight, copies, int(cv), random, strata)
+        return _random_folds(data, int(cv), random)
     folds = [
         Fold(_total(data, train), _total(data, held_out))
         for train, held_out in _splits(data, cv, groups, random)
@@ -149,18 +146,16 @@ def make_folds(
     folds = [fold for fold in folds if fold.train.any() and fold.held_out.any()]
     if not folds:
         raise ValueError("cv leaves no fold with rows to train on and to hold out.")
-    if several:
-        _check_classes(data, folds)
+    if data.classes is not None and len(data.classes) > 2:
+        _check_classes(data.y, data.classes, folds)
     return folds
 
 
-def _check_classes(data: TrainingSet, folds: list[Fold]) -> None:
+def _check_classes(y: np.ndarray, classes: np.ndarray, folds: list[Fold]) -> None:
     """Refuse folds whose training rows lack a class."""
-    labels = [] if data.classes is None else data.classes.tolist()
-    for number, label in enumerate(labels):
-        own = data.y == number
+    for number, label in enumerate(classes.tolist()):
         for k, fold in enumerate(folds):
-            if not fold.train[own].any():
+            if not fold.train[y == number].any():
                 raise ValueError(
                     f"cv leaves no row of the class {label!r} to train on in fold {k}. "
                     "Give cv a whole number, or a splitter that is stratified."
@@ -192,20 +187,14 @@ def _count_copies(data: TrainingSet) -> np.ndarray:
 
 
 def _random_folds(
-    weight: np.ndarray,
-    copies: np.ndarray,
-    n_folds: int,
-    random: np.random.RandomState,
-    strata: np.ndarray | None = None,
+    data: TrainingSet, n_folds: int, random: np.random.RandomState
 ) -> list[Fold]:
-    """Folds of observations, of which rows have so many `copies`, (n,).
-
-    Observations of each of the `strata` (n,) are dealt out in turn.
-    """
+    """Folds of observations; those of each class are dealt out in turn."""
+    weight, copies = data.weight, _count_copies(data)
     row = np.repeat(np.arange(len(weight)), copies)
     order = random.permutation(len(row))
-    if strata is not None:
-        turn = order[np.argsort(strata[row[order]], kind="stable")]
+    if data.classes is not None:
+        turn = order[np.argsort(data.y[row[order]], kind="stable")]
         order[turn] = np.arange(len(row))
     fold = order % min(n_folds, len(row))
     each = weight / copies
