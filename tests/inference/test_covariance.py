@@ -173,11 +173,27 @@ def test_robust_covariance_is_that_of_statsmodels(table, gaussian, settled_rows)
     given, settled = settled_rows
     part = Part(given, settled, est.model_.features, 1.0)
     reply, leverage = part.replies()
-    found = robust(given, reply, leverage)
+    found = robust(given, reply, leverage, settled.dispersion)
     theirs = sm.OLS(y, table[2]).fit().get_robustcov_results("HC3")
     np.testing.assert_allclose(
         found.numpy()[1:, 1:], theirs.cov_params()[1:, 1:], rtol=CLOSE
     )
+
+
+def test_the_only_row_of_a_value_is_as_noisy_as_the_family_says(table, gaussian):
+    X, y = table[0].assign(once=0.0), gaussian[0]
+    X.loc[7, "once"] = 1.0
+    est = NIMORegressor(**OFF).fit(X, y)
+    known, robust = (est.conf_int(cov_type=kind) for kind in ("nonrobust", "HC3"))
+    # HC3 of statsmodels is any number here.
+    assert robust.std_err[-1] == pytest.approx(known.std_err[-1], rel=0.1)
+    without = np.arange(len(y)) != 7
+    rest = NIMORegressor(**OFF).fit(X[without].drop(columns="once"), y[without])
+    others = rest.conf_int(cov_type="HC3").std_err
+    # That row says nothing of the others; the dispersion is the same.
+    np.testing.assert_allclose(robust.std_err[:-1], others, rtol=1e-4)
+    assert np.isnan(est.average_effects(X, y).std_err[0, -1])
+    assert np.isfinite(est.average_effects(X, y).std_err[0, :-1]).all()
 
 
 def test_clusters_are_those_of_statsmodels(table):

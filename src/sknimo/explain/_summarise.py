@@ -396,7 +396,7 @@ def _notes(
         notes.append(
             "Intervals of averages: what rows held out say of rows like these, "
             "stretched to hold the average; see docs/inference.md. What other "
-            "features tell almost as well has none."
+            "features tell almost as well, or one row alone, has none."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")

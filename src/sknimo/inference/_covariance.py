@@ -464,7 +464,8 @@ def join_parts(
     if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
         if given.risks is None and not _is_rare(given, used):
-            hc3 = robust(given, reply, leverage) + prior
+            noise = parts[0].settled.dispersion
+            hc3 = robust(given, reply, leverage, noise) + prior
         if clusters is not None:
             cluster = clustered(given, reply, clusters, used) + prior
     terms = sum((part.share * part.terms for part in parts), of_terms)
