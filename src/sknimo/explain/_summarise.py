@@ -304,9 +304,11 @@ def _facts(
         name, value = model.family.shape.name, model.family.shape.value
         head.insert(1, (f"{name.capitalize()}:", show_number(value)))
     if facts is not None:
+        # Rows held out tell shares of the variance, which of classes are others.
+        explained = "D2" if model.family.is_binary else "Explained"
         head += [
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),
-            ("Explained, training rows:", f"{facts.explained:.4f}"),
+            (f"{explained}, training rows:", f"{facts.explained:.4f}"),
         ]
         if not math.isnan(facts.near):
             head.append(("Rows like the reference:", f"{100 * facts.near:.0f} %"))
@@ -372,6 +374,10 @@ def _notes(
     notes = []
     if facts is not None:
         points = " (pp: percentage points)" if family.is_binary else ""
+        if family.is_binary:
+            notes.append(
+                "D2: share of the deviance that is explained. R2: of the variance."
+            )
         response = family.eta_name if family.is_hazard else "response"
         notes.append(
             f"average: change of the {response}{points} that goes with one step more, "
