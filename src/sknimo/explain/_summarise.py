@@ -36,6 +36,7 @@ from sknimo.explain._summary import (
     SummaryRow,
 )
 from sknimo.explain._surfaces import effect_curve
+from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
 
 # Coefficients of which a note tells one by one.
@@ -284,6 +285,11 @@ def _describe_reference(
     return (kind, *values) if values else ()
 
 
+def _has_classes(model: FittedModel) -> bool:
+    """Whether the target is one of two classes or more."""
+    return model.family.is_binary or model.family.name == SOFTMAX.name
+
+
 def _facts(
     model: FittedModel,
     facts: TrainingFacts | None,
@@ -305,7 +311,7 @@ def _facts(
         head.insert(1, (f"{name.capitalize()}:", show_number(value)))
     if facts is not None:
         # Rows held out tell shares of the variance, which of classes are others.
-        explained = "D2" if model.family.is_binary else "Explained"
+        explained = "D2" if _has_classes(model) else "Explained"
         head += [
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),
             (f"{explained}, training rows:", f"{facts.explained:.4f}"),
@@ -374,9 +380,9 @@ def _notes(
     notes = []
     if facts is not None:
         points = " (pp: percentage points)" if family.is_binary else ""
-        if family.is_binary:
+        if _has_classes(model):
             notes.append(
-                "D2: share of the deviance that is explained. R2: of the variance."
+                "D2: share of the deviance that is explained; R2 is of the variance."
             )
         response = family.eta_name if family.is_hazard else "response"
         notes.append(
