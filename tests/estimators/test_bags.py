@@ -375,7 +375,7 @@ class TestTables:
         X, y = draw()
         offset = np.tanh(y)  # rows are sorted by it, and folds are those of the order
         est = make().fit(X, y + offset, offset=offset)
-        assert est.predict(X) == pytest.approx(fitted.predict(X), abs=1e-3)
+        assert est.predict(X, 0) == pytest.approx(fitted.predict(X), abs=1e-3)
         assert est.oob_prediction_ - offset == pytest.approx(
             fitted.oob_prediction_, abs=1e-3
         )

@@ -151,7 +151,9 @@ def test_contributions_of_a_class_sum_to_its_decision(found, baseline):
 def test_a_class_has_a_summary_and_is_judged_by_its_probability(found):
     X, y = draw(seed=1, bend=2.0)
     one = found.for_class("elm", X=X[:60], y=LABELS[y[:60]])
-    assert "x0" in str(one.summary())
+    page = " ".join(str(one.summary()).split())
+    assert "x0" in page and "D2, training rows:" in page
+    assert "R2 is of the variance of all classes." in page
     chance = found.predict_proba(X)[:, 1]
     assert one.roc(X, LABELS[y]).auc == pytest.approx(_auc(y == 1, chance))
 

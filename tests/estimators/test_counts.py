@@ -72,16 +72,26 @@ class TestAgreement:
 
     def test_the_score_is_the_deviance_explained(self, family, rows, glm):
         X, y, _ = rows
-        value = glm.model_.family.shape.value
+        value, rate = glm.model_.family.shape.value, glm.predict(X, offset=0)
         if family == "tweedie":
-            expected = d2_tweedie_score(y, glm.predict(X), power=value)
+            expected = d2_tweedie_score(y, rate, power=value)
         else:
             of = sm.families.NegativeBinomial(alpha=value)
             null = of.deviance(y, np.full(len(y), y.mean()))
-            expected = 1 - of.deviance(y, glm.predict(X)) / null
+            expected = 1 - of.deviance(y, rate) / null
         with pytest.warns(DataWarning, match="fitted with an offset"):
             found = glm.score(X, y)
         assert found == pytest.approx(expected, rel=1e-9)
+
+    def test_an_offset_that_is_left_out_is_missed(self, family, rows, glm):
+        X, _, offset = rows
+        with pytest.warns(DataWarning, match="offset=0 if that is meant"):
+            alone = glm.predict(X)
+        np.testing.assert_array_equal(alone, glm.predict(X, offset=0))
+        np.testing.assert_array_equal(alone, glm.predict(X, np.zeros(len(X))))
+        np.testing.assert_allclose(glm.predict(X, offset), alone * np.exp(offset))
+        shifted = glm.explain(X[:3], offset=1.5)
+        np.testing.assert_array_equal(shifted.offset, np.full(3, 1.5))
 
     def test_a_number_that_is_given_is_kept(self, family, rows):
         X, y, offset = rows
@@ -132,7 +142,7 @@ class TestKept:
         for other in (*others, copy.deepcopy(glm)):
             assert other.model_.family is glm.model_.family
             assert other.get_params()["family"] == family
-            assert np.array_equal(other.predict(rows[0]), glm.predict(rows[0]))
+            assert np.array_equal(other.predict(*rows[::2]), glm.predict(*rows[::2]))
         assert model_record(glm.model_)["family"] == glm.model_.family.spelling
 
     @pytest.mark.slow

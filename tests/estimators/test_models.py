@@ -338,7 +338,7 @@ class TestPredictions:
         rates = clone(counts)
         counts.fit(X, y, offset=np.log(exposure))
         rates.fit(X, y / exposure, sample_weight=exposure)
-        assert counts.predict(X) == pytest.approx(rates.predict(X), rel=1e-8)
+        assert counts.predict(X, 0) == pytest.approx(rates.predict(X), rel=1e-8)
 
     def test_gaussian_score_is_r_squared(self, data):
         X, y = data

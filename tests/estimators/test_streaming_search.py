@@ -97,7 +97,7 @@ class TestSameHoweverCut:
         theirs = make_estimator("gaussian").fit(X, y, offset=offset)
         assert ours.n_members_ == theirs.n_members_
         assert ours.coef_ == pytest.approx(theirs.coef_, abs=0.02)
-        assert ours.predict(X) == pytest.approx(theirs.predict(X), abs=0.1)
+        assert ours.predict(X) == pytest.approx(theirs.predict(X, 0), abs=0.1)
 
     def test_the_network_is_worth_having(self):
         data = make_nimo_regression(setting=1, n_samples=500, random_state=0)

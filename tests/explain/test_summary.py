@@ -469,6 +469,18 @@ def test_the_warning_names_the_feature_and_both_numbers(make_model):
     assert "x0 (" in warning and "there" in warning and "on average" in warning
 
 
+@pytest.mark.parametrize("family", ["binomial", "gaussian"])
+def test_two_measures_do_not_have_one_name(make_model, family):
+    model = make_model(family=family)
+    table = np.random.default_rng(0).normal(size=(60, 4))
+    facts = describe_training(model, table, (model.eta(table) > 0).astype(float))
+    page = str(summarise(model, facts, title="x", scores=HeldOutScores(0.4)))
+    of_classes = family == "binomial"
+    assert ("D2, training rows:" in page) == of_classes
+    assert ("Explained, training rows:" in page) != of_classes
+    assert ("D2: share of the deviance" in page) == of_classes
+
+
 def test_without_bends_no_number_is_said_twice():
     labels = [label for label, _ in HeldOutScores(0.4, 0.4, bend=0.0).lines()]
     assert labels == ["Held-out R2"]

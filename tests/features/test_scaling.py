@@ -255,6 +255,45 @@ class TestNearTheReference:
         fit_features(two_camps, ["age"], np.ones(40), quiet=True)
 
 
+class TestNumbersThatAreNone:
+    def fit(self, column, name="age", weight=None):
+        table = np.asarray(column, dtype=float)[:, None]
+        weight = np.ones(len(table)) if weight is None else weight
+        fit_features(table, [name], weight, None, FeatureOptions(reference="median"))
+
+    @pytest.mark.parametrize("code", [999.0, -99.0, 8888.0])
+    def test_a_code_far_from_all_others_is_reported(self, code):
+        ages = np.r_[np.linspace(18, 90, 40), [code] * 3]
+        for unit in (1.0, 0.3):
+            with pytest.warns(DataWarning, match=f"value {code:g} in 3 rows.*18 to 90"):
+                self.fit(ages, weight=np.full(43, unit))
+
+    @pytest.mark.parametrize(
+        "others, far",
+        [
+            (np.linspace(18, 90, 40), [99.0] * 3),  # an age
+            (np.linspace(18, 90, 40), [999.0]),  # once
+            (np.linspace(18, 90, 40), [1000.0] * 3),  # round
+            ([0.0, 1.0] * 20, [99.0] * 3),  # levels
+        ],
+    )
+    def test_what_may_be_a_number_is_not(self, others, far):
+        self.fit(np.r_[others, far])
+
+    @pytest.mark.parametrize("name", ["id", "ID", "patient_id", "userId", "Unnamed: 0"])
+    def test_numbers_of_rows_are_reported(self, name):
+        with pytest.warns(DataWarning, match="seems to number the rows"):
+            self.fit(np.arange(40), name)
+
+    @pytest.mark.parametrize("name", ["t", "year", "rank", "paid", "grid", "acid"])
+    def test_times_and_ranks_are_not(self, name):
+        self.fit(np.arange(40), name)
+
+    def test_nor_is_an_identifier_of_several_rows(self):
+        self.fit(np.repeat(np.arange(20), 2), "id")
+        self.fit(np.linspace(0, 1, 40), "id")
+
+
 class TestOptionsByColumn:
     def test_by_name_or_position(self, table):
         for basis in ({"b": "spline"}, {1: "spline"}, {-2: "spline"}):

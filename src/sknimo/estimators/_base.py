@@ -4,6 +4,7 @@ Methods here orchestrate; numbers happen in `features`, `solver` and `model`. An
 interrupted or failed fit leaves the previous one in place.
 """
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from sknimo.estimators._later import Later, quiet
 from sknimo.estimators._monotone import Restrained
 from sknimo.estimators._reporting import Reportable
 from sknimo.estimators._saving import LEFT_OUT, Saveable
-from sknimo.exceptions import check_option
+from sknimo.exceptions import DataWarning, check_option
 from sknimo.explain import TrainingFacts, describe_training, measure_reach
 from sknimo.families import Family
 from sknimo.features import (
@@ -292,6 +293,7 @@ class BaseNIMO(
             yield self._restrain(data)
             return
         reader, family = self._target_reader(), self._family()
+        self._has_offset = False  # blocks keep it to themselves
         with read_stream(rows, reader, family, how) as (read, schema):
             self._learn_names(schema)
             yield self._restrain(read)
@@ -343,7 +345,7 @@ class BaseNIMO(
         check_lengths(n_rows, len(target.values))
         weight = self._weigh_target(target, read_weight(sample_weight, n_rows))
         known = read_offset(offset, n_rows)
-        self._has_offset = offset is not None
+        self._has_offset = bool(known.any())
         family = self._family()  # the number of classes is known by now
         check_domain(target.values, weight, family)
         names = self._names(n_features)
@@ -422,6 +424,14 @@ class BaseNIMO(
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         table = self._read_table(X)
         self._warn_far(table)
+        if offset is None and self._has_offset:
+            warnings.warn(
+                "The model was fitted with an offset, and these rows are taken to have "
+                "an offset of zero (one unit of exposure where it is a log exposure). "
+                "Give offset=, or offset=0 if that is meant.",
+                DataWarning,
+                stacklevel=3,
+            )
         return self._eta_of(table, offset)
 
     def _eta_of(self, table: np.ndarray, offset: Any) -> np.ndarray:

@@ -315,25 +315,25 @@ class SeveralClasses(BaseNIMO):
         """A summary of one class, with its probability for the response."""
         label = self.classes_.tolist()[self._class]
         unit = f"the logarithm of the probability of {label!r} over {self._over()}"
-        notes = [
-            note.replace("the log of the mean", unit).replace(
-                "change of the response",
-                "change of the probability in percentage points",
-            )
-            for note in found.notes
-        ]
+        words = {
+            "the log of the mean": unit,
+            "change of the response": "change of the probability in percentage points",
+            "of the variance": "of the variance of all classes",
+        }
+
+        def told(text: str) -> str:
+            for word, other in words.items():
+                text = text.replace(word, other)
+            return text
+
         reference = self._read_reference()
-        headline = [
-            text.replace("of the variance", "of the variance of all classes")
-            for text in found.headline
-        ]
         return replace(
             found,
             title=f"{found.title} of {label!r}",
-            headline=tuple(headline),
+            headline=tuple(map(told, found.headline)),
             percent=True,
             base_mean=float(self._chance(reference)[0]),
-            notes=tuple(notes),
+            notes=tuple(map(told, found.notes)),
         )
 
     def _over(self) -> str:

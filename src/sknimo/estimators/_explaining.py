@@ -316,10 +316,12 @@ def read_weights(values: Any, n_rows: int) -> np.ndarray | None:
 
 
 def read_column(values: Any, n_rows: int, name: str) -> np.ndarray | None:
-    """One finite number per row, or None."""
+    """One finite number per row, one for all, or None."""
     if values is None:
         return None
     column = np.asarray(values, dtype=np.float64)
+    if column.ndim == 0:
+        column = np.full(n_rows, column)
     if column.shape != (n_rows,) or not np.isfinite(column).all():
         raise ValueError(
             f"{name} must hold one finite number for each of the {n_rows} rows, got "

@@ -54,7 +54,7 @@ class Inferring(Explainable):
 
     @property
     def cov_(self) -> np.ndarray:
-        """Covariance of the entries of `coef_`, (c, c); NaN for those removed.
+        """Covariance of the entries of `coef_`, (c, c); NaN for what has no errors.
 
         All NaN where there are no errors; `conf_int` says why.
         """
@@ -66,6 +66,8 @@ class Inferring(Explainable):
         kept = np.arange(len(cov)) % (1 + self.coef_.shape[-1]) > 0
         cov = cov[np.ix_(kept, kept)]
         gone = self.coef_.ravel() == 0
+        loose = self._uncertainty.is_loose(np.eye(self.coef_.shape[-1]))
+        gone |= np.tile(loose, gone.size // loose.size)
         cov[gone] = np.nan
         cov[:, gone] = np.nan
         return cov

@@ -24,7 +24,7 @@ NUMBERS = ("dispersion", "n_effective", "n_rows")
 COVARIANCES = ("nonrobust", "hc3", "cluster")
 ERROR_TENSORS = tuple(
     f"errors.{name}"
-    for name in (*COVARIANCES, "centre", "terms", "term_centre", "scale")
+    for name in (*COVARIANCES, "centre", "terms", "term_centre", "scale", "loose")
 )
 # Reasons of earlier versions for what there is now.
 RETIRED = ("classes", "survival")
@@ -61,6 +61,8 @@ def write_errors(
     arrays["centre"], arrays["term_centre"] = known.centre, known.term_centre
     if known.scale is not None:
         arrays["scale"] = known.scale
+    if known.loose is not None:
+        arrays["loose"] = known.loose
     acting = _acting(features, used.tolist())
     flat = [block.ravel() for j, block in enumerate(known.terms) if j in acting]
     arrays["terms"] = np.concatenate([np.empty(0), *flat])
@@ -104,7 +106,7 @@ def read_errors(
     if len(used) > MAX_KEPT:
         raise found["used"].refuse(f"at most {MAX_KEPT} positions")
 
-    def array(name: str, *shape: int) -> np.ndarray:
+    def array(name: str, *shape: int | None) -> np.ndarray:
         return tensors.node(f"errors.{name}").array(shape)
 
     def square(name: str) -> np.ndarray | None:
@@ -114,8 +116,12 @@ def read_errors(
         out[np.ix_(used, used)] = array(name, len(used), len(used))
         return out
 
+    loose = None
+    if "errors.loose" in tensors:
+        loose = array("loose", len(features.coef_names), None)
     return replace(
         known,
+        loose=loose,
         centre=array("centre", size),
         nonrobust=square("nonrobust"),
         hc3=square("hc3"),

@@ -291,7 +291,7 @@ def approximate(est: Any, X: Any) -> tuple[FittedModel, str]:
     """An additive model of what a network predicts for some rows; how near it is."""
     from sknimo.estimators._plain import NIMORegressor
 
-    eta = est._eta(X)
+    eta = est._eta(X, 0.0)
     how = {"missing": est.missing, "categorical": est.categorical, "max_iter": 0}
     near = NIMORegressor(basis="spline", alpha=0.0, **how).fit(X, eta)
     _refuse_unseen(est.model_.features, near.model_.features)

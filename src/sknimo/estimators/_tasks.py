@@ -1,6 +1,5 @@
 """What regression and classification add: targets in, predictions out."""
 
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sknimo.advice import REFUSED
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._classes import SeveralClasses
-from sknimo.exceptions import DataWarning, check_option
+from sknimo.exceptions import check_option
 from sknimo.families import BINOMIAL, FAMILIES, SOFTMAX, Family, get_family
 from sknimo.machine import prediction_device
 from sknimo.ranks import ALONE
@@ -74,7 +73,9 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         Parameters
         ----------
         X : array or data frame of shape (n_samples, n_features)
-        offset : array of shape (n_samples,), optional
+        offset : array of shape (n_samples,) or float, optional
+            Added to the linear predictor. Without, it is zero; after a fit with an
+            offset a warning says so, which `offset=0` keeps away.
 
         Returns
         -------
@@ -107,13 +108,6 @@ class RegressionTask(RegressorMixin, BaseNIMO):
         True
         """
         check_is_fitted(self)
-        if offset is None and self._has_offset:
-            warnings.warn(
-                "The model was fitted with an offset, and is scored as if it were zero "
-                "in these rows. Give score their offset.",
-                DataWarning,
-                stacklevel=2,
-            )
         target = read_numeric_target(y, classifier=self._classifier)
         if self.model_.family.least_squares:
             predicted = self.predict(X, offset)

@@ -36,6 +36,7 @@ from sknimo.explain._summary import (
     SummaryRow,
 )
 from sknimo.explain._surfaces import effect_curve
+from sknimo.families import SOFTMAX
 from sknimo.model import FittedModel
 
 # Coefficients of which a note tells one by one.
@@ -284,6 +285,11 @@ def _describe_reference(
     return (kind, *values) if values else ()
 
 
+def _has_classes(model: FittedModel) -> bool:
+    """Whether the target is one of two classes or more."""
+    return model.family.is_binary or model.family.name == SOFTMAX.name
+
+
 def _facts(
     model: FittedModel,
     facts: TrainingFacts | None,
@@ -304,9 +310,11 @@ def _facts(
         name, value = model.family.shape.name, model.family.shape.value
         head.insert(1, (f"{name.capitalize()}:", show_number(value)))
     if facts is not None:
+        # Rows held out tell shares of the variance, which of classes are others.
+        explained = "D2" if _has_classes(model) else "Explained"
         head += [
             ("Deviance, training rows:", f"{facts.deviance:.5g}"),
-            ("Explained, training rows:", f"{facts.explained:.4f}"),
+            (f"{explained}, training rows:", f"{facts.explained:.4f}"),
         ]
         if not math.isnan(facts.near):
             head.append(("Rows like the reference:", f"{100 * facts.near:.0f} %"))
@@ -372,6 +380,10 @@ def _notes(
     notes = []
     if facts is not None:
         points = " (pp: percentage points)" if family.is_binary else ""
+        if _has_classes(model):
+            notes.append(
+                "D2: share of the deviance that is explained; R2 is of the variance."
+            )
         response = family.eta_name if family.is_hazard else "response"
         notes.append(
             f"average: change of the {response}{points} that goes with one step more, "
@@ -396,7 +408,7 @@ def _notes(
         notes.append(
             "Intervals of averages: what rows held out say of rows like these, "
             "stretched to hold the average; see docs/inference.md. What other "
-            "features tell almost as well has none."
+            "features tell almost as well, or one row alone, has none."
         )
     if family.ratio_name is not None:
         notes.append(f"{family.ratio_name}: exp(coef).")

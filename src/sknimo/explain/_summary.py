@@ -42,7 +42,7 @@ REFERENCE_LINES = 3
 STEP_WIDTH, NUMBER_WIDTH, RATIO_WIDTH, INTERVAL_WIDTH = 7, 9, 11, 16
 FAINT = 0.005  # a share that is shown as nothing
 POOLED = "too few"  # instead of a coefficient
-BENDS = "only bends"  # instead of an interval
+BENDS, COLLINEAR = "only bends", "collinear"  # instead of an interval
 
 # Columns of the data frame, four words and then numbers; fields of another name.
 FRAME_COLUMNS = (
@@ -180,6 +180,11 @@ class KnownErrors:
             )
         if any(row.error_note == "removed" and not row.is_pooled for row in rows):
             words.append("removed: selected away, which is no proof of no effect.")
+        if any(row.error_note == COLLINEAR for row in rows):
+            words.append(
+                f"{COLLINEAR}: a combination of other columns, so that the rows do not "
+                "tell which of them has the effect. Leave one out."
+            )
         if any(row.error_note == BENDS for row in rows):
             words.append(f"{BENDS}: no coefficient of its own; it bends others.")
         return tuple(words)

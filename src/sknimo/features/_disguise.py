@@ -2,6 +2,11 @@
 
 Such a column would become a category with a level per value, which nobody wants and
 nobody sees. Codes with leading zeros, such as `01234`, are names and no disguise.
+
+And numbers that are none: codes of a missing value, such as 999, and identifiers. Of
+7,722 columns of 1,000 public tables seven hold such a code, one of them a value that
+larger ones were cut to, and all 19 of an identifier's name are one. Whole numbers in a
+row without such a name are as often ranks and times.
 """
 
 import re
@@ -24,6 +29,11 @@ MOSTLY = 0.5
 # Columns of so few whole numbers, each in so many rows, may be codes.
 FEW_VALUES = 12
 MIN_ROWS_EACH = 5
+# Numbers that stand for something else, and names of columns that number the rows.
+STAND_IN = re.compile(r"-?(7{2,}|8{2,}|9{2,})")
+NUMBERS_ROWS = re.compile(r"(.*[^a-zA-Z])?[iI][dD]|.*[a-z]I[dD]|Unnamed: 0|rownames")
+# Rows of such a number at least, other values, and rows that are numbered.
+MIN_STAND_INS, MIN_OTHERS, MIN_NUMBERED = 2, 3, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +112,24 @@ def may_be_codes(column: np.ndarray) -> bool:
     whole = bool((values == np.round(values)).all())
     few = 2 < len(values) <= FEW_VALUES
     return whole and few and len(values) * MIN_ROWS_EACH <= len(column)
+
+
+def find_stand_in(values: np.ndarray, n_rows: np.ndarray) -> int | None:
+    """Place of a value that looks like a code; they increase, each in so many rows.
+
+    It is as far from all others as these are from each other, or farther.
+    """
+    if len(values) <= MIN_OTHERS:
+        return None
+    for at, near, far in ((len(values) - 1, -2, 0), (0, 1, -1)):
+        apart = abs(values[at] - values[near]) > abs(values[near] - values[far])
+        seen = n_rows[at] >= MIN_STAND_INS
+        if seen and apart and STAND_IN.fullmatch(f"{values[at]:.12g}"):
+            return at
+    return None
+
+
+def numbers_rows(name: str, values: np.ndarray, n_rows: int) -> bool:
+    """Whether a column with these distinct values in so many rows is an identifier."""
+    each = len(values) == n_rows >= MIN_NUMBERED and (values == np.round(values)).all()
+    return bool(each and NUMBERS_ROWS.fullmatch(name))

@@ -12,7 +12,7 @@ Shapes: n rows, p features.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Real
@@ -35,6 +35,7 @@ from sknimo.features._bases import (
     Spline,
     draw,
 )
+from sknimo.features._disguise import find_stand_in, numbers_rows
 from sknimo.features._map import FeatureMap
 from sknimo.features._shapes import (
     ValueSample,
@@ -146,9 +147,12 @@ class ColumnSummary:
 
         Weights count rows, those of less than one on average rows of that average.
         """
-        known = self.weight - self.missing_weight
-        unit = min(1.0, known / self.n_known)
-        return np.less(weight, min(FEW_ROWS * unit, FEW_SHARE * self.weight))
+        return np.less(weight, min(FEW_ROWS * self.unit, FEW_SHARE * self.weight))
+
+    @property
+    def unit(self) -> float:
+        """Weight of a row."""
+        return min(1.0, (self.weight - self.missing_weight) / self.n_known)
 
 
 def summarise_column(
@@ -217,6 +221,7 @@ def fit_summaries(
     _check_options(options, kinds, names, levels)
     fitted: list[tuple[Basis, Basis, float, float]] = []
     far: list[str] = []
+    odd: list[str] = []
     for j, known in enumerate(summaries):
         own = levels[j]
         basis: Basis
@@ -247,9 +252,13 @@ def fit_summaries(
         fitted.append((basis, read, known.low, known.high))
         if own is None and _is_far(basis, known):
             far.append(names[j])
+        if own is None and not quiet:
+            odd += _describe_odd(known, names[j])
     features = FeatureMap(tuple(names), *zip(*fitted, strict=True))
     if not quiet:
         _warn(features, far)
+        for text in odd:
+            warnings.warn(text, DataWarning, stacklevel=9)
     return features
 
 
@@ -466,6 +475,25 @@ def _warn(features: FeatureMap, far: list[str]) -> None:
         if names:
             told = text.format(show_names(names, 5))
             warnings.warn(told, DataWarning, stacklevel=10)
+
+
+def _describe_odd(known: ColumnSummary, name: str) -> Iterator[str]:
+    """What to say of a column whose numbers may be none."""
+    values = known.sample.values
+    at = find_stand_in(values, known.sample.weight / known.unit)
+    if at is not None:
+        low, high = np.delete(values, at)[[0, -1]]
+        yield (
+            f"Column {name!r} has the value {values[at]:g} in "
+            f"{known.sample.weight[at] / known.unit:.0f} rows, far from all others "
+            f"({low:g} to {high:g}). If it is a code, make it a missing value and set "
+            "missing='indicator'."
+        )
+    if numbers_rows(name, values, known.n_known):
+        yield (
+            f"Column {name!r} seems to number the rows: no two have the same. It tells "
+            "nothing of new rows; leave it out."
+        )
 
 
 def _is_far(basis: Basis, known: ColumnSummary) -> bool:

@@ -82,6 +82,8 @@ UNKNOWN_SHARE = 1e-6
 # it almost as well: what is left of it is anybody's guess. A variance inflation factor,
 # which is called large from ten on.
 MOST_INFLATED = 100.0
+# Share of the information on an effect from which on it hangs on rows that are alone.
+MOST_ALONE = 0.01
 ALL = "all"
 
 
@@ -386,9 +388,12 @@ def _correct(
         return out
     moved = fit_columns(model.family, rows.y, made.left, made.columns, weight)
     score = moved.score
+    leverage = moved.leverage(made.columns) / total
+    leverage = leverage if rows.whole else rows.weight * leverage
+    # The only row of a level leaves nothing of itself to tell how well it is known.
+    heavy = weight * moved.curvature
+    alone = np.where(leverage > 1 - LEAST_LEFT, heavy, 0.0)
     if rows.cluster is None:
-        leverage = moved.leverage(made.columns) / total
-        leverage = leverage if rows.whole else rows.weight * leverage
         score = score / np.maximum(1 - leverage, LEAST_LEFT)
     varies = np.ptp(made.columns[mask][:, 1:], axis=0) > 0
     size, unknown = moved.unknown()
@@ -414,6 +419,8 @@ def _correct(
             if not response and _inflation(moved.gram, slope, owned) > MOST_INFLATED:
                 break  # nor is the response known
             riesz = made.columns @ np.linalg.solve(moved.gram, slope)
+            if alone @ riesz**2 > MOST_ALONE * (heavy @ riesz**2):
+                break
             pull = np.where(mask, riesz * score, 0.0)
             each.estimate[move.coef] = mean
             if rows.population:

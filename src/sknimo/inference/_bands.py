@@ -13,7 +13,7 @@ import numpy as np
 from sknimo.exceptions import check_option
 from sknimo.explain import Origin, make_frame
 from sknimo.features import FeatureMap
-from sknimo.inference._uncertainty import REASONS, Uncertainty
+from sknimo.inference._uncertainty import COLLINEAR, REASONS, Uncertainty
 
 CovType = Literal["nonrobust", "HC3", "cluster"]
 COV_TYPES: tuple[CovType, ...] = ("nonrobust", "HC3", "cluster")
@@ -162,8 +162,11 @@ def coefficient_intervals(
     cov_type = choose_kind(known, cov_type)
     coef = features.coefficients(term_coef)
     there = coef != 0
+    loose = known.is_loose(np.eye(len(coef))) & there & (not known.reason)
+    there &= ~loose
     word = known.reason or "removed"
     notes = tuple("" if own and not known.reason else word for own in there)
+    notes = tuple(np.where(loose, COLLINEAR, notes).tolist())
     error, centre = np.full(len(coef), np.nan), coef
     if not known.reason and known.centre is not None:
         variance = np.diag(choose_covariance(known, cov_type))[1:]

@@ -21,8 +21,19 @@ from torch import Tensor
 from sknimo.features import FeatureMap
 from sknimo.inference._covariance import refuse_fit
 from sknimo.inference._lines import MAX_PRODUCTS, Lines, average_sizes
-from sknimo.inference._posterior import Given, Normal, settle
-from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty, by_feature
+from sknimo.inference._posterior import (
+    Given,
+    Normal,
+    loose_directions,
+    settle,
+    tie_ridge,
+)
+from sknimo.inference._uncertainty import (
+    MAX_TERMS,
+    Uncertainty,
+    by_feature,
+    read_loose,
+)
 from sknimo.solver import Problem
 
 
@@ -52,9 +63,11 @@ def class_covariance(
     basis = contrast_basis(n_classes).to(weight)
     known = torch.as_tensor(eta).to(weight) @ basis
     lines = Lines(problem, strength, 0 if exact else MAX_PRODUCTS // len(basis.T))
-    ridge = torch.zeros_like(strength) if exact else None
     none = torch.zeros_like(weight)
-    given = Given(problem, weight, none, none + 1, none, ridge)
+    given = Given(problem, weight, none, none + 1, none)
+    loose = loose_directions(problem, weight, strength.unsqueeze(0))
+    if exact:
+        given = replace(given, ridge=tie_ridge(given, loose))
     normal = class_equations(given, lines, basis, known)
     settled = settle(given, normal, 1.0)
     if reason := refuse_fit(given, [settled], settled.n_effective):
@@ -73,6 +86,7 @@ def class_covariance(
         dispersion=1.0,
         estimated=False,
         method="exact" if exact else "lines",
+        loose=read_loose(features, loose),
     )
     return _spread_out(
         found, features, basis, lines.columns, theta[at], inverse[at, at]

@@ -121,7 +121,7 @@ def contrasts(
 ) -> Contrast:
     """Estimates and intervals of weighted sums of coefficients.
 
-    Where one of them was removed there is no interval.
+    Where one of them was removed, or rows do not tell the sum, there is no interval.
     """
     reach = quantile(level, known)
     matrix = np.array([weights for _, weights in named])
@@ -131,7 +131,7 @@ def contrasts(
     assert known.centre is not None
     middle = matrix @ known.centre[1:]
     error = errors_of(matrix, covariance)
-    error[(matrix[:, coef == 0] != 0).any(1)] = np.nan
+    error[(matrix[:, coef == 0] != 0).any(1) | known.is_loose(matrix)] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         z = middle / error
     return Contrast(

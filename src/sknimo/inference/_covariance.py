@@ -35,14 +35,17 @@ from sknimo.features import FeatureMap
 from sknimo.inference._hazard import Risks, Watched
 from sknimo.inference._lines import Lines, average_sizes, line_equations, open_bends
 from sknimo.inference._posterior import (
+    MAX_CONDITION,
     Given,
     MemberPoint,
     Settled,
     Tangents,
+    loose_directions,
     normal_equations,
     pearson,
     settle,
     settle_all,
+    tie_ridge,
 )
 from sknimo.inference._robust import (
     Clusters,
@@ -52,7 +55,13 @@ from sknimo.inference._robust import (
     mean_reply,
     robust,
 )
-from sknimo.inference._uncertainty import MAX_TERMS, Uncertainty, by_feature
+from sknimo.inference._uncertainty import (
+    COLLINEAR,
+    MAX_TERMS,
+    Uncertainty,
+    by_feature,
+    read_loose,
+)
 from sknimo.penalties import CoefPenalty
 from sknimo.progress import finish, plan
 from sknimo.solver import Problem
@@ -66,9 +75,8 @@ WORK = 3e10
 ROWS_PER_PARAMETER = 8
 # Numbers of the replies of all rows beyond which there is no robust version.
 MAX_REPLIES = 5e7
-# Residual degrees of freedom, and condition of the design, for an honest number.
+# Residual degrees of freedom for an honest number.
 LEAST_FREE = 10.0
-MAX_CONDITION = 1e12
 # Rows of the rarer class for every direction, without which residuals make errors too
 # small: a sixth of those of the family with two events in 150 rows of three features.
 LEAST_EVENTS = 3
@@ -198,12 +206,15 @@ def coefficient_covariance(
         clusters = None if clusters is None else clusters.take(place)
         watched = None if watched is None else watched.take(place.cpu().numpy())
     with_bends = averaged if penalty is not None else averaged.of_evidence()
+    loose = loose_directions(problem, weight, averaged.estimates[:, 1:])
     found: list[Uncertainty] = []
     if with_bends is not None:
         given = state_given(problem, with_bends, weight, watched)
         if penalty is not None:
             ridge = known_ridge(given, with_bends.points[0], penalty, scaled_penalty)
-            given = replace(given, ridge=ridge)
+            if bool((ridge > 0).all()):  # a penalty tells all that rows do not
+                loose = loose[:, :0]
+            given = replace(given, ridge=ridge + tie_ridge(given, loose))
         found.append(member_estimate(given, with_bends, features, clusters))
     if penalty is None and (with_bends is None or bool(averaged.of_bags.any())):
         given = state_given(problem, averaged, weight, watched)
@@ -219,7 +230,8 @@ def coefficient_covariance(
     if problem.n_rows < whole:
         merged = replace(merged, method=f"{merged.method}, of a part of the rows")
     known = _in_units(merged, y_mean, y_scale)
-    return replace(known, scale=members.scale.double().cpu().numpy())
+    scale = members.scale.double().cpu().numpy()
+    return replace(known, scale=scale, loose=read_loose(features, loose))
 
 
 def _refuse(
@@ -322,7 +334,7 @@ def refuse_fit(given: Given, settled: Sequence[Settled], used: float) -> str:
         return "perfect fit"
     free = given.ridge is not None and not bool((given.ridge > 0).all())
     worst = max(each.condition for each in settled)
-    return "collinear" if free and worst > MAX_CONDITION else ""
+    return COLLINEAR if free and worst > MAX_CONDITION else ""
 
 
 def member_estimate(
@@ -464,7 +476,8 @@ def join_parts(
     if few and (given.risks is None or clusters is not None):
         reply, leverage = mean_reply(parts)
         if given.risks is None and not _is_rare(given, used):
-            hc3 = robust(given, reply, leverage) + prior
+            noise = parts[0].settled.dispersion
+            hc3 = robust(given, reply, leverage, noise) + prior
         if clusters is not None:
             cluster = clustered(given, reply, clusters, used) + prior
     terms = sum((part.share * part.terms for part in parts), of_terms)

@@ -60,7 +60,8 @@ def predictor_variance(
     cov[(owner[:, None] == owner) & (owner >= 0)] = 0.0
     variance = ((wide @ cov) * wide).sum(axis=1)
     variance += term_variance(features, known, table, factor).sum(axis=1)
-    least = max(float(cov[0, 0]), 0.0) * 0.1
+    # No row may be at the reference where columns are combinations of others.
+    least = max(float(cov[0, 0]), 0.0) * 0.1 * (known.loose is None)
     # From the reference on: its level is known as well as the intercept is, and in the
     # units of the target it does not grow with the weight of a member.
     apart = between(

@@ -42,10 +42,16 @@ LEAST_SEPARABLE = 1e-2
 # Pseudo-coefficients by which precisions of one kind are drawn together.
 POOLING = 1.0
 MAX_UPDATES, TOL = 20, 0.05
+# Condition of the curvature from which on some columns are combinations of others, and
+# a ridge for these that others do not feel, as a share of what rows tell. What is less
+# than a share of a combination is no part of it.
+MAX_CONDITION, TIE, NO_PART = 1e12, 1e-7, 1e-6
 # A block of weights is seen through at most so many combinations.
 SKETCH = 256
 # Bytes of one block of derivatives.
 BLOCK_BYTES = 32 * 2**20
+# Rows that are read at once where nothing else is made of them.
+BLOCK_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +287,8 @@ class Settled:
     inverse: Tensor  # (1 + m, 1 + m), H^-1
     dispersion: float
     n_effective: float  # directions that the data determine, the intercept included
-    condition: float  # of the curvature without priors, among the coefficients
+    # Of the curvature among the coefficients, without priors that were learned.
+    condition: float
     # Of an average over several precisions: what priors keep back, and how far the
     # parameters lie apart, (1 + m, 1 + m).
     prior: Tensor | None = None
@@ -321,7 +328,10 @@ def settle(
             break
         precision = new
     left = float((each * inverse.diagonal()).sum())
-    condition = _condition(gram[: q + 1])
+    straight = gram[: q + 1, : q + 1]
+    if known is not None:
+        straight = straight + torch.diag(each[: q + 1])
+    condition = _condition(straight)
     used = len(gram) - left
     return Settled(normal, precision, each, inverse, dispersion, used, condition)
 
@@ -413,9 +423,32 @@ def _factor(gram: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
     return factor, root
 
 
+def loose_directions(problem: Problem, weight: Tensor, coef: Tensor) -> Tensor:
+    """How lines and levels of `coef` (M, q) can change unnoticed by rows, (q, u)."""
+    straight = ~problem.group_is_curve[problem.term_group]
+    columns = ((coef != 0).any(0) & straight).nonzero().squeeze(-1)
+    gram = weight.new_zeros(1 + len(columns), 1 + len(columns))
+    for rows in cut_rows(problem.n_rows, 1, BLOCK_ROWS):
+        terms, share = problem.columns.read(rows)[0], weight[rows].unsqueeze(-1)
+        block = torch.cat([torch.ones_like(share), terms[:, columns]], dim=1)
+        gram += (block * share).mT @ block
+    root = gram.diagonal().clamp(min=1e-300).rsqrt()
+    values, vectors = torch.linalg.eigh(gram * root * root.unsqueeze(-1))
+    found = vectors[:, values < values[-1] / MAX_CONDITION]
+    found = torch.where(found.abs() > NO_PART, found, 0.0) * root.unsqueeze(-1)
+    loose = weight.new_zeros(problem.n_terms, found.shape[1])
+    loose[columns] = found[1:]
+    return loose
+
+
+def tie_ridge(given: Given, loose: Tensor) -> Tensor:
+    """A ridge for terms in loose directions, without which nothing is known, (q,)."""
+    size = float(given.weight @ given.information)
+    return TIE * size * (loose != 0).any(1)
+
+
 def _condition(gram: Tensor) -> float:
     """Condition of the scaled curvature of intercept and coefficients."""
-    own = gram[:, : len(gram)]
-    root = own.diagonal().clamp(min=1e-300).rsqrt()
-    values = torch.linalg.eigvalsh(own * root * root.unsqueeze(-1))
+    root = gram.diagonal().clamp(min=1e-300).rsqrt()
+    values = torch.linalg.eigvalsh(gram * root * root.unsqueeze(-1))
     return float(values[-1] / values[0].clamp(min=1e-300))

@@ -16,6 +16,8 @@ from sknimo.inference._posterior import Given, Settled
 
 # Rows whose moves are there at once.
 ROWS = 8192
+# A row that is left no less of its own prediction alone decides a direction.
+LEAST_LEFT = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,20 @@ def mean_reply(parts: list[Part]) -> tuple[Tensor, Tensor]:
     return reply, leverage
 
 
-def robust(given: Given, reply: Tensor, leverage: Tensor) -> Tensor:
+def robust(given: Given, reply: Tensor, leverage: Tensor, noise: float) -> Tensor:
     """Variance of the readings as the residuals have it, (1 + c, 1 + c).
 
     HC3, as in linear regression. A row of a whole weight w is w rows, of which each has
-    its own residual; any other weight multiplies the residual of one.
+    its own residual; any other weight multiplies the residual of one. The only row of a
+    level has a residual of nothing whatever its noise is: it is as noisy as the family
+    says.
     """
     weight = given.weight
     whole = bool((weight == weight.round()).all())
     leverage = leverage if whole else weight * leverage
-    score = given.score / (1 - leverage).clamp(min=1e-3)
+    left = 1 - leverage
+    score = given.score / left.clamp(min=LEAST_LEFT)
+    score = torch.where(left > LEAST_LEFT, score, (given.information * noise).sqrt())
     share = (score * (weight.sqrt() if whole else weight)).unsqueeze(-1)
     out = reply.new_zeros(reply.shape[1], reply.shape[1])
     for own, part in zip(reply.split(ROWS), share.split(ROWS), strict=True):

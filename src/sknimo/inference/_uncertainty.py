@@ -9,11 +9,16 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from sknimo.features import FeatureMap
 
 # Terms beyond which there is no covariance.
 MAX_TERMS = 4_000
+COLLINEAR = "collinear"
+# Share of a sum of coefficients along which columns are combinations of each other from
+# which on the rows do not tell it.
+LOOSE_SHARE = 1e-6
 
 REASONS = {
     "p > n": "There are more coefficients than the rows can tell apart.",
@@ -22,7 +27,7 @@ REASONS = {
     "few rows": (
         "Fewer than ten residual degrees of freedom are left to estimate the noise."
     ),
-    "collinear": "Some columns are combinations of others.",
+    COLLINEAR: "Some columns are combinations of others.",
     "perfect fit": "The fit leaves no noise to estimate errors from.",
     "too many": f"More than {MAX_TERMS} columns: their covariance was not computed.",
     "several ranks": "Errors were not computed over several processes.",
@@ -60,6 +65,9 @@ class Uncertainty:
     together : int
         How many members are one: of a class against others those of each class, which
         stand one class after the other.
+    loose : ndarray of shape (c, u) or None
+        How coefficients, of any class, can change while no row notices: directions in
+        which columns are combinations of others. None where there are none.
     left_out : float
         Mean size of a residual had its row been left out, in units of the family's
         spread; NaN where that is not known, for members of bags, and in files, whose
@@ -84,6 +92,7 @@ class Uncertainty:
     n_rows: float = math.nan
     scale: np.ndarray | None = None
     together: int = 1
+    loose: np.ndarray | None = None
     left_out: float = math.nan
     estimated: bool = True
     method: str = ""
@@ -144,10 +153,24 @@ class Uncertainty:
             term_centre=share @ self.term_centre.reshape(n_classes, -1),
         )
 
+    def is_loose(self, sums: np.ndarray) -> np.ndarray:
+        """Which weighted sums (k, c) of coefficients the rows do not tell, (k,)."""
+        if self.loose is None:
+            return np.zeros(len(sums), dtype=bool)
+        size = np.abs(sums) @ np.abs(self.loose)
+        return np.asarray((np.abs(sums @ self.loose) > LOOSE_SHARE * size).any(1))
+
     @property
     def free(self) -> float:
         """Degrees of freedom that are left to estimate the dispersion; inf if known."""
         return self.n_rows - self.n_effective if self.estimated else math.inf
+
+
+def read_loose(features: FeatureMap, loose: Tensor) -> np.ndarray | None:
+    """Directions of terms (q, u) as those of coefficients (c, u), None without any."""
+    if not loose.shape[1]:
+        return None
+    return features.coefficients(loose.mT.cpu().numpy()).T
 
 
 def by_feature(

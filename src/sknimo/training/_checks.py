@@ -174,6 +174,8 @@ def read_offset(offset: Any, n_rows: int, first_row: int = 0) -> np.ndarray:
     if offset is None:
         return np.zeros(n_rows)
     values = read_vector(offset, "offset", first_row)
+    if np.ndim(offset) == 0:  # the same in all rows
+        values = np.full(n_rows, values)
     if values.shape != (n_rows,):
         raise ValueError(
             f"offset must be one number per row: expected shape ({n_rows},), got "
