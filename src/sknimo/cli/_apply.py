@@ -280,7 +280,10 @@ def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> Fil
         raise UserError(f"{type(est).__name__} needs {kind}.")
     rows = read_rows(table, roles, columns.select(table), np.arange(len(table)))
     if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
-        rows = replace(rows, y=label_target(rows.y))
+        y = label_target(rows.y)
+        if est.classes_.dtype.kind in "OU" and y.dtype.kind in "ib":
+            y = y.astype(str)
+        rows = replace(rows, y=y)
     return rows
 
 
