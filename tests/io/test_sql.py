@@ -106,7 +106,18 @@ def test_what_the_model_refuses_is_null(glm, patients):
         ward=kind.model_.features.levels(2)[int(kind.reference_[2])]
     )
     assert found[0] == pytest.approx(kind.decision_function(known)[0])
-    assert np.isnan(found[1])
+    assert found[1] == pytest.approx(kind.decision_function(odd.tail(1))[0])
+
+
+def test_gaps_that_the_model_takes_for_the_reference_are_no_null(patients):
+    frame = patients[0].dropna().assign(ward=lambda each: each["ward"].astype(str))
+    how = {"missing": "indicator", "handle_unknown": "reference"}
+    est = NIMORegressor(max_iter=0, **how).fit(frame, np.arange(len(frame)) % 7)
+    odd = frame.head(len(frame.columns)).reset_index(drop=True).astype(object)
+    for k in range(len(odd)):
+        odd.iloc[k, k] = None
+    found = run(est.to_sql(), odd)["prediction"]
+    np.testing.assert_allclose(found, est.predict(odd), rtol=TOL)
 
 
 def test_a_network_is_refused_or_approximated_with_the_error(patients):

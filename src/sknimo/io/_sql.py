@@ -46,6 +46,7 @@ def build_sql(
     table: str,
     classes: np.ndarray | None = None,
     unknown_is_baseline: bool = False,
+    gaps_are_reference: bool = False,
     note: str = "",
 ) -> str:
     """A query that gives every row of a table its prediction.
@@ -65,6 +66,8 @@ def build_sql(
     parts = [_number(model.base_value)]
     for j, name in enumerate(model.features.names):
         text = _feature(model, j, quote(name), unknown_is_baseline)
+        if text and gaps_are_reference and not model.features.admits_missing[j]:
+            text = f"CASE WHEN {quote(name)} IS NULL THEN 0.0 ELSE {text} END"
         if text:
             parts.append(text)
     out = [f"{MEANS[link]} AS prediction"]
