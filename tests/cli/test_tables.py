@@ -1,9 +1,11 @@
 """Tables of all kinds are read by the same rules, and faults name the right line."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
+from sknimo import NIMORegressor
 from sknimo.cli._errors import UserError
 from sknimo.cli._numbers import Marks
 from sknimo.cli._tables import TableReader, TextFormat
@@ -90,3 +92,15 @@ def test_faults_name_the_line_of_the_file(tmp_path):
     path.write_text('\nx,note\n1,"two\nlines"\n\n2,none\n3\n')
     with pytest.raises(UserError, match="line 7: 1 cells where the header has 2"):
         read(path)
+
+
+def test_numbers_far_from_zero_are_shown_with_all_digits(sknimo, tmp_path):
+    time = 1.6e9 + np.arange(60.0)
+    table = pa.table({"time": time})
+    est = NIMORegressor(max_iter=0, alpha=1e-4).fit(table, np.arange(60.0))
+    est.save(tmp_path / "m.sknimo")
+    told = sknimo("info", tmp_path / "m.sknimo").stdout
+    assert "from 1600000000 to 1600000059; reference 1600000029.5" in told
+    pa_parquet.write_table(table, tmp_path / "d.parquet")
+    args = ("explain", tmp_path / "m.sknimo", tmp_path / "d.parquet", "--row", 8)
+    assert "1600000007" in sknimo(*args).stdout

@@ -214,3 +214,14 @@ def test_a_column_of_the_table_is_not_taken_for_the_linear_predictor():
     est.fit(X, rng.poisson(np.exp(X["x"] + X["eta"])).astype(float))
     found = run(est.to_sql(), X)["prediction"]
     np.testing.assert_allclose(found, est.predict(X), rtol=1e-9)
+
+
+def test_ranges_of_a_card_keep_the_digits_that_numbers_far_from_zero_need():
+    time = 1.6e9 + np.arange(60.0)
+    est = NIMORegressor(max_iter=0, alpha=1e-4).fit(time[:, None], np.arange(60.0))
+    card = est.scorecard()
+    lines = [line.split(",") for line in card.to_csv().splitlines()[1:]]
+    ends = [float(line[2]) for line in lines[1:]]
+    assert ends == [row.low for row in card.rows[1:]] == sorted({*ends})
+    words = [line[1].split()[0] for line in lines[1:]]
+    assert [float(word) for word in words] == ends

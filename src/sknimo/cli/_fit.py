@@ -327,6 +327,12 @@ def read_target(column: pa.ChunkedArray) -> np.ndarray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_temporal(kind) and len(pa_compute.unique(column.drop_null())) > 2:
+        raise UserError(
+            "The target holds dates or times. Make a number with a meaning of it, such "
+            "as days since a start."
+        )
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return column.cast(pa.float64()).to_numpy().copy()
     if pa.types.is_boolean(kind) and not column.null_count:
