@@ -338,6 +338,12 @@ def test_dates_are_no_classes(sknimo, tmp_path):
     assert told.startswith("The target holds dates or times.")
 
 
+def test_events_are_zero_or_one(sknimo):
+    how = ["--time", "days", "--event", "relapse", *FAST]
+    told = ask(sknimo, "fit", PATIENTS, *how)
+    assert told.startswith("Column 'relapse' must have 1 where the event happened")
+
+
 def test_warnings_have_remedies_of_the_command(sknimo, tmp_path):
     lines = [f"{k},{('A1', 'A1', 'A1', '17', '18')[k % 5]}" for k in range(60)]
     (tmp_path / "d.csv").write_text("\n".join(["y,x", *lines]))

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import NIMOClassifier, NIMORegressor, NIMOSurvival
+from sknimo.datasets import make_nimo_survival
 from sknimo.io import build_sql
 
 # Both compute in doubles, in another order.
@@ -225,3 +226,18 @@ def test_ranges_of_a_card_keep_the_digits_that_numbers_far_from_zero_need():
     assert ends == [row.low for row in card.rows[1:]] == sorted({*ends})
     words = [line[1].split()[0] for line in lines[1:]]
     assert [float(word) for word in words] == ends
+
+
+def test_survival_exports_predict_the_log_hazard(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = make_nimo_survival(n_samples=60, random_state=0)
+    est = NIMOSurvival(max_iter=0, alpha=0.01).fit(data.X, data.y)
+    frame = pd.DataFrame(data.X, columns=est.model_.features.names)
+    found = run(est.to_sql(), frame)
+    np.testing.assert_allclose(found["prediction"], est.predict(data.X), rtol=TOL)
+    np.testing.assert_allclose(np.log(found["hazard_ratio"]), found["prediction"])
+    est.to_onnx(tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (made,) = session.run(["prediction"], {"X": data.X})
+    np.testing.assert_allclose(made, est.predict(data.X), rtol=1e-9)
+    assert "| hazard ratio |" in est.scorecard().to_markdown()

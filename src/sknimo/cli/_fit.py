@@ -295,6 +295,11 @@ def _read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
     if pa.types.is_boolean(event.type):
         at = table.column_names.index(roles.event)
         table = table.set_column(at, roles.event, event.cast(pa.float64()))
+    elif not (pa.types.is_floating(event.type) or pa.types.is_integer(event.type)):
+        raise UserError(
+            f"Column {roles.event!r} must have 1 where the event happened and 0 where "
+            "the row was censored."
+        )
     both = [read_numbers(table, name) for name in (roles.target, roles.event)]
     return np.stack([part for part in both if part is not None], axis=1)
 

@@ -98,7 +98,8 @@ def build_onnx(
     contributions = _sum_by_owner(graph, given, parts, owner, features.n_features)
     coefficients = _read_out(graph, given, model, used.terms, local)
     mean = _mean(graph, model.family.link, eta)
-    graph.output("prediction", mean, [])
+    hazard = model.family.is_hazard  # then `predict` has the logarithm
+    graph.output("prediction", eta if hazard else mean, [])
     graph.output("eta", eta, [])
     graph.output("local_coefficients", coefficients, [len(features.coef_names)])
     graph.output("contributions", contributions, [features.n_features])

@@ -121,6 +121,7 @@ class Scorecard:
     def to_markdown(self) -> str:
         """The card for people, with what sums of points mean."""
         mean = "probability" if self.family.is_binary else "prediction"
+        mean = "hazard ratio" if self.family.is_hazard else mean
         lines = ["# Scorecard", "", "| feature | value | points |", "|---|---|---:|"]
         last = ""
         for row in self.rows:

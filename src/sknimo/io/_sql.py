@@ -52,8 +52,8 @@ def build_sql(
     """A query that gives every row of a table its prediction.
 
     The columns of the table come first, then `sknimo_eta` (the linear predictor) and
-    `prediction`, for classes with `probability_<label>` of the second. `note` is
-    written on top.
+    `prediction`, for classes with `probability_<label>` of the second, for survival
+    with `hazard_ratio`. `note` is written on top.
     """
     refuse_bends(
         model,
@@ -71,6 +71,8 @@ def build_sql(
         if text:
             parts.append(text)
     out = [f"{MEANS[link]} AS prediction"]
+    if model.family.is_hazard:  # as `predict`
+        out = [f"{ETA} AS prediction", f"{MEANS[link]} AS hazard_ratio"]
     if classes is not None:
         first, second = (_literal(label) for label in classes.tolist())
         out = [
