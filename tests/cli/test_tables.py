@@ -8,6 +8,7 @@ import pytest
 from sknimo import NIMORegressor
 from sknimo.cli._errors import UserError
 from sknimo.cli._numbers import Marks
+from sknimo.cli._stream import TableFile
 from sknimo.cli._tables import TableReader, TextFormat
 
 TEXT = "code,x,share,grade\nA12,1.5,45 %,1\n7654321,NA,50 %,\n007,2.25,55 %,3\n"
@@ -59,6 +60,9 @@ def test_parquet_text_holds_numbers_where_an_option_says_so(tmp_path):
     assert found.to_pydict() == {"x": [1.5, None], "y": [1.0, 2.0]}
     with pytest.raises(UserError, match="row 1: column 'x' holds '1,5'"):
         read(path, types={"x": pa.float64()})
+    large = TableFile(str(path), TextFormat(marks=Marks(","), numeric=["y"]), True)
+    ((first, part),) = large.parts(["y", "x"], 1)
+    assert first == 1 and part.to_pydict() == {"y": [2.0], "x": [None]}
 
 
 def test_parquet_numbers_are_levels_of_a_model_that_knows_text(tmp_path):

@@ -283,13 +283,20 @@ class TableReader:
     ) -> Iterator[pa.Table]:
         with refuse_damage(self.name):
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(wanted)):
-                table = pa.Table.from_batches([batch]).select(list(wanted))
-                for place, (name, kind) in enumerate(wanted.items()):
-                    column = self._convert(table[name], name, kind)
-                    table = table.set_column(place, name, column)
-                yield table
+                table = pa.Table.from_batches([batch])
+                yield self.convert(table, self._line, wanted)
                 self._line += batch.num_rows
                 self._rows = (self._line, file.metadata.num_rows)
+
+    def convert(
+        self, table: pa.Table, row: int, wanted: Mapping[str, pa.DataType]
+    ) -> pa.Table:
+        """Rows of a Parquet file from some row on, in the types wanted."""
+        self._line, table = row, table.select(list(wanted))
+        for place, (name, kind) in enumerate(wanted.items()):
+            column = self._convert(table[name], name, kind)
+            table = table.set_column(place, name, column)
+        return table
 
     def _convert(
         self, column: pa.ChunkedArray, name: str, kind: pa.DataType
