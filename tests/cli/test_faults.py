@@ -338,6 +338,13 @@ def test_dates_are_no_classes(sknimo, tmp_path):
     assert told.startswith("The target holds dates or times.")
 
 
+def test_a_table_to_judge_by_is_looked_at_before_the_fit(sknimo, tmp_path):
+    (tmp_path / "t.csv").write_text("age,dose\n60,1.5\n")
+    how = ["-t", "fall", "--test", tmp_path / "t.csv", "--fixed"]
+    told = ask(sknimo, "fit", PATIENTS, *how)  # and no word about the family
+    assert "t.csv has no column 'fall'" in told
+
+
 def test_events_are_zero_or_one(sknimo):
     how = ["--time", "days", "--event", "relapse", *FAST]
     told = ask(sknimo, "fit", PATIENTS, *how)

@@ -22,7 +22,13 @@ from sknimo.cli._fit import (
     label_target,
     read_rows,
 )
-from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
+from sknimo.cli._tables import (
+    TableReader,
+    TextFormat,
+    list_names,
+    no_column,
+    read_numbers,
+)
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
 
@@ -258,6 +264,14 @@ def explain_long(
     for attribute, prefix in _asked(quantity):
         out[prefix] = getattr(explanation, attribute).ravel()
     return pa.table(out)
+
+
+def check_test(path: str, text: TextFormat, roles: ColumnRoles) -> None:
+    """Refuse a table to judge by that cannot serve, before a fit that may take long."""
+    with TableReader(path, text) as reader:
+        for name in roles.special:
+            if name not in reader.schema.names:
+                raise no_column(reader.name, name, reader.schema.names)
 
 
 def judge_by(

@@ -38,13 +38,13 @@ def _describe_feature(entry: dict[str, Any]) -> str:
         text = f"category: {', '.join(levels[:6])}{more}; "
         text += f"baseline {entry['reference']!r}"
     else:
-        text, more = "number", 0
+        text, extra = "number", 0
         if "range" in entry:
             low, high = entry["range"]
             if high > low:  # what lies far from zero needs more digits
-                more = int(np.log10(max(-low, high, high - low) / (high - low)))
-            text += f" from {low:.{6 + more}g} to {high:.{6 + more}g}"
-        text += f"; reference {entry['reference']:.{4 + more}g}"
+                extra = int(np.log10(max(-low, high, high - low) / (high - low)))
+            text += f" from {low:.{6 + extra}g} to {high:.{6 + extra}g}"
+        text += f"; reference {entry['reference']:.{4 + extra}g}"
     return text + ("; may be missing" if entry["may_be_missing"] else "")
 
 
