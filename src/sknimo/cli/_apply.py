@@ -25,8 +25,8 @@ from sknimo.cli._fit import (
 from sknimo.cli._tables import (
     TableReader,
     TextFormat,
+    check_names,
     list_names,
-    no_column,
     read_numbers,
 )
 
@@ -269,9 +269,7 @@ def explain_long(
 def check_test(path: str, text: TextFormat, roles: ColumnRoles) -> None:
     """Refuse a table to judge by that cannot serve, before a fit that may take long."""
     with TableReader(path, text) as reader:
-        for name in roles.special:
-            if name not in reader.schema.names:
-                raise no_column(reader.name, name, reader.schema.names)
+        check_names(reader, roles.special)
 
 
 def judge_by(

@@ -131,13 +131,10 @@ class TableReader:
             with refuse_damage(self.name):
                 some = self._parquet.iter_batches(PARQUET_ROWS)
                 head = pa.Table.from_batches([*islice(some, 1)], self.schema)
-            fields = [
-                self._judge(field, head[field.name], numeric)
-                if is_text(field.type)
-                else field
-                for field in self.schema
-            ]
-            self.schema = pa.schema(fields)
+            for k, field in enumerate(self.schema):
+                if is_text(field.type):
+                    known = self._judge(field, head[field.name], numeric)
+                    self.schema = self.schema.set(k, known)
 
     def _open_text(self, stream: _Stream, text: TextFormat) -> None:
         try:
@@ -225,7 +222,7 @@ class TableReader:
     ) -> Iterator[pa.Table]:
         """Some columns, batch by batch, where `types` overrides what was found."""
         names = self.schema.names if columns is None else list(columns)
-        self._check_names(names)
+        check_names(self, names)
         wanted = {name: self.schema.field(name).type for name in names}
         wanted |= {name: kind for name, kind in (types or {}).items() if name in wanted}
         if self._parquet is not None:
@@ -267,16 +264,7 @@ class TableReader:
         """Where a row of a block stands, in words; lines and rows count from one."""
         if self._parquet is not None:
             return f"row {self._line + row + 1}"
-        # Rows with line breaks in quotes take several lines, and empty lines none.
-        lines = io.StringIO(block.decode(errors="replace"), newline="")
-        reader, before, seen = csv.reader(lines, delimiter=self._delimiter), 0, -1
-        with suppress(csv.Error):
-            for cells in reader:
-                seen += bool(cells)
-                if seen == row:
-                    return f"line {self._line + before + 1}"
-                before = reader.line_num
-        return f"line {self._line + row + 1}"
+        return f"line {self._line + _lines_before(block, row, self._delimiter) + 1}"
 
     def _parquet_batches(
         self, file: pa_parquet.ParquetFile, wanted: Mapping[str, pa.DataType]
@@ -307,10 +295,7 @@ class TableReader:
         is_number = pa.types.is_integer(column.type) or pa.types.is_floating(
             column.type
         )
-        if is_text(kind) and is_number:
-            cells = [_show(cell, Marks()) or None for cell in column.to_pylist()]
-            return pa.chunked_array([pa.array(cells, pa.string())])
-        return column
+        return _write_numbers(column) if is_text(kind) and is_number else column
 
     def read(
         self,
@@ -342,11 +327,6 @@ class TableReader:
                 f"{self.name} is not encoded in {self._encoding}. Say how it is, for "
                 "example with --encoding latin-1."
             ) from error
-
-    def _check_names(self, names: Collection[str]) -> None:
-        for name in names:
-            if name not in self.schema.names:
-                raise no_column(self.name, name, self.schema.names)
 
     def _explain(self, message: str, block: bytes) -> UserError:
         """What pyarrow says about a bad cell or line, with a remedy."""
@@ -465,6 +445,25 @@ def _find_row_end(block: bytes, last: bool = False) -> int:
         end = found if last else found + 1
 
 
+def _lines_before(block: bytes, row: int, delimiter: str) -> int:
+    """Lines of a block before a row: breaks in quotes make more, empty ones no row."""
+    lines = io.StringIO(block.decode(errors="replace"), newline="")
+    reader, before, seen = csv.reader(lines, delimiter=delimiter), 0, -1
+    with suppress(csv.Error):
+        for cells in reader:
+            seen += bool(cells)
+            if seen == row:
+                return before
+            before = reader.line_num
+    return row
+
+
+def _write_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers as text, as a model that knows them as text has them."""
+    cells = [_show(cell, Marks()) or None for cell in column.to_pylist()]
+    return pa.chunked_array([pa.array(cells, pa.string())])
+
+
 def _find_delimiter(header: str) -> str:
     """The character that parts the cells of the header, a comma when none does."""
     bare = re.sub(r'"[^"]*"', "", header)
@@ -497,6 +496,13 @@ def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
         known = text in columns
         out += [text] if known else [part.strip() for part in text.split(",")]
     return tuple(name for name in out if name)
+
+
+def check_names(reader: TableReader, names: Collection[str]) -> None:
+    """Refuse names that are no columns of a table."""
+    for name in names:
+        if name not in reader.schema.names:
+            raise no_column(reader.name, name, reader.schema.names)
 
 
 def no_column(source: str, name: str, names: Sequence[str]) -> UserError:
