@@ -51,3 +51,13 @@ def test_commands_take_several_classes(table, tmp_path, sknimo):
         in sknimo(*("explain", model, table, "--class", "north", "--row", "1")).stdout
     )
     assert "chances of east, north and west" in sknimo("info", model).stdout
+
+
+def test_a_class_that_only_rows_held_out_have_is_told_before_the_fit(
+    table, tmp_path, sknimo
+):
+    data = tmp_path / "d.csv"
+    data.write_text(table.read_text() + "0.1,0.2,west end\n")
+    args = ("fit", data, "--target", "ward", "--fixed", "--test", "0.99")
+    told = sknimo(*args, "--set", "max_iter=0", code=1).stderr
+    assert "are held out. Take another --seed" in told

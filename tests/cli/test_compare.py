@@ -58,6 +58,32 @@ def test_models_of_different_targets_are_refused(sknimo, classifier_file, model_
     assert "One model predicts a number, the other no or yes." in told
 
 
+@pytest.mark.parametrize("label", ["maybe", ""])
+def test_a_label_that_the_models_do_not_know_is_refused(
+    sknimo, classifier_file, tmp_path, label
+):
+    data = tmp_path / "d.csv"
+    data.write_text(PATIENTS.read_text().replace(",yes,", f",{label},"))
+    args = ["compare", classifier_file, classifier_file, data, "-t", "relapse"]
+    told = sknimo(*args, code=1).stderr
+    assert "at row 1" in told and ("'maybe'" in told or "NaN" in told)
+
+
+def test_labels_that_are_text_are_known_from_numbers(sknimo, patients, tmp_path):
+    """A data frame may hold "0" and "1" where a CSV file has numbers."""
+    y = np.array(patients["relapse"].to_pylist()) == "yes"
+    X = patients.select(["age", "dose"])
+    est = NIMOClassifier(max_iter=0).fit(X, y.astype(int).astype(str))
+    est.save(tmp_path / "m.sknimo")
+    (tmp_path / "d.csv").write_text(
+        PATIENTS.read_text().replace(",yes,", ",1,").replace(",no,", ",0,")
+    )
+    args = ["compare", *[tmp_path / "m.sknimo"] * 2, tmp_path / "d.csv"]
+    told = json.loads(sknimo(*args, "-t", "relapse", "--json").stdout)
+    one = next(iter(told.values()))
+    assert one["accuracy"] == pytest.approx(est.score(X, y.astype(int).astype(str)))
+
+
 def test_equal_models_show_no_difference(sknimo, model_file):
     args = ["compare", model_file, model_file, PATIENTS, "-t", "fall"]
     assert "No clear difference" in sknimo(*args).stdout

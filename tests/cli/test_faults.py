@@ -331,6 +331,33 @@ def test_rows_that_are_not_there_cannot_be_shown(sknimo, model_file):
     assert "count from 1" in ask(sknimo, "explain", model_file, PATIENTS, "--row", 0)
 
 
+def test_dates_are_no_classes(sknimo, tmp_path):
+    lines = [f"{k},2024-01-{k % 20 + 1:02}" for k in range(60)]
+    (tmp_path / "d.csv").write_text("\n".join(["x,day", *lines]))
+    told = ask(sknimo, "fit", tmp_path / "d.csv", "-t", "day", *FAST)
+    assert told.startswith("The target holds dates or times.")
+
+
+def test_a_table_to_judge_by_is_looked_at_before_the_fit(sknimo, tmp_path):
+    (tmp_path / "t.csv").write_text("age,dose\n60,1.5\n")
+    how = ["-t", "fall", "--test", tmp_path / "t.csv", "--fixed"]
+    told = ask(sknimo, "fit", PATIENTS, *how)  # and no word about the family
+    assert "t.csv has no column 'fall'" in told
+
+
+def test_events_are_zero_or_one(sknimo):
+    how = ["--time", "days", "--event", "relapse", *FAST]
+    told = ask(sknimo, "fit", PATIENTS, *how)
+    assert told.startswith("Column 'relapse' must have 1 where the event happened")
+
+
+def test_warnings_have_remedies_of_the_command(sknimo, tmp_path):
+    lines = [f"{k},{('A1', 'A1', 'A1', '17', '18')[k % 5]}" for k in range(60)]
+    (tmp_path / "d.csv").write_text("\n".join(["y,x", *lines]))
+    told = sknimo("fit", tmp_path / "d.csv", "-t", "y", *FAST).stderr
+    assert "or say --categorical 'x' if levels are meant" in told
+
+
 def test_a_report_refuses_labels_that_the_model_does_not_know(
     sknimo, classifier_file, tmp_path
 ):

@@ -293,6 +293,23 @@ def test_unknown_levels_are_the_baseline_where_the_estimator_says_so():
     assert out["eta"] == pytest.approx(model.base_value)
 
 
+def test_gaps_are_the_reference_where_the_estimator_says_so():
+    features = make_features(OPTIONS["lines"])
+    model = make_model(features)
+    rows = np.tile(features.reference, (3, 1))
+    inputs = as_inputs(features, rows)
+    inputs["age"][0], inputs["flag"][1] = np.nan, np.nan
+    inputs["gap"][2] = rows[2, 2] = np.nan  # was missing in training too
+    graph = build_onnx(model, unknown_is_baseline=True, gaps_are_reference=True)
+    assert_close(run(graph, inputs)["eta"], model.eta(rows))
+
+    table = np.array([[0.0], [1.0], [0.0], [1.0], [0.0]])
+    features = fit_features(table, ["c"], np.ones(5), [("a", "b")], None, quiet=True)
+    graph = build_onnx(make_model(features, n_members=1), gaps_are_reference=True)
+    out = run(graph, {"c": np.array([["a"], [""]], dtype=object)})
+    assert out["eta"][0] == out["eta"][1]
+
+
 def test_an_empty_text_is_a_missing_value_unless_it_is_a_level():
     table = np.array([[0.0], [1.0], [0.0], [np.nan], [1.0], [0.0]])
     features = fit_features(table, ["c"], np.ones(6), [("a", "b")], None, quiet=True)

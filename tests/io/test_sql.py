@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sknimo import NIMOClassifier, NIMORegressor
+from sknimo import NIMOClassifier, NIMORegressor, NIMOSurvival
+from sknimo.datasets import make_nimo_survival
 from sknimo.io import build_sql
 
 # Both compute in doubles, in another order.
@@ -106,7 +107,18 @@ def test_what_the_model_refuses_is_null(glm, patients):
         ward=kind.model_.features.levels(2)[int(kind.reference_[2])]
     )
     assert found[0] == pytest.approx(kind.decision_function(known)[0])
-    assert np.isnan(found[1])
+    assert found[1] == pytest.approx(kind.decision_function(odd.tail(1))[0])
+
+
+def test_gaps_that_the_model_takes_for_the_reference_are_no_null(patients):
+    frame = patients[0].dropna().assign(ward=lambda each: each["ward"].astype(str))
+    how = {"missing": "indicator", "handle_unknown": "reference"}
+    est = NIMORegressor(max_iter=0, **how).fit(frame, np.arange(len(frame)) % 7)
+    odd = frame.head(len(frame.columns)).reset_index(drop=True).astype(object)
+    for k in range(len(odd)):
+        odd.iloc[k, k] = None
+    found = run(est.to_sql(), odd)["prediction"]
+    np.testing.assert_allclose(found, est.predict(odd), rtol=TOL)
 
 
 def test_a_network_is_refused_or_approximated_with_the_error(patients):
@@ -203,3 +215,29 @@ def test_a_column_of_the_table_is_not_taken_for_the_linear_predictor():
     est.fit(X, rng.poisson(np.exp(X["x"] + X["eta"])).astype(float))
     found = run(est.to_sql(), X)["prediction"]
     np.testing.assert_allclose(found, est.predict(X), rtol=1e-9)
+
+
+def test_ranges_of_a_card_keep_the_digits_that_numbers_far_from_zero_need():
+    time = 1.6e9 + np.arange(60.0)
+    est = NIMORegressor(max_iter=0, alpha=1e-4).fit(time[:, None], np.arange(60.0))
+    card = est.scorecard()
+    lines = [line.split(",") for line in card.to_csv().splitlines()[1:]]
+    ends = [float(line[2]) for line in lines[1:]]
+    assert ends == [row.low for row in card.rows[1:]] == sorted({*ends})
+    words = [line[1].split()[0] for line in lines[1:]]
+    assert [float(word) for word in words] == ends
+
+
+def test_survival_exports_predict_the_log_hazard(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = make_nimo_survival(n_samples=60, random_state=0)
+    est = NIMOSurvival(max_iter=0, alpha=0.01).fit(data.X, data.y)
+    frame = pd.DataFrame(data.X, columns=est.model_.features.names)
+    found = run(est.to_sql(), frame)
+    np.testing.assert_allclose(found["prediction"], est.predict(data.X), rtol=TOL)
+    np.testing.assert_allclose(np.log(found["hazard_ratio"]), found["prediction"])
+    est.to_onnx(tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (made,) = session.run(["prediction"], {"X": data.X})
+    np.testing.assert_allclose(made, est.predict(data.X), rtol=1e-9)
+    assert "| hazard ratio |" in est.scorecard().to_markdown()

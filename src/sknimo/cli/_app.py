@@ -157,6 +157,8 @@ def fit(
     how |= {"skip_missing": drop_missing, "test": share, "wants_rows": bool(report)}
     read = replace(text, numeric=numeric or ())
     request = _fit.Request(data, read, roles, settings=settings, **how)
+    if test_file is not None:
+        _apply.check_test(test_file, read, roles)
     with join_ranks(device.value) as ranks:
         fitted = _fit_request(request, budget, ranks, _ignore if quiet else say)
     if ranks.first:  # the first process speaks for all

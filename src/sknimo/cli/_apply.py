@@ -22,7 +22,13 @@ from sknimo.cli._fit import (
     label_target,
     read_rows,
 )
-from sknimo.cli._tables import TableReader, TextFormat, list_names, read_numbers
+from sknimo.cli._tables import (
+    TableReader,
+    TextFormat,
+    check_names,
+    list_names,
+    read_numbers,
+)
 
 Quantity = Literal["contributions", "local-coefficients", "local-effects", "all"]
 
@@ -260,6 +266,12 @@ def explain_long(
     return pa.table(out)
 
 
+def check_test(path: str, text: TextFormat, roles: ColumnRoles) -> None:
+    """Refuse a table to judge by that cannot serve, before a fit that may take long."""
+    with TableReader(path, text) as reader:
+        check_names(reader, roles.special)
+
+
 def judge_by(
     fitted: Fitted, path: str, text: TextFormat, roles: ColumnRoles, complete: bool
 ) -> Fitted:
@@ -280,7 +292,10 @@ def read_known(est: Any, path: str, text: TextFormat, roles: ColumnRoles) -> Fil
         raise UserError(f"{type(est).__name__} needs {kind}.")
     rows = read_rows(table, roles, columns.select(table), np.arange(len(table)))
     if hasattr(est, "classes_") and est.classes_.dtype.kind != "f":
-        rows = replace(rows, y=label_target(rows.y))
+        y = label_target(rows.y)
+        if est.classes_.dtype.kind in "OU" and y.dtype.kind in "ib":
+            y = y.astype(str)
+        rows = replace(rows, y=y)
     return rows
 
 

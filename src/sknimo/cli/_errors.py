@@ -34,6 +34,7 @@ OPTIONS = {
     "Use NIMOClassifier for labels.": "Leave out --family for labels.",
     "Use NIMOClassifierCV for labels.": "Leave out --family for labels.",
     "Drop it, or merge": "Leave it out with --drop, or merge",
+    "(NaN) only. Drop it.": "(NaN) only. Leave it out with --drop.",
     "Drop such rows first.": "Drop such rows, or say --drop-missing.",
     "for example days since a start.": "for example days since a start, or leave it "
     "out with --drop.",
@@ -190,4 +191,5 @@ def _translate(text: str, options: Mapping[str, str]) -> str:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    say(f"warning: {_translate(' '.join(str(message).split()), WARNED)}")
+    text = _translate(" ".join(str(message).split()), WARNED)
+    say("warning: " + re.sub(r"\bcategorical=\[(.+?)\]", r"--categorical \1", text))

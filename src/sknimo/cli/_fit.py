@@ -190,12 +190,24 @@ def fit_table(
     held_out = None
     if request.test is not None:
         rows, held_out = hold_out(rows, request.test, request.seed)
+        if get_family(family).is_binary:
+            _refuse_held_out(rows, held_out)
     begin = perf_counter()
     with count_rows(rows.place):
         est.fit(rows.X, rows.y, **rows.given())
     seconds = perf_counter() - begin
     judged = None if held_out is None else judge(est, held_out)
     return Fitted(est, len(rows.y), rows, held_out, judged, seconds)
+
+
+def _refuse_held_out(rows: FileRows, held_out: FileRows) -> None:
+    """Refuse a class without a row to learn from, before a fit that may take long."""
+    unseen = {*held_out.y.tolist()} - {*rows.y.tolist(), None}
+    if unseen:
+        raise UserError(
+            f"All rows of the class {min(unseen)!r} are held out. Take another --seed "
+            "or merge rare classes."
+        )
 
 
 def _refuse_constant(rows: FileRows) -> None:
@@ -283,6 +295,11 @@ def _read_response(table: pa.Table, roles: ColumnRoles) -> np.ndarray:
     if pa.types.is_boolean(event.type):
         at = table.column_names.index(roles.event)
         table = table.set_column(at, roles.event, event.cast(pa.float64()))
+    elif not (pa.types.is_floating(event.type) or pa.types.is_integer(event.type)):
+        raise UserError(
+            f"Column {roles.event!r} must have 1 where the event happened and 0 where "
+            "the row was censored."
+        )
     both = [read_numbers(table, name) for name in (roles.target, roles.event)]
     return np.stack([part for part in both if part is not None], axis=1)
 
@@ -315,12 +332,19 @@ def read_target(column: pa.ChunkedArray) -> np.ndarray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_temporal(kind) and len(pa_compute.unique(column.drop_null())) > 2:
+        raise UserError(
+            "The target holds dates or times. Make a number with a meaning of it, such "
+            "as days since a start."
+        )
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return column.cast(pa.float64()).to_numpy().copy()
     if pa.types.is_boolean(kind) and not column.null_count:
         return column.to_numpy().astype(bool)
+    keep = bool if pa.types.is_boolean(kind) else str
     labels = np.empty(len(column), dtype=object)
-    labels[:] = [None if v is None else str(v) for v in column.to_pylist()]
+    labels[:] = [None if v is None else keep(v) for v in column.to_pylist()]
     return labels
 
 
@@ -333,7 +357,7 @@ def label_target(y: np.ndarray, is_whole: bool | None = None) -> np.ndarray:
         is_whole = bool((y == np.round(y)).all()) if is_whole is None else is_whole
         return y.astype(np.int64 if is_whole else str)
     if y.dtype == object and all(label is not None for label in y):
-        return y.astype(str)
+        return y.astype(bool if all(isinstance(each, bool) for each in y) else str)
     return y
 
 
@@ -508,16 +532,11 @@ def judge(est: Any, rows: FileRows) -> Judgement:
 
 
 def find_chances(est: Any, rows: FileRows) -> tuple[np.ndarray, np.ndarray]:
-    """Chance of every class, and whether it is the true one, both (n, k).
-
-    Of two classes what is not the second is the first; unknown labels of more classes
-    are never right.
-    """
-    chances = est.predict_proba(rows.X, rows.offset)
-    if len(est.classes_) > 2:
-        return chances, rows.y[:, None] == est.classes_
-    second = np.asarray(rows.y == est.classes_[1])
-    return chances, np.stack([~second, second], axis=1)
+    """Chance of every class, and whether it is the true one, both (n, k)."""
+    with count_rows(rows.place, APPLIED):
+        est._known_target(rows.y)  # refuses labels that the model does not know
+        chances = est.predict_proba(rows.X, rows.offset)
+    return chances, rows.y[:, None] == est.classes_
 
 
 def cost_chances(chances: np.ndarray, truth: np.ndarray) -> np.ndarray:

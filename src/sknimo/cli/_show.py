@@ -38,11 +38,13 @@ def _describe_feature(entry: dict[str, Any]) -> str:
         text = f"category: {', '.join(levels[:6])}{more}; "
         text += f"baseline {entry['reference']!r}"
     else:
-        text = "number"
+        text, extra = "number", 0
         if "range" in entry:
             low, high = entry["range"]
-            text += f" from {low:.6g} to {high:.6g}"
-        text += f"; reference {entry['reference']:.4g}"
+            if high > low:  # what lies far from zero needs more digits
+                extra = int(np.log10(max(-low, high, high - low) / (high - low)))
+            text += f" from {low:.{6 + extra}g} to {high:.{6 + extra}g}"
+        text += f"; reference {entry['reference']:.{4 + extra}g}"
     return text + ("; may be missing" if entry["may_be_missing"] else "")
 
 
@@ -147,7 +149,7 @@ def _print_row(found: dict[str, Any]) -> None:
 def _show_value(value: Any) -> str:
     if value is None:
         return "missing"
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def follow(tables: Iterable[T], reader: TableReader, quiet: bool) -> Iterator[T]:

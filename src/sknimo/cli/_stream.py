@@ -66,9 +66,11 @@ class TableFile:
     ) -> Iterator[tuple[int, pa.Table]]:
         """Some rows in tables, each with the number of its first row."""
         if self.is_parquet:
-            for table in read_parquet([self.path], columns, begin, end):
-                yield begin, table
-                begin += len(table)
+            with TableReader(self.path, self.text) as reader:
+                wanted = {name: reader.schema.field(name).type for name in columns}
+                for table in read_parquet([self.path], columns, begin, end):
+                    yield begin, reader.convert(table, begin, wanted)
+                    begin += len(table)
             return
         at = 0
         with TableReader(self.path, self.text) as reader:

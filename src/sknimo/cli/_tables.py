@@ -2,7 +2,8 @@
 
 Text is recognised by its content, not by its name: gzip, Parquet and Excel by their
 first bytes, the delimiter by the header. Rows arrive in batches, so that memory does
-not grow with the file; training reads all of them. An Excel sheet is read whole.
+not grow with the file; training reads all of them. An Excel sheet is read whole, as if
+it had been saved as text: the same rules hold for its cells.
 
 The types of text columns are taken from the first rows, whole numbers as floats, codes
 with leading zeros as text. A model that is already fitted knows better: a text column
@@ -12,6 +13,7 @@ stays text even if all of it looks like numbers.
 from __future__ import annotations
 
 import codecs
+import csv
 import difflib
 import gzip
 import io
@@ -22,10 +24,11 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import date, datetime, time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import date, time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -102,17 +105,18 @@ class TableReader:
             unzipped = self._stack.enter_context(gzip.GzipFile(fileobj=stream))
             head, stream = _look(unzipped)
         self._parquet: pa_parquet.ParquetFile | None = None
-        self._sheet: pa.Table | None = None
         if head.startswith(PARQUET):
-            self._open_parquet(stream, is_zipped or self._size is None)
+            self._open_parquet(stream, is_zipped or self._size is None, text)
         elif head.startswith((EXCEL, OLD_EXCEL)):
-            self._sheet = read_sheet(io.BufferedReader(stream), self.name)
-            self.schema = self._sheet.schema
-            self._rows = (0, len(self._sheet))
+            sheet = read_sheet(io.BufferedReader(stream), self.name, self._marks)
+            text = replace(text, delimiter=",", encoding="utf-8")
+            self._open_text(_Stream(io.BytesIO(sheet).read), text)
         else:
+            if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                text = replace(text, encoding="utf-16")
             self._open_text(stream, text)
 
-    def _open_parquet(self, stream: _Stream, is_stream: bool) -> None:
+    def _open_parquet(self, stream: _Stream, is_stream: bool, text: TextFormat) -> None:
         source: IO[bytes] = self._raw
         if is_stream:  # Parquet is read from its end: it must be put down first
             source = self._stack.enter_context(tempfile.TemporaryFile())
@@ -121,7 +125,16 @@ class TableReader:
         with refuse_damage(self.name):
             self._parquet = pa_parquet.ParquetFile(source)
         self.schema = self._parquet.schema_arrow
-        self._rows = (0, self._parquet.metadata.num_rows)
+        self._rows, self._line = (0, self._parquet.metadata.num_rows), 0
+        if text.numeric or not self._marks.is_usual:  # some text may be numbers
+            numeric = split_names(text.numeric, self.schema.names)
+            with refuse_damage(self.name):
+                some = self._parquet.iter_batches(PARQUET_ROWS)
+                head = pa.Table.from_batches([*islice(some, 1)], self.schema)
+            for k, field in enumerate(self.schema):
+                if is_text(field.type):
+                    known = self._judge(field, head[field.name], numeric)
+                    self.schema = self.schema.set(k, known)
 
     def _open_text(self, stream: _Stream, text: TextFormat) -> None:
         try:
@@ -140,9 +153,10 @@ class TableReader:
         first = next(self._blocks, b"")
         if not first.strip():
             raise UserError(f"{self.name} is empty.")
-        end = _find_row_end(first)
-        header, self._first = first[:end], first[end:]
-        self._line = header.count(b"\n")
+        begin = len(first) - len(first.lstrip(b"\r\n"))
+        end = _find_row_end(first[begin:]) + begin
+        header, self._first = first[begin:end], first[end:]
+        self._line = first.count(b"\n", 0, end)
         self._delimiter = text.delimiter or _find_delimiter(header.decode())
         names = name_columns(self._parse(header, None, None).column_names)
         if not self._first.strip():
@@ -199,7 +213,7 @@ class TableReader:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise self._explain(str(error)) from error
+            raise self._explain(str(error), block) from error
 
     def batches(
         self,
@@ -208,15 +222,11 @@ class TableReader:
     ) -> Iterator[pa.Table]:
         """Some columns, batch by batch, where `types` overrides what was found."""
         names = self.schema.names if columns is None else list(columns)
-        self._check_names(names)
+        check_names(self, names)
         wanted = {name: self.schema.field(name).type for name in names}
         wanted |= {name: kind for name, kind in (types or {}).items() if name in wanted}
         if self._parquet is not None:
-            yield from self._parquet_batches(self._parquet, names)
-            return
-        if self._sheet is not None:
-            yield _cast_sheet(self._sheet.select(names), wanted)
-            self._rows = (len(self._sheet), len(self._sheet))
+            yield from self._parquet_batches(self._parquet, wanted)
             return
         with self._refuse_damage():
             block = self._first
@@ -238,26 +248,54 @@ class TableReader:
         table = self._parse(block, names, types)
         for place, (name, kind) in enumerate(wanted.items()):
             if floats(kind):
-                column = self._marks.read(table[name], partial(self._bad_cell, name))
+                refuse = partial(self._bad_cell, name, block=block)
+                column = self._marks.read(table[name], refuse)
                 table = table.set_column(place, name, column)
         return table
 
-    def _bad_cell(self, name: str, row: int, text: str) -> UserError:
+    def _bad_cell(self, name: str, row: int, text: str, block: bytes) -> UserError:
         advice = advise_reading(text) or "Mend or empty that cell"
         return _BadNumberError(
-            f"{self.name}, line {self._line + row + 1}: column {name!r} holds "
+            f"{self.name}, {self._place(block, row)}: column {name!r} holds "
             f"{text!r}, not a number. {advice}."
         )
 
+    def _place(self, block: bytes, row: int) -> str:
+        """Where a row of a block stands, in words; lines and rows count from one."""
+        if self._parquet is not None:
+            return f"row {self._line + row + 1}"
+        return f"line {self._line + _lines_before(block, row, self._delimiter) + 1}"
+
     def _parquet_batches(
-        self, file: pa_parquet.ParquetFile, names: list[str]
+        self, file: pa_parquet.ParquetFile, wanted: Mapping[str, pa.DataType]
     ) -> Iterator[pa.Table]:
-        done, total = 0, file.metadata.num_rows
         with refuse_damage(self.name):
-            for batch in file.iter_batches(PARQUET_ROWS, columns=names):
-                yield pa.Table.from_batches([batch])
-                done += batch.num_rows
-                self._rows = (done, total)
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(wanted)):
+                table = pa.Table.from_batches([batch])
+                yield self.convert(table, self._line, wanted)
+                self._line += batch.num_rows
+                self._rows = (self._line, file.metadata.num_rows)
+
+    def convert(
+        self, table: pa.Table, row: int, wanted: Mapping[str, pa.DataType]
+    ) -> pa.Table:
+        """Rows of a Parquet file from some row on, in the types wanted."""
+        self._line, table = row, table.select(list(wanted))
+        for place, (name, kind) in enumerate(wanted.items()):
+            column = self._convert(table[name], name, kind)
+            table = table.set_column(place, name, column)
+        return table
+
+    def _convert(
+        self, column: pa.ChunkedArray, name: str, kind: pa.DataType
+    ) -> pa.ChunkedArray:
+        """A column with numbers or text as wanted, where it holds the other."""
+        if pa.types.is_floating(kind) and is_text(column.type):
+            return self._marks.read(column, partial(self._bad_cell, name, block=b""))
+        is_number = pa.types.is_integer(column.type) or pa.types.is_floating(
+            column.type
+        )
+        return _write_numbers(column) if is_text(kind) and is_number else column
 
     def read(
         self,
@@ -290,12 +328,7 @@ class TableReader:
                 "example with --encoding latin-1."
             ) from error
 
-    def _check_names(self, names: Collection[str]) -> None:
-        for name in names:
-            if name not in self.schema.names:
-                raise no_column(self.name, name, self.schema.names)
-
-    def _explain(self, message: str) -> UserError:
+    def _explain(self, message: str, block: bytes) -> UserError:
         """What pyarrow says about a bad cell or line, with a remedy."""
         cell = re.search(
             r"CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+): "
@@ -307,19 +340,20 @@ class TableReader:
             column, row, kind, value = cell.groups()
             name = self.schema.names[int(column)]
             if kind == "double":
-                return self._bad_cell(name, int(row) - 1, value)
+                return self._bad_cell(name, int(row) - 1, value, block)
             wanted = {"bool": "true or false"}.get(kind, kind)
+            place = self._place(block, int(row) - 1)
             return UserError(
-                f"{self.name}, line {self._line + int(row)}: column {name!r} holds "
-                f"{value!r}, not {wanted}. Mend or empty that cell."
+                f"{self.name}, {place}: column {name!r} holds {value!r}, not {wanted}. "
+                "Mend or empty that cell."
             )
         width = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
         if width:
             row, expected, found = width.groups()
+            place = self._place(block, int(row) - 1)
             return UserError(
-                f"{self.name}, line {self._line + int(row)}: {found} cells where the "
-                f"header has {expected}. Is {self._delimiter!r} the delimiter "
-                "(--delimiter)?"
+                f"{self.name}, {place}: {found} cells where the header has {expected}. "
+                f"Is {self._delimiter!r} the delimiter (--delimiter)?"
             )
         return UserError(f"{self.name} cannot be read: {message}")
 
@@ -379,7 +413,7 @@ def _file_size(file: IO[bytes]) -> int | None:
 def _read_blocks(stream: _Stream, encoding: str) -> Iterator[bytes]:
     """Text in blocks of whole rows, in UTF-8 and without a byte order mark."""
     decode = codecs.getincrementaldecoder(encoding)().decode
-    rest, at_end, at_start = b"", False, True
+    rest, at_end, at_start, is_old = b"", False, True, False
     while not at_end:
         while len(rest) < BLOCK_BYTES and not at_end:
             more = stream.read(BLOCK_BYTES)
@@ -387,6 +421,9 @@ def _read_blocks(stream: _Stream, encoding: str) -> Iterator[bytes]:
             rest += decode(more or b"", at_end).encode()
         if at_start:
             rest, at_start = rest.removeprefix(codecs.BOM_UTF8), False
+            is_old = b"\r" in rest and b"\n" not in rest  # as once on a Macintosh
+        if is_old:
+            rest = rest.replace(b"\r", b"\n")
         end = len(rest) if at_end else _find_row_end(rest, last=True)
         if end:
             yield rest[:end]
@@ -408,29 +445,29 @@ def _find_row_end(block: bytes, last: bool = False) -> int:
         end = found if last else found + 1
 
 
+def _lines_before(block: bytes, row: int, delimiter: str) -> int:
+    """Lines of a block before a row: breaks in quotes make more, empty ones no row."""
+    lines = io.StringIO(block.decode(errors="replace"), newline="")
+    reader, before, seen = csv.reader(lines, delimiter=delimiter), 0, -1
+    with suppress(csv.Error):
+        for cells in reader:
+            seen += bool(cells)
+            if seen == row:
+                return before
+            before = reader.line_num
+    return row
+
+
+def _write_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers as text, as a model that knows them as text has them."""
+    cells = [_show(cell, Marks()) or None for cell in column.to_pylist()]
+    return pa.chunked_array([pa.array(cells, pa.string())])
+
+
 def _find_delimiter(header: str) -> str:
     """The character that parts the cells of the header, a comma when none does."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
-
-
-def _cast_sheet(sheet: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
-    """The cells of a sheet with the types wanted: a model may know numbers as text."""
-    for place, (name, kind) in enumerate(wanted.items()):
-        if sheet[name].type == kind:
-            continue
-        try:
-            column = sheet[name]
-            if is_text(kind) and pa.types.is_floating(column.type):
-                shown = [v if v is None else f"{v:g}" for v in column.to_pylist()]
-                column = pa.chunked_array([shown], pa.string())
-            sheet = sheet.set_column(place, name, column.cast(kind))
-        except pa.ArrowInvalid as error:
-            raise UserError(
-                f"Column {name!r} of the sheet holds {sheet[name].type}, where {kind} "
-                "is needed. Mend its cells."
-            ) from error
-    return sheet
 
 
 def _refuse_repeats(names: list[str], source: str) -> None:
@@ -461,10 +498,17 @@ def split_names(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
     return tuple(name for name in out if name)
 
 
+def check_names(reader: TableReader, names: Collection[str]) -> None:
+    """Refuse names that are no columns of a table."""
+    for name in names:
+        if name not in reader.schema.names:
+            raise no_column(reader.name, name, reader.schema.names)
+
+
 def no_column(source: str, name: str, names: Sequence[str]) -> UserError:
     """The refusal of a name that is not there, with the one that may be meant."""
-    alike = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), alike, 1, 0.75)
+    alike = {each.strip().lower(): each for each in names}
+    near = difflib.get_close_matches(name.strip().lower(), alike, 1, 0.75)
     hint = f" Did you mean {alike[near[0]]!r}?" if near else ""
     return UserError(
         f"{source} has no column {name!r}.{hint} Its columns are {list_names(names)}."
@@ -485,8 +529,8 @@ def name_columns(names: Sequence[str]) -> list[str]:
     ]
 
 
-def read_sheet(file: IO[bytes], name: str) -> pa.Table:
-    """The first sheet, whose first row has the names of the columns."""
+def read_sheet(file: IO[bytes], name: str, marks: Marks) -> bytes:
+    """The first sheet as CSV, whose first row has the names of the columns."""
     try:
         from openpyxl import load_workbook
     except ImportError as error:
@@ -498,43 +542,38 @@ def read_sheet(file: IO[bytes], name: str) -> pa.Table:
         # An archive is read from its end, so a stream must be put down first.
         whole = io.BytesIO(file.read())
         book = load_workbook(whole, read_only=True, data_only=True)
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+        rows = [
+            [_show(cell, marks) for cell in row]
+            for row in book.worksheets[0].iter_rows(values_only=True)
+        ]
     except Exception as error:  # whatever a damaged file makes of the library
         raise UserError(
             f"{name} is a damaged Excel file, an old one (.xls) or another archive. "
             "Save it as .xlsx or CSV."
         ) from error
-    rows = [row for row in rows if any(cell is not None for cell in row)]
-    if not rows:
-        raise UserError(f"{name} is empty.")
-    if len(rows) == 1:
-        raise UserError(f"{name} has a header but no rows.")
-    header = ["" if cell is None else str(cell) for cell in rows[0]]
-    names = name_columns(header)
-    columns = {
-        column: _read_column([row[k] for row in rows[1:]])
-        for k, column in enumerate(names)
-        if header[k] or any(row[k] is not None for row in rows[1:])
-    }
-    if len(columns) < len(names) - header.count(""):
-        repeated = next(column for column in names if names.count(column) > 1)
-        raise UserError(f"{name} has several columns named {repeated!r}. Rename them.")
-    return pa.table(columns)
+    width = max(map(len, rows), default=0)
+    used = [k for k in range(width) if any(row[k : k + 1] > [""] for row in rows)]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    begun = False
+    for row in rows:
+        if not any(row):
+            out.write("\n")  # keeps lines what they are in the sheet
+            continue
+        cells = [*row, *[""] * (width - len(row))]
+        if not begun:
+            cells, begun = name_columns(cells), True
+        writer.writerow([cells[k] for k in used])
+    return out.getvalue().encode()
 
 
-def _read_column(cells: list[Any]) -> pa.Array:
-    """Cells of one column: numbers, truth values or dates if all are, else text."""
-    known = [cell for cell in cells if cell is not None]
-    if all(isinstance(cell, bool) for cell in known) and known:
-        return pa.array(cells, pa.bool_())
-    if all(isinstance(cell, int | float) for cell in known):
-        return pa.array([None if c is None else float(c) for c in cells], pa.float64())
-    if all(isinstance(cell, date | datetime) for cell in known):
-        return pa.array(cells, pa.timestamp("us"))
-    return pa.array([None if c is None else _show(c) for c in cells], pa.string())
-
-
-def _show(cell: Any) -> str:
-    if isinstance(cell, datetime | time | date):
-        return cell.isoformat()
-    return f"{cell:g}" if isinstance(cell, float) else str(cell)
+def _show(cell: Any, marks: Marks) -> str:
+    """A cell as text, with all digits of a number and the decimal mark that is read."""
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, float):
+        is_whole = cell.is_integer() and abs(cell) < 1e15
+        return str(int(cell)) if is_whole else repr(cell).replace(".", marks.decimal)
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return cell.isoformat() if isinstance(cell, time | date) else str(cell)

@@ -125,6 +125,7 @@ class Saveable:
     _facts: Late[TrainingFacts | None]
     _conformal: Conformal | None
     handle_unknown: str
+    missing: str
     _recipe: Any
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -191,10 +192,16 @@ class Saveable:
             self.model_ if whole is None else whole,
             classes=getattr(self, "classes_", None),
             swap=None if self._facts is None else self._facts.swap,
-            unknown_is_baseline=self.handle_unknown == "reference",
+            **self._admitted(),
             dtype=dtype,
         )
         write_onnx(path, graph)
+
+    def _admitted(self) -> dict[str, bool]:
+        """What exports take for the reference, as `predict` does."""
+        unknown = self.handle_unknown == "reference"
+        gaps = unknown and self.missing == "indicator"
+        return {"unknown_is_baseline": unknown, "gaps_are_reference": gaps}
 
     def to_sql(
         self,
@@ -247,7 +254,7 @@ class Saveable:
             model,
             table=table,
             classes=getattr(self, "classes_", None),
-            unknown_is_baseline=self.handle_unknown == "reference",
+            **self._admitted(),
             note=note,
         )
         if path is not None:

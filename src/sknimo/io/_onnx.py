@@ -51,6 +51,7 @@ def build_onnx(
     classes: np.ndarray | None = None,
     swap: np.ndarray | None = None,
     unknown_is_baseline: bool = False,
+    gaps_are_reference: bool = False,
     dtype: OnnxDtype = "float64",
 ) -> ModelProto:
     """Write a fitted model as an ONNX graph.
@@ -66,6 +67,8 @@ def build_onnx(
         they are as the network holds them.
     unknown_is_baseline : bool
         Take unknown levels for the baseline; otherwise their rows become NaN.
+    gaps_are_reference : bool
+        Take missing values where training had none for the reference, likewise.
     dtype : {"float64", "float32"}
         Type of numeric inputs and outputs. Computation is in float64 in any case.
 
@@ -78,7 +81,9 @@ def build_onnx(
     graph = Graph(dtype)
     features = model.features
     reserved = OUTPUTS + CLASSIFIER_OUTPUTS
-    given = declare_inputs(graph, features, reserved, unknown_is_baseline)
+    given = declare_inputs(
+        graph, features, reserved, unknown_is_baseline, gaps_are_reference
+    )
     if isinstance(model, ClassModels):
         assert classes is not None  # several of them
         return _several_classes(graph, given, model, classes)
@@ -93,7 +98,8 @@ def build_onnx(
     contributions = _sum_by_owner(graph, given, parts, owner, features.n_features)
     coefficients = _read_out(graph, given, model, used.terms, local)
     mean = _mean(graph, model.family.link, eta)
-    graph.output("prediction", mean, [])
+    hazard = model.family.is_hazard  # then `predict` has the logarithm
+    graph.output("prediction", eta if hazard else mean, [])
     graph.output("eta", eta, [])
     graph.output("local_coefficients", coefficients, [len(features.coef_names)])
     graph.output("contributions", contributions, [features.n_features])

@@ -45,10 +45,12 @@ def declare_inputs(
     features: FeatureMap,
     reserved: Sequence[str],
     unknown_is_baseline: bool,
+    gaps_are_reference: bool,
 ) -> Inputs:
     """One numeric input `X`, or one input per column where some hold text.
 
-    `reserved` names are those of outputs; columns called so get another.
+    `reserved` names are those of outputs; columns called so get another. Gaps where
+    training had none stand at the reference, or are as a level that nobody knows.
     """
     p = features.n_features
     levels = [features.levels(j) for j in range(p)]
@@ -67,11 +69,15 @@ def declare_inputs(
         if own is not None:
             baseline = features.reference[j] if unknown_is_baseline else UNKNOWN
             encode = _encode_text if text else _encode_numbers
-            admits = bool(features.admits_missing[j])
+            admits = gaps_are_reference or bool(features.admits_missing[j])
             column = encode(graph, column, own, float(baseline), admits)
         columns.append(column)
     if with_text or any(levels):
         whole = graph.concat(columns)
+    if gaps_are_reference:
+        refused = graph.constant(~features.admits_missing[None], np.bool_)
+        strange = graph.add("And", graph.add("IsNaN", whole), refused)
+        whole = graph.add("Where", strange, graph.constant([features.reference]), whole)
     n_rows = graph.add("Shape", names[0], end=1)
     shape = graph.add("Concat", n_rows, graph.indices([1]), axis=0)
     zero = graph.add("Expand", graph.constant([[0.0]]), shape)

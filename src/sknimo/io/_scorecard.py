@@ -114,13 +114,14 @@ class Scorecard:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["feature", "value", "from", "below", "points"])
         for row in self.rows:
-            ends = ["" if end is None else f"{end:g}" for end in (row.low, row.high)]
+            ends = ["" if end is None else _show(end) for end in (row.low, row.high)]
             writer.writerow([row.feature, row.value, *ends, row.points])
         return text.getvalue()
 
     def to_markdown(self) -> str:
         """The card for people, with what sums of points mean."""
         mean = "probability" if self.family.is_binary else "prediction"
+        mean = "hazard ratio" if self.family.is_hazard else mean
         lines = ["# Scorecard", "", "| feature | value | points |", "|---|---|---:|"]
         last = ""
         for row in self.rows:
@@ -270,10 +271,16 @@ def _round_between(low: float, high: float) -> float:
     return middle
 
 
+def _show(end: float) -> str:
+    """The end of a range with all digits: it is short where the range allows it."""
+    return f"{end:.15g}"
+
+
 def _describe(low: float | None, high: float | None) -> str:
     if low is None:
-        return "any" if high is None else f"below {high:g}"
-    return f"{low:g} or more" if high is None else f"{low:g} to below {high:g}"
+        return "any" if high is None else f"below {_show(high)}"
+    start = _show(low)
+    return f"{start} or more" if high is None else f"{start} to below {_show(high)}"
 
 
 def _plain(text: str) -> str:

@@ -46,13 +46,14 @@ def build_sql(
     table: str,
     classes: np.ndarray | None = None,
     unknown_is_baseline: bool = False,
+    gaps_are_reference: bool = False,
     note: str = "",
 ) -> str:
     """A query that gives every row of a table its prediction.
 
     The columns of the table come first, then `sknimo_eta` (the linear predictor) and
-    `prediction`, for classes with `probability_<label>` of the second. `note` is
-    written on top.
+    `prediction`, for classes with `probability_<label>` of the second, for survival
+    with `hazard_ratio`. `note` is written on top.
     """
     refuse_bends(
         model,
@@ -65,9 +66,13 @@ def build_sql(
     parts = [_number(model.base_value)]
     for j, name in enumerate(model.features.names):
         text = _feature(model, j, quote(name), unknown_is_baseline)
+        if text and gaps_are_reference and not model.features.admits_missing[j]:
+            text = f"CASE WHEN {quote(name)} IS NULL THEN 0.0 ELSE {text} END"
         if text:
             parts.append(text)
     out = [f"{MEANS[link]} AS prediction"]
+    if model.family.is_hazard:  # as `predict`
+        out = [f"{ETA} AS prediction", f"{MEANS[link]} AS hazard_ratio"]
     if classes is not None:
         first, second = (_literal(label) for label in classes.tolist())
         out = [
