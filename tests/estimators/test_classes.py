@@ -4,6 +4,7 @@ Shapes: n rows, C classes.
 """
 
 import json
+from html import unescape
 
 import numpy as np
 import pytest
@@ -354,6 +355,7 @@ def test_a_page_judges_a_class_by_rows_that_fits_have_not_seen():
     X = rng.normal(size=(150, 2))
     eta = np.c_[np.zeros(150), 2 * X[:, 0], 2 * X[:, 1]]
     y = LABELS[(eta + rng.gumbel(size=eta.shape)).argmax(1)]
+    X, y = np.r_[X[:140], X[:10]], np.r_[y[:140], y[:10]]  # copies are fitted as one
     est = NIMOClassifierCV(max_iter=5, random_state=0).fit(X, y)
     chance = np.clip(est.oob_prediction_[:, 1], 1e-12, 1 - 1e-12)
     truth = (y == LABELS[1]).astype(float)
@@ -362,6 +364,9 @@ def test_a_page_judges_a_class_by_rows_that_fits_have_not_seen():
     assert "rows that were left out of the fit in turn" in html
     share = f"{100 * (1 - loss[0] / loss[1]):.1f}"
     assert share in html
+    assert f"class_={str(LABELS[1])!r}" in unescape(
+        html
+    )  # the code says whose page it is
     # Other rows, or the same in another order, are not taken for them.
     other = est.report(None, X[::-1], y[::-1], class_=LABELS[1]).html
     assert "On the 150 rows given" in other

@@ -1,5 +1,7 @@
 """One row per feature: known answers and identities."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -51,6 +53,14 @@ def test_a_straight_model_has_plain_effects(make_model, draw_table):
     total = linear.sum(1)
     share = [np.cov(column, total)[0, 1] for column in linear.T] / total.var(ddof=1)
     assert found.variance_share == pytest.approx(share, abs=1e-10)
+
+
+def test_bends_that_change_no_effect_are_not_named(make_model, draw_table):
+    model = make_model()
+    found = effects(model, draw_table(model))
+    assert any(found.modifiers)
+    weak = replace(found, directed=1e-3 * found.size.max() * (found.directed > 0))
+    assert not any(weak.modifiers)
 
 
 def test_bend_is_the_varying_share_of_the_effect(make_model, draw_table):

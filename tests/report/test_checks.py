@@ -4,6 +4,7 @@ One table: a title, how to spoil good data so that this check, and the words wit
 it then speaks.
 """
 
+import re
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -17,9 +18,9 @@ from sknimo.features import fit_features
 from sknimo.model import FittedModel
 from sknimo.network import init_params, make_spec
 from sknimo.report import ModelCard, Sample
-from sknimo.report._checks import run_checks
+from sknimo.report._checks import _dispersion, _gain, run_checks
 from sknimo.report._lines import make_lines
-from sknimo.report._quality import judge, judge_held_out
+from sknimo.report._quality import Measure, judge, judge_held_out
 from sknimo.report._story import tell
 
 NAMES = ("dose", "age", "ward", "site", "lab")
@@ -198,7 +199,7 @@ def missing_together():
 weights = np.r_[np.full(20, 100.0), np.ones(380)]
 TROUBLES = [
     ("Convergence", lambda: good(converged=False), "warn", "it may move"),
-    ("Worth of the model", lambda: good(bent=2.0), "warn", "Prefer the plain"),
+    ("Worth of the model", lambda: good(bent=2.0), "warn", "Prefer the plain linear"),
     ("Coefficients at the reference", lambda: good(wrong=True), "warn", "dose"),
     ("Leakage", leaked, "warn", "lab (AUC"),
     ("Separation", separated, "warn", "without a single error"),
@@ -270,6 +271,42 @@ def test_good_data_are_in_order(family):
     assert {
         check.title: check.text for check in found.values() if check.status != "ok"
     } == {}
+
+
+@pytest.mark.parametrize(
+    "linear, glm, status, words",
+    [
+        (0.6, 0.7, "warn", "70.0 %. Prefer the same model without dependence."),
+        (0.7, 0.6, "warn", "70.0 %. Prefer the plain linear model."),
+        (0.505, 0.1, "ok", "the plain linear model 50.5 %."),  # about the same
+    ],
+)
+def test_the_model_to_prefer_is_named(linear, glm, status, words):
+    first = Measure("R²", "", None, 0.5, linear, glm, percent=True)
+    judged = SimpleNamespace(rows="held out", is_fresh=True, explained=first)
+    judged.measure = {"R²": first}.get
+    card = SimpleNamespace(model=SimpleNamespace(family=get_family("gaussian")))
+    story = SimpleNamespace(fresh=judged, quality=judged, card=card)
+    (check,) = _gain(story)
+    assert check.status == status
+    assert check.text.replace("\N{NARROW NO-BREAK SPACE}", " ").endswith(words)
+
+
+def test_rows_that_were_not_fitted_have_spent_no_degrees_of_freedom():
+    case = good("poisson", held_out=False)
+    model = case.model()
+    y = case.draw(model, case.table, 1)
+    sample = Sample(case.table[:10], y[:10])
+    found = {}
+    for rows in ("training", "other"):
+        judged = replace(judge(ModelCard(model), sample), rows=rows)
+        story = SimpleNamespace(fresh=None, quality=judged, card=ModelCard(model))
+        (check,) = _dispersion(story)
+        found[rows] = float(re.search(r"is ([\d.]+) per", check.text)[1])
+    mean = model.mean(sample.table)
+    pearson = ((sample.y - mean) ** 2 / mean).mean()
+    assert found["other"] == pytest.approx(pearson, abs=0.005)
+    assert found["training"] > found["other"]
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])

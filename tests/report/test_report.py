@@ -4,6 +4,7 @@ import os
 import re
 import warnings
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -199,6 +200,31 @@ def test_the_largest_effects_come_first(make_model, draw_sample):
     assert (np.diff(story.comparisons.importance[list(story.order)]) < 0).all()
 
 
+def test_bends_that_change_nothing_are_nowhere_on_the_page(make_model, draw_sample):
+    model = make_model(("linear", "levels", "spline"))
+    assert "Depends on" in render_report(ModelCard(model), draw_sample(model)).html
+    faint = replace(model, params=1e-4 * model.params)
+    html = render_report(ModelCard(faint), draw_sample(faint)).html
+    assert "None worth a figure" in html
+    assert set(re.findall('class="bent"[^>]*>([^<]*)<', html)) == {""}
+
+
+def test_the_code_of_a_page_has_all_that_held_out_rows_were_given(
+    make_model, draw_sample
+):
+    model = make_model(("linear", "spline"), "poisson")
+    offset, weight = np.full(80, 0.5), np.ones(80)
+    sample = draw_sample(model, offset=offset)
+    held_out = draw_sample(model, seed=2, offset=offset, weight=weight)
+    card = ModelCard(model, choice=", class_='b'")
+    html = unescape(render_report(card, sample, held_out=held_out).html)
+    assert (
+        "X, y, offset=offset, class_='b', X_test=X_test, y_test=y_test, "
+        "sample_weight_test=weight_test, offset_test=offset_test)"
+    ) in html
+    assert "where the offset is 0." in html  # what the base value is of
+
+
 def test_nothing_interacts_without_a_network(make_model, draw_sample):
     model = make_model(("linear", "levels", "levels_or_missing", "spline"), size=0.0)
     report = render_report(ModelCard(model), draw_sample(model))
@@ -270,7 +296,7 @@ def test_a_model_that_loses_to_its_glm_is_called_out(make_model, draw_sample):
     fresh = draw_sample(straight, 100, seed=2)
     found = checks_of(ModelCard(model), sample, fresh)
     assert found["Worth of the model"].status == "warn"
-    assert "Prefer the plain one" in found["Worth of the model"].text
+    assert "Prefer the plain linear model" in found["Worth of the model"].text
 
 
 def test_held_out_rows_that_are_not_new_are_noticed(make_model, draw_sample):
@@ -464,6 +490,10 @@ def test_times_are_no_offset_of_the_code_that_reproduces_a_report():
     X, y = draw_times(0.0)
     html = NIMOSurvival(max_iter=0).fit(X, y).report(None, X, y).html
     assert "est.fit(X, y)" in html and "offset=offset" not in html
+    # It is called as readers know it, and judged by what it is for.
+    assert "This is a plain Cox regression" in html and "a mean of 1" not in html
+    labels = re.findall(r"<dt>(Concordance|Deviance explained) on", html)
+    assert labels[0] == "Concordance"
 
 
 @pytest.mark.slow

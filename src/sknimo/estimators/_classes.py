@@ -410,10 +410,8 @@ class SeveralClasses(BaseNIMO):
             base_offset=float(self._others(self._read_reference())[0]),
             classes=(others, label),
             left_out=None if left_out is None else left_out[:, self._class],
-            note=(
-                f"This page is of {label}, one of {len(self.classes_)} classes; the "
-                "option class_ of a report, --class of the command, chooses another."
-            ),
+            note=(f"This page is about {label}, one of {len(self.classes_)} classes."),
+            choice=f", class_={self.classes_.tolist()[self._class]!r}",
             about_score=(
                 "Averages are of its probability, which all classes move. Coefficients "
                 "and parts of rows are of its score, the "
@@ -429,8 +427,8 @@ class SeveralClasses(BaseNIMO):
         return self._class_reach
 
 
-# The same number, but for rounding.
-SAME_SCORE = 1e-6
+# Of the same rows; copies of a row, which are fitted as one, may be left out in turn.
+SAME_SCORE = 0.02
 
 
 @dataclass(frozen=True, slots=True)

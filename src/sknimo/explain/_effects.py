@@ -33,6 +33,8 @@ from sknimo.model import FittedModel
 
 # A feature is named among modifiers from this share of the strongest one in the model.
 MODIFIER_SHARE = 0.1
+# Bends below this share of the largest effect are there, and change nothing.
+NOTHING = 0.01
 MAX_MODIFIERS = 3
 
 
@@ -147,7 +149,8 @@ class Effects(Shown):
     def modifiers(self) -> tuple[tuple[str, ...], ...]:
         """The features that bend each coefficient most, strongest first.
 
-        Faint ones, below a tenth of the strongest in the model, are left out.
+        Faint ones are left out: below a tenth of the strongest in the model, or a
+        hundredth of the largest effect.
         """
         return tuple(
             tuple(self.names[k] for k in self.modifiers_of(j))
@@ -162,7 +165,8 @@ class Effects(Shown):
     @property
     def bends(self) -> np.ndarray:
         """Row j, column k: whether feature k bends that of j, faint ones aside."""
-        floor = MODIFIER_SHARE * self.directed.max(initial=0.0)
+        strongest = MODIFIER_SHARE * self.directed.max(initial=0.0)
+        floor = max(strongest, NOTHING * self.size.max(initial=0.0))
         return np.asarray((self.directed > 0) & (self.directed >= floor))
 
     @property

@@ -70,7 +70,8 @@ def n_networks(model: FittedModel) -> int:
 def plain_name(family: Family) -> str:
     """What a model of lines without a network is called."""
     names = {"identity": "linear model", "logit": "logistic regression"}
-    own = family.name.replace("poisson", "Poisson").replace("_", " ")
+    own = family.name.replace("_", " ")
+    own = own.capitalize() if own in ("poisson", "cox") else own
     return names.get(family.link, f"{own} regression")
 
 

@@ -143,7 +143,7 @@ def _table_row(
         per=show_number(row.step) if row.is_feature else "",
         average=story.show_change(line.response),
         sure=story.show_interval(line),
-        reach="" if low == high else story.show_changes(low, high),
+        reach="" if np.isclose(low, high, 1e-9, 0) else story.show_changes(low, high),
         coef=show_number(row.coef * row.step),
         coef_value=repr(row.coef),
         ratio="" if np.isnan(row.ratio) else show_number(row.step_ratio),
@@ -237,7 +237,8 @@ def make_waterfall(story: Story, case: Case) -> list[StepRow]:
     """The way from the base value to the linear predictor of one row."""
     scale = Scale(*case.limits, 0.0, 1.0)
     base, offset = case.found.base_value, float(case.found.offset[0])
-    decimals = common_decimals(step.amount for step in case.steps)
+    amounts = [offset, *(step.amount for step in case.steps)]
+    decimals = common_decimals(amounts)
     first = total_cell(base, scale)
     steps = [StepRow("base value", "", show_number(base), first, total=True)]
     if offset:

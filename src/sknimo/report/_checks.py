@@ -20,6 +20,7 @@ from sknimo.explain import (
     describe_stop,
     feature_kinds,
     find_roles,
+    plain_name,
     restore_reach,
     spread_rows,
 )
@@ -49,8 +50,8 @@ class Check:
     text: str
 
 
-# Concordances that differ by less are tied.
-TIED_ORDER = 0.01
+# Shares and concordances that differ by less are tied.
+TIED = 0.01
 # Share of predictions below zero that is worth a word.
 BELOW_ZERO = 0.005
 # Fewer rows than this per coefficient make any fit shaky.
@@ -149,17 +150,16 @@ def _gain(story: Story) -> Iterator[Check]:
     first, does = fresh.explained, "explains {}"
     if order := fresh.measure(CONCORDANCE):  # what hazards are judged by
         first, does = order, "tells the first of two events in {} of the pairs"
-    others = [value for value in (first.linear, first.glm) if value is not None]
+    plain = f"the plain {plain_name(story.card.model.family)}"
+    named = {first.linear: plain, first.glm: "the same model without dependence"}
+    best = max((value for value in named if value is not None), default=None)
     # Solved again it has another penalty: that is no verdict on this model.
-    if others and first.model is not None and fresh.rows != "solved again":
+    if best is not None and first.model is not None and fresh.rows != "solved again":
         told = does.format(show_percent(first.model))
-        text = (
-            f"On rows it has not seen the model {told}, "
-            f"plainer models of the same features at most {show_percent(max(others))}"
-        )
-        worse = max(others) - first.model > (0.0 if first.percent else TIED_ORDER)
-        worse &= first.winner not in ("model", "")
-        trouble = f"{text}. Prefer the plain one."
+        text = f"On rows it has not seen the model {told}, "
+        text += f"{named[best]} {show_percent(best)}"
+        worse = best - first.model > TIED
+        trouble = f"{text}. Prefer {named[best]}."
         yield _check("Worth of the model", worse, trouble, f"{text}.", "warn")
     trained = quality.explained.model
     if quality.rows == "training" and trained is not None:
@@ -268,7 +268,9 @@ def _dispersion(story: Story) -> Iterator[Check]:
     mean = torch.as_tensor(np.maximum(judged.predicted, 1e-12))
     scaled = (sample.y - judged.predicted) ** 2 / family.variance(mean).numpy()
     size = len(sample)
-    spent = 0 if judged.is_fresh else _n_coefficients(model)
+    # Other rows have spent nothing, as far as is known.
+    trained = judged.rows in ("training", "unknown")
+    spent = _n_coefficients(model) if trained else 0
     free = max(size - spent, 1)
     statistic = float(size * (sample.row_weight @ scaled)) / free
     text = f"Pearson's statistic is {statistic:.2f} per degree of freedom"
@@ -511,7 +513,7 @@ def _possible(story: Story) -> Iterator[Check]:
         "because other features almost fix the value. An effect, all else equal, "
         "compares rows that do not exist: read it together with them."
     )
-    fine = "For every feature most rows could have another value, all else equal."
+    fine = "Most rows could make every change that is quoted, all else equal."
     yield _check("Possible comparisons", odd, trouble, fine, "warn")
 
 

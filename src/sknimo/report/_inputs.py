@@ -48,6 +48,7 @@ class ModelCard:
     left_out: np.ndarray | None = None
     straight: np.ndarray | None = None  # (n,), their linear predictors without bends
     note: str = ""  # what readers must know first
+    choice: str = ""  # what the call of a report says of the class that is shown
     about_score: str = ""  # what coefficients are of, where the page has to say it
     baseline: Baseline | None = None  # the hazard at the reference of a survival model
     conformal: Conformal | None = None  # how far from predictions rows held out lie

@@ -149,6 +149,8 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
     kind = "mean" if card.classes is None else "probability"
     base = model.base_value + card.base_offset
     known = f", a {kind} of {_mean_text(card, base)}"
+    known += " where the offset is 0" * story.sample.given_offset
+    says_all = model.family.link == "identity" or model.family.is_hazard
     return dict(
         title=clean_text(title or f"What predicts {story.sample.target}"),
         kicker=f"{card.kind} · {_family_text(story)}",
@@ -169,6 +171,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         is_seen=story.quality.rows == "training",
         ratio_name=model.family.ratio_name or "",
         is_bent=is_bent(model),
+        no_pairs=_no_pairs(story),
         misleads=any(line.misleads for line in story.lines),
         errors=_errors_text(story),
         response=_response_name(story),
@@ -177,7 +180,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         total_name=story.total_name,
         tables=make_tables(story),
         base_value=show_number(base),
-        base_note="" if model.family.link == "identity" else known,
+        base_note="" if says_all else known,
         modifiers_only=silent,
         idle=join_words(story.names_with_role("neither"), 12),
         effects=effects,
@@ -239,7 +242,7 @@ def _lead(story: Story) -> str:
     rivals = [
         f"{name} {show_percent(value) if value >= 0 else 'less than nothing'}"
         for name, value in (
-            (f"a plain {plain_name(model.family)}", first.linear),
+            (f"a plain {plain_name(model.family)} explains", first.linear),
             ("the same model without such dependence", first.glm),
         )
         if value is not None
@@ -303,13 +306,24 @@ def _response_name(story: Story) -> str:
     return f"{mean}{cut_text(target, 32)}"
 
 
+def _no_pairs(story: Story) -> str:
+    """Why there are no pairs of features that act together."""
+    if story.effects.directed.any():
+        return (
+            "None worth a figure: another feature changes no effect by as much as a "
+            "hundredth of the largest one."
+        )
+    return "None: no effect depends on another feature."
+
+
 def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     """The numbers at the top: label, value, note."""
     judged, effects = story.judged, story.effects
     where = ROWS_WORDS[judged.rows].name
     measures = []
-    # A second share explained would say the same as the first.
-    first, *others = judged.measures
+    # A second share explained says the same as the first.
+    order = judged.measure(CONCORDANCE)  # what hazards are judged by
+    first, *others = sorted(judged.measures, key=lambda one: one is not order)
     second = [one for one in others if one.name != "Deviance explained"][:1]
     for one in (first, *second):
         note = ""
@@ -402,7 +416,8 @@ def _errors_text(story: Story) -> str:
     errors = story.card.errors
     if errors is None:
         return "Standard errors were not kept with this model."
-    return " ".join(errors.words(tuple(line.row for line in story.lines)))
+    words = " ".join(errors.words(tuple(line.row for line in story.lines)))
+    return words.replace(" coef,", " the coefficient,")
 
 
 def _averaged_text(story: Story) -> str:
@@ -553,12 +568,16 @@ def _code(story: Story) -> str:
         call = f"{card.kind}(\n{inner})"
     extra = ", sample_weight=weight" * (story.sample.weight is not None)
     extra += ", offset=offset" * story.sample.given_offset
-    held_out = ", X_test=X_test, y_test=y_test" * (story.held_out is not None)
+    more = clean_text(card.choice)
+    if (held_out := story.held_out) is not None:
+        more += ", X_test=X_test, y_test=y_test"
+        more += ", sample_weight_test=weight_test" * (held_out.weight is not None)
+        more += ", offset_test=offset_test" * held_out.given_offset
     return (
         f"from sknimo import {card.kind}\n\n"
         f"est = {call}\n"
         f"est.fit(X, y{extra})\n"
-        f'est.report("report.html", X, y{extra}{held_out})'
+        f'est.report("report.html", X, y{extra}{more})'
     )
 
 

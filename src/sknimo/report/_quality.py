@@ -21,6 +21,7 @@ from sknimo.explain import (
     mean_of,
     plain_by_folds,
     plain_model,
+    plain_name,
 )
 from sknimo.families import LINKS, Family
 from sknimo.report._inputs import ModelCard, Sample
@@ -332,7 +333,8 @@ def _measures(
         half = {name: deviance / 2 for name, deviance in deviances.items()}
         yield _measure("Log loss", "mean negative log-likelihood; less is better", half)
     elif not gaussian:
-        meaning = f"mean {family.name} deviance of a row; less is better"
+        kind = plain_name(family).removesuffix(" regression")
+        meaning = f"mean {kind} deviance of a row; less is better"
         yield _measure("Mean deviance", meaning, deviances)
 
 

@@ -334,13 +334,14 @@
 
   function tellDial() {
     const told = byId("bend-told");
-    const show = (bend) => `${(100 * scoreAt(bend)).toFixed(1)}\u202f%`;
+    const show = (bend) =>
+      `${(100 * scoreAt(bend)).toFixed(1).replace("-", MINUS)}\u202f%`;
     const fitted = showNumber(dial.bend, 2);
     told.dataset.value = scoreAt(turned);
     told.textContent = isTurned()
-      ? `At ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows held out. `
+      ? `At ${showNumber(turned, 2)}: R\u00b2 ${show(turned)} on rows left out in turn. `
         + `As fitted, at ${fitted}: ${show(dial.bend)}.`
-      : `At ${fitted}, as fitted: R\u00b2 ${show(turned)} on rows held out. With none: ${show(0)}.`;
+      : `At ${fitted}, as fitted: R\u00b2 ${show(turned)} on rows left out in turn. With none: ${show(0)}.`;
   }
 
   function turnDial(bend) {
@@ -549,7 +550,8 @@
     offsetField.addEventListener("input", () => {
       if (Number.isFinite(offsetField.valueAsNumber)) { offset = offsetField.valueAsNumber; update(); }
     });
-    byId("reset").after(make("label", { for: "offset" }, "Offset"), offsetField);
+    byId("reset").after(make("label", { for: "offset" },
+      data.link === "log" ? "Offset (logarithm of the exposure)" : "Offset"), offsetField);
   }
   if (dial) addDial();
   for (const spec of data.controls) controls.push(makeControl(spec));
