@@ -111,6 +111,9 @@ def test_targets_of_every_kind_are_read_alike():
     swapped = np.array(list(zip(time, event, strict=True)), [("t", "<f8"), ("e", "?")])
     frame = pd.DataFrame({"weeks": time, "died": event.astype(int)})
     columns = np.column_stack([time, event])
+    rows = list(zip(time, event, strict=True))
+    named = np.array(rows, [("time", "<f8"), ("status", "<i8")])
+    nullable = pd.DataFrame({"relapse": pd.array(event, "boolean"), "weeks": time})
     for y in (
         columns,
         columns.tolist(),
@@ -118,6 +121,8 @@ def test_targets_of_every_kind_are_read_alike():
         swapped,
         frame,
         frame[["died", "weeks"]],
+        named,
+        nullable,
     ):
         times, events = read_times(y)
         np.testing.assert_array_equal(times, time)
@@ -235,6 +240,15 @@ def test_bad_follow_ups_are_refused():
         est.predict_survival_function(X)
     with pytest.raises(ValueError, match="strata has 7 at row 0; the model knows 0"):
         est.predict_median(X[:1], strata=[7])
+
+
+def test_a_single_stratum_need_not_be_named_again():
+    data = make_nimo_survival(n_samples=60, random_state=0)
+    est = NIMOSurvival(penalty="ridge", max_iter=0)
+    plain = est.fit(data.X, data.y).exposure(data.y)
+    est.fit(data.X, data.y, strata=["a"] * 60)
+    np.testing.assert_array_equal(est.exposure(data.y), plain)
+    np.testing.assert_array_equal(est.exposure(data.y, strata=["a"] * 60), plain)
 
 
 def test_rows_that_no_event_finds_at_risk_change_nothing():
