@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from sknimo import NIMOSurvival, NIMOSurvivalCV, RowBlocks, load
+from sknimo import DataWarning, NIMOSurvival, NIMOSurvivalCV, RowBlocks, load
 from sknimo.datasets import make_nimo_survival
 from sknimo.training import read_times
 
@@ -174,7 +174,8 @@ def test_files_keep_the_baseline(fitted, tmp_path):
         one, two = (getattr(e, predict)(data.X, strata=strata) for e in (est, again))
         np.testing.assert_array_equal(one.values, two.values)
     np.testing.assert_array_equal(est.predict(data.X), again.predict(data.X))
-    assert again.score(data.X, data.y) == est.score(data.X, data.y)
+    found = again.score(data.X, data.y, strata=strata)
+    assert found == est.score(data.X, data.y, strata=strata)
     assert again.baseline_.labels == (False, True)
 
 
@@ -431,3 +432,5 @@ def test_rows_that_entered_late_are_expected_to_have_the_events_they_had(tmp_pat
                 refused(X, y)
         with pytest.raises(ValueError, match="fitted with entry"):
             again.report(None, X, y, strata=stratum)
+        with pytest.warns(DataWarning, match="Give score their entry and strata"):
+            again.score(X, y)
