@@ -143,6 +143,8 @@ def test_the_tangent_leaves_features_unbent(make_problem, make_params):
     [
         ({"dose": 2}, "monotone['dose'] must be 1 for a feature that raises"),
         ({"dose": True}, "monotone['dose'] must be 1"),
+        ({"dose": np.ones(2)}, "monotone['dose'] must be 1"),
+        ({"dose": 1, 0: -1}, "monotone asks both signs of the feature 'dose'"),
         ({"doze": 1}, "monotone names the feature 'doze', which is none. The features"),
         ({9: 1}, "monotone names the feature 9"),
         ([1, 0, 0, 0], "monotone must be a dict of features and signs"),

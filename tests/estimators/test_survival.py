@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from sknimo import NIMOSurvival, NIMOSurvivalCV, RowBlocks, load
+from sknimo import DataWarning, NIMOSurvival, NIMOSurvivalCV, RowBlocks, load
 from sknimo.datasets import make_nimo_survival
 from sknimo.training import read_times
 
@@ -111,6 +111,9 @@ def test_targets_of_every_kind_are_read_alike():
     swapped = np.array(list(zip(time, event, strict=True)), [("t", "<f8"), ("e", "?")])
     frame = pd.DataFrame({"weeks": time, "died": event.astype(int)})
     columns = np.column_stack([time, event])
+    rows = list(zip(time, event, strict=True))
+    named = np.array(rows, [("time", "<f8"), ("status", "<i8")])
+    nullable = pd.DataFrame({"relapse": pd.array(event, "boolean"), "weeks": time})
     for y in (
         columns,
         columns.tolist(),
@@ -118,6 +121,8 @@ def test_targets_of_every_kind_are_read_alike():
         swapped,
         frame,
         frame[["died", "weeks"]],
+        named,
+        nullable,
     ):
         times, events = read_times(y)
         np.testing.assert_array_equal(times, time)
@@ -169,7 +174,8 @@ def test_files_keep_the_baseline(fitted, tmp_path):
         one, two = (getattr(e, predict)(data.X, strata=strata) for e in (est, again))
         np.testing.assert_array_equal(one.values, two.values)
     np.testing.assert_array_equal(est.predict(data.X), again.predict(data.X))
-    assert again.score(data.X, data.y) == est.score(data.X, data.y)
+    found = again.score(data.X, data.y, strata=strata)
+    assert found == est.score(data.X, data.y, strata=strata)
     assert again.baseline_.labels == (False, True)
 
 
@@ -235,6 +241,15 @@ def test_bad_follow_ups_are_refused():
         est.predict_survival_function(X)
     with pytest.raises(ValueError, match="strata has 7 at row 0; the model knows 0"):
         est.predict_median(X[:1], strata=[7])
+
+
+def test_a_single_stratum_need_not_be_named_again():
+    data = make_nimo_survival(n_samples=60, random_state=0)
+    est = NIMOSurvival(penalty="ridge", max_iter=0)
+    plain = est.fit(data.X, data.y).exposure(data.y)
+    est.fit(data.X, data.y, strata=["a"] * 60)
+    np.testing.assert_array_equal(est.exposure(data.y), plain)
+    np.testing.assert_array_equal(est.exposure(data.y, strata=["a"] * 60), plain)
 
 
 def test_rows_that_no_event_finds_at_risk_change_nothing():
@@ -417,3 +432,5 @@ def test_rows_that_entered_late_are_expected_to_have_the_events_they_had(tmp_pat
                 refused(X, y)
         with pytest.raises(ValueError, match="fitted with entry"):
             again.report(None, X, y, strata=stratum)
+        with pytest.warns(DataWarning, match="Give score their entry and strata"):
+            again.score(X, y)

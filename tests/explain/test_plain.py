@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from sknimo.explain import plain_by_folds, plain_model
+from sknimo.explain import plain_by_folds, plain_model, plain_name
+from sknimo.families import REGISTERED
 
 # Two solvers of the same convex problem.
 TOL = 1e-5
@@ -78,3 +79,11 @@ def test_rows_are_not_left_out_by_their_target(make_model, draw_table):
     y = rng.poisson(1.0, 600).astype(float)
     eta = plain_by_folds(model, table, y)
     assert abs(np.corrcoef(eta, y)[0, 1]) < 0.1
+
+
+def test_models_are_called_as_people_call_them():
+    called = {name: plain_name(family) for name, family in REGISTERED.items()}
+    assert called["cox"] == "Cox regression"
+    assert called["softmax"] == "multinomial logistic regression"
+    assert called["negative_binomial"] == "negative binomial regression"
+    assert called["gaussian"] == "linear model"

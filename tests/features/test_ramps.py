@@ -50,14 +50,20 @@ def fit(x, weight=None, **options):
     return inner, features.input_bases[0]
 
 
-def test_terms_are_constant_outside_the_training_range():
+def test_the_line_goes_on_for_a_quarter_of_the_range_and_curves_stop_at_its_ends():
     x = draw("skewed")
     options = FeatureOptions(basis="ramps")
     weight = np.ones(len(x))
     features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
-    ends, far = [[x.min()], [x.max()]], [[x.min() - 1e3], [x.max() + 1e6]]
-    found, expected = features.terms(np.array(far)), features.terms(np.array(ends))
-    assert found.tolist() == expected.tolist()
+    ends = np.array([[x.min()], [x.max()]])
+    more = np.ptp(x) * np.array([[-1.0], [1.0]])
+    inside, near, held, far = (
+        features.terms(ends + share * more) for share in (0.0, 0.1, 0.25, 1e3)
+    )
+    assert near[:, 1:].tolist() == inside[:, 1:].tolist()
+    line = ((ends + 0.1 * more - x.mean()) / x.std())[:, 0]
+    assert near[:, 0] == pytest.approx(line, rel=1e-12)
+    assert far.tolist() == held.tolist()
 
 
 def place(values, n_edges, weight=None):

@@ -34,6 +34,7 @@ from sknimo.solver import (
     restrict,
     simplify,
     simplify_in_turn,
+    trial_options,
     start_state,
 )
 from sknimo.solver._crew import Crew, _next_damping
@@ -664,13 +665,29 @@ class TestSimplify:
             return ends
 
         monkeypatch.setattr(evidence_module, "fit_crew", watched)
-        for gain in (evidence_module.GAIN_TO_COME, 1e9):
-            monkeypatch.setattr(evidence_module, "GAIN_TO_COME", gain)
+        for gain in (evidence_module.GAINS_TO_COME, 1e9):
+            monkeypatch.setattr(evidence_module, "GAINS_TO_COME", gain)
             n_steps.append(0)
             options = EvidenceOptions()
             found.append(simplify(problem, ones(problem), state, options))
         assert n_steps[0] < n_steps[1]
         assert torch.equal(found[0].params, found[1].params)
+
+    @pytest.mark.parametrize(
+        ("trace", "hopeless"),
+        [
+            ([-2695.0, -364.0, -241.0], False),  # it gains more than it lacks
+            ([-9000.0, -751.0, -748.0], True),
+            ([-9000.0, -751.0, -np.inf], True),
+        ],
+    )
+    def test_trials_are_given_up_by_what_their_last_gain_promises(
+        self, trace, hopeless
+    ):
+        brief = trial_options(EvidenceOptions(least=-1.0), inputs=True)
+        assert evidence_module._hopeless([trace], len(trace), brief) == hopeless
+        among = [trace, [-5.0, -3.0, -1.0]]
+        assert not evidence_module._hopeless(among, len(trace), brief)
 
     def test_trials_that_are_one_program_lead_where_single_ones_do(
         self, fitted, monkeypatch

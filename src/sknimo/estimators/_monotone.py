@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from sknimo.exceptions import DataWarning
@@ -124,10 +124,11 @@ def read_signs(given: Any, features: FeatureMap, basis: Any) -> dict[int, int]:
             f"None; got {given!r}."
         )
     kinds = spread_option("basis", basis, features.names, "linear")
-    signs = {}
+    signs: dict[int, int] = {}
     for key, sign in given.items():
         j = _find(key, features.names)
-        if isinstance(sign, bool) or sign not in (-1, 1):
+        number = isinstance(sign, Real) and not isinstance(sign, bool)
+        if not number or sign not in (-1, 1):
             raise ValueError(
                 f"monotone[{key!r}] must be 1 for a feature that raises predictions, "
                 f"or -1 for one that lowers them; got {sign!r}."
@@ -143,7 +144,11 @@ def read_signs(given: Any, features: FeatureMap, basis: Any) -> dict[int, int]:
                 f"a curve of basis={kinds[j]!r} need not have. Give this feature "
                 "basis='linear', or leave it out of monotone."
             )
-        signs[j] = int(sign)
+        if signs.setdefault(j, int(sign)) != sign:
+            raise ValueError(
+                f"monotone asks both signs of the feature {features.names[j]!r}, by "
+                "name and by position. Leave one out."
+            )
     return signs
 
 

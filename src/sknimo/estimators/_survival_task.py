@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sknimo.estimators._base import BaseNIMO
 from sknimo.estimators._intervals import read_level
-from sknimo.exceptions import check_option
+from sknimo.exceptions import DataWarning, check_option
 from sknimo.explain import find_origin
 from sknimo.families import COX, Family
 from sknimo.features import column_names, take_column, take_columns
@@ -339,7 +340,8 @@ class SurvivalTask(BaseNIMO):
         """Harrell's concordance: the share of pairs whose risks are in the right order.
 
         1 is perfect, 1/2 says nothing. Pairs are of one stratum; in each one row has
-        the event while the other is at risk and outlives it.
+        the event while the other is at risk and outlives it. Rows of a model that was
+        fitted with `entry` or `strata` need theirs, or pairs are wrong: it warns.
 
         Examples
         --------
@@ -350,6 +352,15 @@ class SurvivalTask(BaseNIMO):
         True
         """
         eta = self._eta(X)
+        known, given = self.baseline_, {"entry": entry, "strata": strata}
+        fitted = {"entry": known.entered, "strata": len(known.labels) > 1}
+        if left := " and ".join(k for k in given if fitted[k] and given[k] is None):
+            warnings.warn(
+                f"The model was fitted with {left}, and is scored without: rows that "
+                f"were never at risk together are compared. Give score their {left}.",
+                DataWarning,
+                stacklevel=2,
+            )
         weight = read_weight(sample_weight, len(eta))
         rows = read_follow_up(y, weight, entry=entry, strata=strata)
         return concordance(rows, eta)

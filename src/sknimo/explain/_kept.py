@@ -13,6 +13,13 @@ from sknimo.explain._local import find_roles
 from sknimo.families import Family
 from sknimo.model import FittedModel
 
+# Families as they are spoken of, where that is not their name.
+SPOKEN = {
+    "cox": "Cox",
+    "poisson": "Poisson",
+    "softmax": "multinomial logistic",
+    "tweedie": "Tweedie",
+}
 # Coefficients that are named where they mislead; the others are counted. More than so
 # many, and half of all: the reference is the odd one.
 NAMED = 3
@@ -70,8 +77,7 @@ def n_networks(model: FittedModel) -> int:
 def plain_name(family: Family) -> str:
     """What a model of lines without a network is called."""
     names = {"identity": "linear model", "logit": "logistic regression"}
-    own = family.name.replace("_", " ")
-    own = own.capitalize() if own in ("poisson", "cox") else own
+    own = SPOKEN.get(family.name, family.name.replace("_", " "))
     return names.get(family.link, f"{own} regression")
 
 

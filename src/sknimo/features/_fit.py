@@ -74,6 +74,8 @@ FEW_SHARE = 0.05
 MANY_SHARE = 0.2
 # How far a curve that was found goes on beyond the training range, as a share of it:
 # new rows are often a little outside, and some farther than a parabola may be trusted.
+# Of pieces the line goes on: where large coefficients of columns that go together hold
+# each other in balance, a column that stops at its own end upsets them.
 HOLD_SHARE = 0.25
 
 
@@ -240,7 +242,8 @@ def fit_summaries(
                 basis = _fit_numeric(known, kinds[j], at, options)
                 read = _fit_input(known, basis, options)
             curve = basis.basis if isinstance(basis, Drawn) else basis
-            if j in options.found and isinstance(curve, Polynomial | Spline):
+            found = j in options.found and isinstance(curve, Polynomial | Spline)
+            if found or isinstance(curve, Ramps):
                 basis = _clip(basis, known, HOLD_SHARE)
             if options.clip_inputs == "all" and basis.scale:
                 bare = basis.basis if isinstance(basis, Clipped) else basis
@@ -370,11 +373,7 @@ def _fit_numeric(
     if kind == "linear" or line.scale == 0 or len(sample.values) < POLYNOMIAL_VALUES:
         return line
     if kind == "ramps":
-        basis = fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
-        if isinstance(basis, Linear):
-            return basis
-        # Constant outside the range, like the curve: a line would carry on alone.
-        return _clip(basis, known)
+        return fit_ramps(sample.reach(known.low, known.high), line, options.n_edges)
     if kind == "poly2" or len(sample.values) < SPLINE_VALUES:
         z = (sample.values - line.reference) / line.scale
         return Polynomial(

@@ -48,9 +48,10 @@ class EvidenceOptions:
     # precisions, and so much less with every update to go: otherwise all end there.
     # Second setting with classes, seeds 100 to 103: 48 to 69 more than the linear model
     # after ten, 6 to 21 more after three; real tables: 10 to 190 less.
+    # None: as much less as its last updates promise.
     least: float = -math.inf
     grace: int = 10
-    allowance: float = 10.0
+    allowance: float | None = 10.0
     # Bytes that a step may take beside the data: rows are cut into blocks.
     memory_budget: int = 10**9
     # Time (`time.monotonic`) after which no further step or trial begins.

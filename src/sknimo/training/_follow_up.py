@@ -81,19 +81,14 @@ def read_times(y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _part(y: Any) -> tuple[Any, Any]:
     """Columns of times and events of a structured array, a frame, or two columns."""
-    names = getattr(getattr(y, "dtype", None), "names", None)
-    if names is None and hasattr(y, "columns"):
-        names = tuple(y.columns)
-        if len(names) == 2:
-            first = names[0]
-            swapped = str(first).lower() in EVENT_NAMES
-            swapped = swapped or np.asarray(y[first]).dtype.kind == "b"
-            return (y[names[1]], y[first]) if swapped else (y[first], y[names[1]])
-    elif names is not None and len(names) == 2:
-        # The order of scikit-survival, unless the types say otherwise.
-        swapped = y.dtype[1].kind == "b" and y.dtype[0].kind != "b"
-        return (y[names[0]], y[names[1]]) if swapped else (y[names[1]], y[names[0]])
-    else:
+    structured = getattr(getattr(y, "dtype", None), "names", None)
+    names = structured or tuple(getattr(y, "columns", ()))
+    if len(names) == 2:
+        said = [_says_event(name, y[name]) for name in names]
+        # Where neither says so the order is scikit-survival's, or that of frames.
+        event = said.index(True) if sum(said) == 1 else int(not structured)
+        return y[names[1 - event]], y[names[event]]
+    if not names:
         array = np.asarray(y)
         if array.ndim == 2 and array.shape[1] == 2:
             return array[:, 0], array[:, 1]
@@ -102,6 +97,12 @@ def _part(y: Any) -> tuple[Any, Any]:
         "data frame of two columns, or a structured array such as scikit-survival's "
         f"Surv; got {type(y).__name__} of shape {np.shape(y)}."
     )
+
+
+def _says_event(name: Hashable, column: Any) -> bool:
+    """Whether a column's name or type says that it holds events."""
+    kind = str(getattr(column, "dtype", "")).lower()
+    return str(name).lower() in EVENT_NAMES or kind.startswith("bool")
 
 
 def _read_entry(entry: Any, time: np.ndarray) -> np.ndarray:
@@ -135,7 +136,7 @@ def read_strata(
                 f"The model has {len(known)} strata ({_list(known)}), each with a "
                 "baseline of its own: give strata, a label for every row."
             )
-        return np.zeros(n_rows, dtype=int), (None,)
+        return np.zeros(n_rows, dtype=int), tuple(known or (None,))
     column = np.asarray(strata)
     if column.shape != (n_rows,):
         raise ValueError(
