@@ -34,8 +34,8 @@ from sknimo.solver import (
     restrict,
     simplify,
     simplify_in_turn,
-    trial_options,
     start_state,
+    trial_options,
 )
 from sknimo.solver._crew import Crew, _next_damping
 from sknimo.solver._member import estimate_dispersion
