@@ -201,6 +201,15 @@ def init_params(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
     return draw_params(spec, seeds, bound, bound)
 
 
+def start_networks(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
+    """Random first layers, second layers, and no output, (K, P).
+
+    Sums over inputs are of order one however many columns a feature is read by, and
+    codes tell features apart from the beginning.
+    """
+    return draw_params(spec, seeds, 1 / math.sqrt(2 * max(spec.n_features, 1)), 1.0)
+
+
 def draw_params(
     spec: NetworkSpec, seeds: Sequence[int], narrow: float, code: float
 ) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 import sknimo.solver._joint as joint
 from sknimo.machine import to_device
+from sknimo.network import start_networks
 from sknimo.solver import (
     JointOptions,
     JointStart,
@@ -84,7 +85,7 @@ def test_steps_that_are_recorded_are_those_of_a_cpu(family, make_problem, monkey
     problem = make_problem(family, n_rows=61, widths=(2, 1, 3), hidden=(3, 4))
     fold = torch.arange(61) % 3
     out = torch.stack([(fold == k).double() for k in range(3)])
-    params = joint.start_networks(problem.spec, [0, 1, 2])
+    params = start_networks(problem.spec, [0, 1, 2])
     coef = 0.1 * torch.ones(3, problem.n_terms, dtype=torch.float64)
     start = JointStart(coef, coef[:, 0], params, 1 - out, out, (0, 1, 2))
     options = JointOptions(batch_size=8, max_passes=8, learning_rate=0.02)

@@ -15,7 +15,7 @@ import torch
 
 import sknimo.solver._joint as joint
 from sknimo.families import FAMILIES
-from sknimo.network import unpack
+from sknimo.network import start_networks, unpack
 from sknimo.solver import JointOptions, JointStart, JointTable, train_jointly
 
 AUTOGRAD_RTOL = 1e-10  # the same sums in another order
@@ -338,7 +338,7 @@ def test_training_learns_a_bend(make_problem):
     """The first feature of the problem is bent by the last one."""
     problem = make_problem(n_rows=600, hidden=(8, 8))
     table = JointTable.of(problem, torch.arange(4))
-    params = joint.start_networks(problem.spec, [0])
+    params = start_networks(problem.spec, [0])
     flat = torch.cat([params, params.new_zeros(1, 5)], dim=1)
     start, options = start_of(problem, flat), JointOptions(64, 60, learning_rate=0.02)
     state = train_jointly(table, start, ridge_of(problem, 1e-4), options)
@@ -417,8 +417,8 @@ def test_members_that_stand_still_leave_the_others_as_they_are(setup):
 
 def test_networks_begin_without_output_and_with_a_seed_each(make_problem):
     spec = make_problem(widths=(2, 1, 3)).spec
-    both = joint.start_networks(spec, [3, 4])
-    assert torch.equal(both[1:], joint.start_networks(spec, [4]))
+    both = start_networks(spec, [3, 4])
+    assert torch.equal(both[1:], start_networks(spec, [4]))
     assert not torch.equal(both[0], both[1])
     weights = unpack(spec, both)
     assert (weights.out == 0).all()

@@ -424,7 +424,8 @@ class BaseNIMO(
     def _eta(self, X: Any, offset: Any = None) -> np.ndarray:
         table = self._read_table(X)
         self._warn_far(table)
-        if offset is None and self._has_offset:
+        watched = self.model_.family.is_hazard  # an offset of its own, from the times
+        if offset is None and self._has_offset and not watched:
             warnings.warn(
                 "The model was fitted with an offset, and these rows are taken to have "
                 "an offset of zero (one unit of exposure where it is a log exposure). "

@@ -39,7 +39,6 @@ from sknimo.features._fit import (
     only_missing,
     spread_option,
     summarise_column,
-    typical_reference,
 )
 from sknimo.features._grow import BlockReader, TableReading, TableSchema, merge_readings
 from sknimo.features._map import FeatureMap
@@ -60,3 +59,4 @@ from sknimo.features._read import (
     take_rows,
 )
 from sknimo.features._shapes import ValueSample, fit_linear, make_linear, weigh_values
+from sknimo.features._typical import typical_reference

@@ -10,12 +10,16 @@ row without such a name are as often ranks and times.
 """
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+
+from sknimo.exceptions import DataWarning
+from sknimo.features._bases import Label
 
 # Signs that stand before or after a number and change nothing but its unit.
 UNITS = "[$€£¥%‰]"
@@ -133,3 +137,16 @@ def numbers_rows(name: str, values: np.ndarray, n_rows: int) -> bool:
     """Whether a column with these distinct values in so many rows is an identifier."""
     each = len(values) == n_rows >= MIN_NUMBERED and (values == np.round(values)).all()
     return bool(each and NUMBERS_ROWS.fullmatch(name))
+
+
+def warn_disguise(levels: Sequence[Label], name: str) -> None:
+    """Warn of text that is a number or a date in disguise."""
+    found = find_disguise([level for level in levels if isinstance(level, str)])
+    if found is None or len(levels) < 2:
+        return
+    warnings.warn(
+        f"Column {name!r} {found.describe()}: each value is taken for a level. Convert "
+        f"it to numbers first, or say categorical=[{name!r}] if levels are meant.",
+        DataWarning,
+        stacklevel=2,
+    )

@@ -15,6 +15,7 @@ import narwhals as nw
 import numpy as np
 
 from sknimo.features._bases import Label
+from sknimo.features._disguise import warn_disguise
 from sknimo.features._fit import find_columns, only_missing, show_names
 from sknimo.features._read import (
     Column,
@@ -31,7 +32,6 @@ from sknimo.features._read import (
     read_numbers,
     split_columns,
     stated_order,
-    warn_disguise,
 )
 
 # A column of nothing but missing values may turn out to be either.

@@ -7,7 +7,6 @@ Shapes: n rows, p columns.
 """
 
 import datetime
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from sknimo.exceptions import DataWarning
 from sknimo.features._bases import MISSING_LABEL, Clipped, Label, where_known
-from sknimo.features._disguise import find_disguise
+from sknimo.features._disguise import warn_disguise
 from sknimo.features._fit import find_columns, only_missing
 from sknimo.features._map import FeatureMap
 
@@ -248,19 +246,6 @@ def is_category(column: Column) -> bool:
     """Whether the type of a column says that its text are levels."""
     dtype = None if isinstance(column, np.ndarray) else column.dtype
     return dtype in (nw.Categorical, nw.Enum)
-
-
-def warn_disguise(levels: Sequence[Label], name: str) -> None:
-    """Warn of text that is a number or a date in disguise."""
-    found = find_disguise([level for level in levels if isinstance(level, str)])
-    if found is None or len(levels) < 2:
-        return
-    warnings.warn(
-        f"Column {name!r} {found.describe()}: each value is taken for a level. Convert "
-        f"it to numbers first, or say categorical=[{name!r}] if levels are meant.",
-        DataWarning,
-        stacklevel=2,
-    )
 
 
 def read_labels(column: Column, name: str, first_row: int = 0) -> list[Label | None]:

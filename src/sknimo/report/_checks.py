@@ -27,13 +27,14 @@ from sknimo.explain import (
 from sknimo.families import FAMILIES, Family
 from sknimo.features import may_be_codes
 from sknimo.model import FittedModel
-from sknimo.report._inputs import Sample
+from sknimo.report._inputs import Sample, row_keys
 from sknimo.report._quality import (
     CONCORDANCE,
     Quality,
     calibration_slope,
     is_varied,
     rank_auc,
+    rank_correlation,
 )
 from sknimo.report._story import Story
 from sknimo.report._text import join_words, show_count, show_number, show_percent
@@ -209,7 +210,7 @@ def _leakage(story: Story) -> Iterator[Check]:
             if own > LEAK_AUC:
                 found.append(f"{name} (AUC {own:.3f})")
         else:
-            own = _rank_correlation(score, y)
+            own = rank_correlation(score, y)
             if (own if category else abs(own)) > LEAK_CORRELATION:
                 found.append(f"{name} (rank correlation {show_number(own, 3)})")
     trouble = (
@@ -233,16 +234,6 @@ def _alone(
     return np.where(total > 0, others / np.where(total > 0, total, 1.0), mean)
 
 
-def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's correlation; ties share their mean rank."""
-    ranks = []
-    for values in (x, y):
-        _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[which])
-    spread = [float(np.ptp(rank)) for rank in ranks]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if min(spread) > 0 else 0.0
-
-
 def _separation(story: Story) -> Iterator[Check]:
     sample = story.sample
     if not story.card.model.family.is_binary or np.ptp(sample.y) == 0:
@@ -253,8 +244,8 @@ def _separation(story: Story) -> Iterator[Check]:
         "coefficients is arbitrary; their signs are not. Look for a feature that gives "
         "the outcome away."
     )
-    fine = "The classes overlap."
-    yield _check("Separation", area > SEPARATED_AUC, trouble, fine, "warn")
+    separated = area > SEPARATED_AUC
+    yield _check("Separation", separated, trouble, "The classes overlap.", "warn")
 
 
 def _dispersion(story: Story) -> Iterator[Check]:
@@ -537,19 +528,13 @@ def _rare(story: Story) -> Iterator[Check]:
     yield _check("Rare levels", rare, trouble, fine)
 
 
-def _row_keys(table: np.ndarray) -> list[bytes]:
-    """What tells rows apart; missing equals missing."""
-    rows = np.ascontiguousarray(np.where(np.isnan(table), np.inf, table) + 0.0)
-    return [row.tobytes() for row in rows]
-
-
 def _repeated(story: Story) -> Iterator[Check]:
     """Rows that occur again: in held-out rows, or among the rows themselves."""
     features, sample, held_out = story.card.model.features, story.sample, story.held_out
-    keys = _row_keys(np.column_stack([sample.table, sample.y]))
+    keys = row_keys(np.column_stack([sample.table, sample.y]))
     seen = set(keys)
     if held_out is not None:
-        other = _row_keys(np.column_stack([held_out.table, held_out.y]))
+        other = row_keys(np.column_stack([held_out.table, held_out.y]))
         shared = sum(key in seen for key in other)
         title, fine = "Held-out rows seen before", "None equals a row of the report."
         trouble = (
@@ -564,7 +549,7 @@ def _repeated(story: Story) -> Iterator[Check]:
         many = shared / len(other) > own + REPEATED
         yield _check(title, shared, trouble, fine, "warn" if many else "note")
     n_rows = len(keys)
-    alike = n_rows - len(set(_row_keys(sample.table)))
+    alike = n_rows - len(set(row_keys(sample.table)))
     exact = n_rows - len(seen)
     numeric = [
         len(np.unique(sample.table[:, j]))
@@ -595,8 +580,9 @@ def _balance(story: Story) -> Iterator[Check]:
     weight, y, mean = sample.row_weight, sample.y, quality.predicted
     predicted, observed = float(weight @ mean), float(weight @ y)
     # Targets that are all the same have no spread: those of the report's rows have.
-    scale = sample if is_varied(y, sample) else rows
-    spread = _spread(scale) if is_varied(scale.y, scale) else 0.0
+    spread = next(
+        (each.spread for each in (sample, rows) if is_varied(each.y, each)), 0
+    )
     alike = 0.0 if np.isclose(predicted, observed) else np.inf
     gap = abs(predicted - observed) / spread if spread > 0 else alike
     text = (
@@ -617,9 +603,3 @@ def _balance(story: Story) -> Iterator[Check]:
         trouble = f"{text}, where 1 is right: predictions are {how}."
     where = _where(quality)
     yield _check("Calibration", trouble, f"{trouble}{where}", f"{text}.{where}")
-
-
-def _spread(sample: Sample) -> float:
-    """Standard deviation of the targets of some rows."""
-    weight, y = sample.row_weight, sample.y
-    return float(np.sqrt(weight @ (y - weight @ y) ** 2))

@@ -91,6 +91,13 @@ class Sample:
         return check_weight(self.weight, len(self))
 
     @property
+    def spread(self) -> float:
+        """Standard deviation of the targets."""
+        return float(
+            np.sqrt(self.row_weight @ (self.y - self.row_weight @ self.y) ** 2)
+        )
+
+    @property
     def row_offset(self) -> np.ndarray:
         """Offset of every row, zero when none was given, (n,)."""
         return fill_offset(self.offset, len(self))
@@ -117,3 +124,9 @@ class Sample:
             names=self.names and tuple(self.names[row] for row in rows),
             follow_up=None if self.follow_up is None else self.follow_up.take(rows),
         )
+
+
+def row_keys(table: np.ndarray) -> list[bytes]:
+    """What tells rows apart; missing equals missing."""
+    rows = np.ascontiguousarray(np.where(np.isnan(table), np.inf, table) + 0.0)
+    return [row.tobytes() for row in rows]

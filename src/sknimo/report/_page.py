@@ -4,7 +4,6 @@ The template arranges and escapes; nothing is computed there.
 """
 
 import hashlib
-import math
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ import numpy as np
 from sknimo.explain import (
     MAX_ROWS,
     NOT_HELD_OUT,
-    POSSIBLE,
     compared_rows,
     describe_gain,
     describe_kept,
@@ -25,10 +23,8 @@ from sknimo.explain import (
     mean_of,
     n_networks,
     plain_name,
-    spread_rows,
 )
 from sknimo.report._blocks import (
-    HARDLY,
     make_curve_panels,
     make_effect_panels,
     make_pair_rows,
@@ -39,8 +35,8 @@ from sknimo.report._blocks import (
 from sknimo.report._checks import run_checks
 from sknimo.report._figures import fit_figure, survival_figure
 from sknimo.report._inputs import ModelCard, Sample
-from sknimo.report._lines import Line
 from sknimo.report._quality import CONCORDANCE, Measure, Quality
+from sknimo.report._sentences import make_sentences, modifiers_of, response_name
 from sknimo.report._story import MAX_POINTS, Story
 from sknimo.report._text import (
     clean_text,
@@ -54,18 +50,7 @@ from sknimo.report._text import (
 )
 from sknimo.version import VERSION
 
-MAX_SENTENCES = 4
 MAX_SETTING = 120
-# An effect that varies by less than this share of itself is called the same.
-STEADY = 0.1
-# One that goes so many times its average either way has no direction.
-UP_AND_DOWN = 2.0
-# A curve that goes one way by more than this share of the other turns: it is told by
-# where it is lowest and highest, looked for over rows and values.
-TURNS = 0.25
-TURN_ROWS = 200
-TURN_VALUES = 25
-
 PACKAGES = ("sknimo", "numpy", "scikit-learn", "scipy", "torch")
 
 
@@ -159,7 +144,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         sections=_sections(bool(effects), bool(cases)),
         figures=_figures(story),
         alerts=tuple(check for check in checks if check.status == "warn"),
-        sentences=_sentences(story),
+        sentences=make_sentences(story),
         qualities=tuple(
             # Held-out rows first, where there are any.
             _quality_block(story, quality)
@@ -174,7 +159,7 @@ def make_page(story: Story, title: str | None) -> dict[str, Any]:
         no_pairs=_no_pairs(story),
         misleads=any(line.misleads for line in story.lines),
         errors=_errors_text(story),
-        response=_response_name(story),
+        response=response_name(story),
         eta_name=model.family.eta_name,
         about_score=card.about_score,
         total_name=story.total_name,
@@ -292,20 +277,6 @@ def _gain_text(story: Story) -> Iterator[str]:
         yield describe_trial(scores)
 
 
-def _response_name(story: Story) -> str:
-    """What averages are about."""
-    classes = story.card.classes
-    if classes is not None:
-        target = cut_text(story.sample.target, 24)
-        return f"probability that {target} is {cut_text(classes[1], 24)}"
-    if story.model.family.is_hazard:
-        return "hazard"
-    mean = "" if story.model.family.link == "identity" else "mean of "
-    # A target without a name is "the target"; its reader says "the" before it.
-    target = story.sample.target if mean else story.sample.target.removeprefix("the ")
-    return f"{mean}{cut_text(target, 32)}"
-
-
 def _no_pairs(story: Story) -> str:
     """Why there are no pairs of features that act together."""
     if story.effects.directed.any():
@@ -330,7 +301,7 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         if one.linear is not None:
             note = f"plain {plain_name(story.model.family)} {_measure(one, 'linear')}"
         measures.append((f"{one.name} on {where}", _measure(one, "model"), note))
-    bent = sum(bool(_modifiers(story, j)) for j in story.order)
+    bent = sum(bool(modifiers_of(story, j)) for j in story.order)
     acting, p = int(effects.roles.acts.sum()), story.model.features.n_features
     n_rows = len(story.sample)
     held_out = "" if story.held_out is None else f"and {len(story.held_out):,} held out"
@@ -339,12 +310,6 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
         ("Features with an effect", f"{acting} of {p}", _how_many(bent, acting)),
         ("Rows", f"{n_rows:,}", held_out or ROWS_WORDS[story.quality.rows].name),
     )
-
-
-def _modifiers(story: Story, feature: int) -> tuple[int, ...]:
-    """What an effect depends on, if it is worth a word."""
-    varies = float(np.nan_to_num(story.effects.bend[feature]))
-    return tuple(story.effects.modifiers_of(feature)) if varies > HARDLY else ()
 
 
 def _how_many(bent: int, acting: int) -> str:
@@ -435,122 +400,6 @@ def _averaged_text(story: Story) -> str:
             "the fit say of rows like these"
         )
     return text
-
-
-def _sentences(story: Story) -> tuple[tuple[str, str], ...]:
-    """The features that move predictions most, each with a sentence."""
-    out = []
-    for feature in story.order:
-        # What few rows say is no headline.
-        lines = [line for line in story.lines_of(feature) if not line.row.is_rare]
-        lines = [line for line in lines if np.isfinite(line.response)]
-        # Nor is a missing value beside what is known.
-        lines = [line for line in lines if line.row.kind != "missing"] or lines
-        if not lines:
-            continue
-        line = max(lines, key=lambda line: abs(line.eta * line.per_unit))
-        acts = story.effects.roles.acts[feature]
-        text = _sentence(story, line) if acts else _modifier_sentence(story, feature)
-        out.append((story.name(feature), text))
-        if len(out) == MAX_SENTENCES:
-            break
-    return tuple(out)
-
-
-def _sentence(story: Story, line: Line) -> str:
-    """One comparison in words: on average, over rows, and what it depends on."""
-    low, high = line.response_ends
-    what, where = _comparison(story, line), _response_name(story)
-    average, ends = story.show_change(line.response), story.show_changes(low, high)
-    modifiers = _modifiers(story, line.feature)
-    depends = ""
-    if modifiers:
-        depends = f", depending on {join_words(story.name(k) for k in modifiers)}"
-    elif np.ptp(line.eta_ends) <= STEADY * abs(line.eta):
-        # The link alone makes them differ.
-        depends = f", though nearly the same on the {story.model.family.eta_name}"
-    if line.support < POSSIBLE:
-        depends += "; few rows could change so, all else equal"
-    sure = story.show_interval(line)
-    usual = "on average"
-    usual += f" (95\N{NO-BREAK SPACE}% interval {sure})" if sure else ""
-    if line.row.kind == "curve" and min(-low, high) > TURNS * max(-low, high):
-        return f": up and down. {_turns(story, line.feature)}{depends}."
-    size = UP_AND_DOWN * abs(line.response)
-    if low < -size and high > size:  # its average says little
-        times = "times" if story.model.family.is_hazard else "in"
-        return (
-            f": up and down. {what[0].upper()}{what[1:]} goes with {ends} {times} the "
-            f"{where} in 90\N{NO-BREAK SPACE}% of the rows, {average} {usual}{depends}."
-        )
-    inside = "" if story.model.family.is_hazard else "in "
-    text = f": {what} goes with {average} {inside}the {where} {usual}"
-    if high - low <= STEADY * abs(line.response):
-        return f"{text}, much the same in all rows."
-    return f"{text}; {ends} in 90\N{NO-BREAK SPACE}% of the rows{depends}."
-
-
-def _turns(story: Story, feature: int) -> str:
-    """Where along a feature predictions are lowest and highest, on average."""
-    rows = story.sample.take(spread_rows(len(story.sample), TURN_ROWS))
-    hazard = story.model.family.is_hazard
-    weight, values = rows.row_weight, _values(story, feature)
-    if len(values) > TURN_VALUES:
-        column = story.sample.table[:, feature]
-        values = np.nanquantile(column, np.linspace(0.02, 0.98, TURN_VALUES))
-    table, means, respond = rows.table.copy(), [], story.card.respond
-    for value in values:
-        table[:, feature] = value
-        if respond is not None:
-            mean = respond(table)
-        elif hazard:
-            mean = story.model.eta(table)
-        else:
-            eta = story.model.eta(table) + rows.row_offset
-            mean = mean_of(story.model.family, eta)
-        means.append(float(weight @ mean))
-    if hazard:
-        means = [math.exp(mean - story.model.base_value) for mean in means]
-    low, high = int(np.argmin(means)), int(np.argmax(means))
-    shown = [
-        show_percent(means[at])
-        if story.card.classes is not None
-        else show_number(means[at], 3)
-        + " times the reference's" * (hazard and at == low)
-        for at in (low, high)
-    ]
-    ends = [show_number(float(values[at]), 3) for at in (low, high)]
-    where = _response_name(story)
-    return (
-        f"With all else as in the rows, the {where} is lowest at {ends[0]} "
-        f"({shown[0]} on average) and highest at {ends[1]} ({shown[1]})"
-    )
-
-
-def _modifier_sentence(story: Story, feature: int) -> str:
-    """What a feature without a coefficient does: it bends others."""
-    effects = story.effects
-    order = np.argsort(-effects.directed[:, feature], kind="stable").tolist()
-    moved = [j for j in order if effects.bends[j, feature]] or order
-    names = join_words(story.name(j) for j in moved[:3])
-    return f": no effect at the reference, but that of {names} depends on it."
-
-
-def _comparison(story: Story, line: Line) -> str:
-    if not line.row.is_feature:
-        baseline = story.reference_text(line.feature)
-        return f"{clean_text(line.row.level)} instead of {baseline}"
-    values = _values(story, line.feature)
-    if len(values) == 2:
-        low, high = (show_number(float(value)) for value in values)
-        return f"{high} instead of {low}"
-    return "one more" if line.row.step == 1 else f"{show_number(line.row.step)} more"
-
-
-def _values(story: Story, feature: int) -> np.ndarray:
-    """Different values of a number, in order."""
-    column = story.sample.table[:, feature]
-    return np.unique(column[~np.isnan(column)])
 
 
 def _mean_text(card: ModelCard, eta: float) -> str:

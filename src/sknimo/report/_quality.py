@@ -426,6 +426,16 @@ def rank_auc(y: np.ndarray, score: np.ndarray, weight: np.ndarray) -> float:
     return float(positive @ below / total) if total > 0 else float("nan")
 
 
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's correlation; ties share their mean rank."""
+    ranks = []
+    for values in (x, y):
+        _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[which])
+    spread = [float(np.ptp(rank)) for rank in ranks]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if min(spread) > 0 else 0.0
+
+
 def group_means(predicted: np.ndarray, sample: Sample, by: np.ndarray) -> np.ndarray:
     """Mean prediction and mean observation of rows that are similar `by`, (2, g)."""
     order = np.argsort(by, kind="stable")

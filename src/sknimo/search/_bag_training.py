@@ -18,14 +18,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sknimo.machine import all_threads, hide_progress, run_alone
-from sknimo.network import NetworkSpec, unpack
+from sknimo.network import NetworkSpec, start_networks, unpack
 from sknimo.search._settings import Settings
 from sknimo.solver import (
     JointOptions,
     JointTable,
     PerMember,
     Problem,
-    start_networks,
 )
 from sknimo.training import AnyFold, TaskStore
 

@@ -40,7 +40,6 @@ from sknimo.search._restarts import (
     loose_members,
     scout,
     select,
-    settle_reference,
 )
 from sknimo.search._runner import (
     MovableReference,
@@ -49,6 +48,7 @@ from sknimo.search._runner import (
     View,
     is_wide,
     lines_alone,
+    settle_reference,
     straight_columns,
     without_curves,
 )

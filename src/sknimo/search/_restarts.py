@@ -19,7 +19,9 @@ from sknimo.search._runner import (
     Runner,
     Start,
     View,
+    brief_options,
     is_wide,
+    settle_reference,
     simplify_crew,
     with_terms,
 )
@@ -30,7 +32,6 @@ from sknimo.solver import (
     EvidenceState,
     Problem,
     fit_evidence,
-    reference_step,
     restrict,
     simplify,
     trial_options,
@@ -381,50 +382,6 @@ def _may_have(start: Start, state: EvidenceState) -> bool:
 def by_evidence(found: Restart | EvidenceState) -> float:
     """Key to rank restarts and states by."""
     return found.log_evidence
-
-
-def settle_reference(runner: Runner, restart: Restart) -> Restart:
-    """Refit around another point where the evidence rises clearly by that."""
-    settings, reference = runner.settings, restart.view.reference
-    if reference is None:
-        return restart
-    brief = brief_options(runner)
-    patient = replace(runner.options, burn_in=0)
-    error = 1 / math.sqrt(float(runner.weight.sum()))  # of the mean, in scales
-    movable = reference.movable.to(runner.weight.device)
-    nowhere = torch.zeros(len(movable), dtype=torch.float64)
-    for _ in range(settings.max_moves):
-        view, state = restart.view, restart.state
-        here = nowhere if view.distance is None else view.distance
-        step = reference_step(
-            view.problem,
-            runner.weight,
-            state,
-            movable,
-            here.to(runner.weight),
-            runner.options,
-        )
-        limit = settings.max_errors * error
-        there = (here + step.cpu()).clamp(-limit, limit)
-        if float((there - here).abs().max()) < settings.min_step * error:
-            break
-        moved = view.around(there)
-        farther = float((there.square() - here.square()).sum()) / (2 * error**2)
-        least = state.log_evidence + farther + settings.move_margin
-        trial = runner.call(moved, "moved", fit_evidence, state, brief)
-        # Around a point that is far away all else differs, which takes its time.
-        if trial.log_evidence <= least and float((there - here).abs().max()) > error:
-            trial = runner.call(moved, "moved", fit_evidence, trial, patient)
-        if not trial.log_evidence > least:
-            break
-        restart = replace(restart, state=trial, view=moved)
-    return restart
-
-
-def brief_options(runner: Runner) -> EvidenceOptions:
-    """A few steps for a state that is almost there."""
-    n_steps = min(runner.settings.brief_steps, runner.options.max_iter)
-    return replace(runner.options, max_iter=n_steps, burn_in=0)
 
 
 def make_starts(

@@ -39,6 +39,8 @@ from sknimo.solver import (
     Problem,
     crew_size,
     fit_crew,
+    fit_evidence,
+    reference_step,
     restrict,
     simplify_in_turn,
     start_state,
@@ -447,3 +449,47 @@ def random_network(problem: Problem, start: Start) -> Tensor:
     scale = start.output_scale / math.sqrt(problem.spec.hidden[1])
     unpack(problem.spec, params).out.normal_(0, scale, generator=generator)
     return params[0].to(problem.device)
+
+
+def settle_reference(runner: Runner, restart: Restart) -> Restart:
+    """Refit around another point where the evidence rises clearly by that."""
+    settings, reference = runner.settings, restart.view.reference
+    if reference is None:
+        return restart
+    brief = brief_options(runner)
+    patient = replace(runner.options, burn_in=0)
+    error = 1 / math.sqrt(float(runner.weight.sum()))  # of the mean, in scales
+    movable = reference.movable.to(runner.weight.device)
+    nowhere = torch.zeros(len(movable), dtype=torch.float64)
+    for _ in range(settings.max_moves):
+        view, state = restart.view, restart.state
+        here = nowhere if view.distance is None else view.distance
+        step = reference_step(
+            view.problem,
+            runner.weight,
+            state,
+            movable,
+            here.to(runner.weight),
+            runner.options,
+        )
+        limit = settings.max_errors * error
+        there = (here + step.cpu()).clamp(-limit, limit)
+        if float((there - here).abs().max()) < settings.min_step * error:
+            break
+        moved = view.around(there)
+        farther = float((there.square() - here.square()).sum()) / (2 * error**2)
+        least = state.log_evidence + farther + settings.move_margin
+        trial = runner.call(moved, "moved", fit_evidence, state, brief)
+        # Around a point that is far away all else differs, which takes its time.
+        if trial.log_evidence <= least and float((there - here).abs().max()) > error:
+            trial = runner.call(moved, "moved", fit_evidence, trial, patient)
+        if not trial.log_evidence > least:
+            break
+        restart = replace(restart, state=trial, view=moved)
+    return restart
+
+
+def brief_options(runner: Runner) -> EvidenceOptions:
+    """A few steps for a state that is almost there."""
+    n_steps = min(runner.settings.brief_steps, runner.options.max_iter)
+    return replace(runner.options, max_iter=n_steps, burn_in=0)

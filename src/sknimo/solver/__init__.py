@@ -27,7 +27,6 @@ from sknimo.solver._joint import (
     JointTable,
     level_terms,
     predict_rows,
-    start_networks,
     train_jointly,
 )
 from sknimo.solver._member import (

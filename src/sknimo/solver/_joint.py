@@ -24,8 +24,7 @@ features, h1 and h2 hidden units, P weights of a network.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,8 +34,9 @@ from torch import Tensor
 
 from sknimo.families import Family
 from sknimo.machine import record
-from sknimo.network import NetworkSpec, Weights, draw_params, unpack
+from sknimo.network import NetworkSpec, Weights, unpack
 from sknimo.solver._muon import JointOptions, Muon
+from sknimo.solver._order import RowOrder, pad_rows
 from sknimo.solver._problem import Problem
 from sknimo.solver._profile import PerMember, Rows, start_coefficients
 
@@ -594,50 +594,3 @@ def plan_recorded_pass(
             play()
 
     return go_through
-
-
-@dataclass(frozen=True, slots=True)
-class RowOrder(PerMember):
-    """Rows of each member in a new order at every pass, cut into batches."""
-
-    rows: Tensor  # (K, m), padded
-    weight: Tensor  # (K, m), zero where padded, one on average over a batch
-    n_steps: int
-    generators: tuple[torch.Generator, ...]
-
-    @classmethod
-    def of(cls, train: Tensor, seeds: Sequence[int], batch_size: int) -> RowOrder:
-        """All members take equally many steps in a pass; `train` (K, n) are weights."""
-        rows, weight = pad_rows(train)
-        n_rows = rows.shape[1]
-        n_steps = max(1, round(n_rows / batch_size))
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        weight = weight * (n_steps / weight.sum(1, keepdim=True))
-        return cls(rows, weight.to(DTYPE), n_steps, tuple(generators))
-
-    def mix(self) -> tuple[Tensor, Tensor]:
-        """Rows and weights in a new order, (K, m) each."""
-        size, device = self.rows.shape[1], self.rows.device
-        order = torch.stack(
-            [torch.randperm(size, generator=g) for g in self.generators]
-        )
-        order = order.to(device)
-        return self.rows.gather(1, order), self.weight.gather(1, order)
-
-
-def pad_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of positive weight of each member and their weights, (K, m), padded."""
-    used = [row.nonzero().squeeze(-1) for row in weight]
-    rows = torch.nn.utils.rnn.pad_sequence(used, batch_first=True)
-    length = torch.tensor([len(each) for each in used], device=weight.device)
-    there = torch.arange(rows.shape[1], device=weight.device) < length.unsqueeze(1)
-    return rows, weight.gather(1, rows) * there
-
-
-def start_networks(spec: NetworkSpec, seeds: Sequence[int]) -> Tensor:
-    """Random first layers, second layers, and no output, (K, P).
-
-    Sums over inputs are of order one however many columns a feature is read by, and
-    codes tell features apart from the beginning.
-    """
-    return draw_params(spec, seeds, 1 / math.sqrt(2 * max(spec.n_features, 1)), 1.0)
