@@ -263,7 +263,7 @@ LEFT_OUT = {
     "few_joint",
     *("cycle_share", "most_steps", "largest_batch", "usual_features", "pair_level"),
     # These act on survival alone.
-    *("bags_first", "drawn"),
+    "bags_first",
     # These act on several classes alone.
     *("class_columns", "line_ridges", "line_steps", "few_kept"),
     *("evidence.max_iter", "evidence.window", "evidence.feature_margin"),

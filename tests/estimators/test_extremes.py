@@ -241,8 +241,9 @@ class TestOtherNumbers:
         plain = NIMORegressor(**PLAIN).fit(X, y, weight, offset)
         est = NIMORegressor(**PLAIN)
         est.fit(tensor(X), tensor(y), tensor(weight), tensor(offset))
-        assert same_fit(est, plain, X)
-        assert np.array_equal(est.predict(tensor(X)), plain.predict(X))
+        assert np.array_equal(est.coef_, plain.coef_)
+        found = est.predict(tensor(X), offset=0)
+        assert np.array_equal(found, plain.predict(X, offset=0))
         est.fit(in_blocks(tensor(X), tensor(y)))
         labels = (y > 0) * 1.0
         classes = NIMOClassifier(**PLAIN).fit(tensor(X), tensor(labels))

@@ -308,33 +308,6 @@ def test_inputs_are_clipped_to_the_range_and_the_reference():
     assert not outside[2:].any()
 
 
-class TestDrawnLines:
-    """Columns have a second line, on a scale that draws long tails in."""
-
-    @staticmethod
-    def of(x):
-        options, weight = FeatureOptions(basis="ramps"), np.ones(len(x))
-        features = fit_features(x[:, None], ["x"], weight, None, options, quiet=True)
-        (block,), group = features.drawn_lines()
-        return features, block, group
-
-    @pytest.mark.parametrize("column", COLUMNS)
-    def test_it_is_asinh_about_the_median_at_every_edge(self, column):
-        x = draw(column)
-        features, block, group = self.of(x)
-        n_terms, edges = features.bases[0].n_terms, features.bases[0].basis.edges
-        assert block[:, :-1].tolist() == np.eye(n_terms).tolist()
-        # Of a kind of its own, after lines, curves and indicators.
-        assert group.tolist() == [*features.term_group.tolist(), 3]
-        spread = np.abs(x - np.median(x)).mean()
-        expected = np.arcsinh(4 * (edges - np.median(x)) / spread)
-        found = features.terms(edges[:, None]) @ block[:, -1]
-        slope = np.polyfit(expected, found, 1)[0]
-        assert np.ptp(found - slope * expected) < 1e-6 * np.ptp(found)
-        # It varies by one over the rows, as the line of the values does.
-        assert np.std(features.terms(x[:, None]) @ block[:, -1]) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("unit", [2.0**550, 2.0**-550])
 def test_what_makes_a_curve_rough_has_no_unit(unit):
     edges = np.array([0.0, 1.0, 1.5, 4.0, 4.2])

@@ -366,13 +366,6 @@ class TestWalks:
         assert self.share(smooth) < 0.3
         assert self.share(rough) > 0.7
 
-    def test_second_lines_stand_in_the_place_of_walks(self):
-        task = curved_task(np.square, n_rows=300)
-        task.problem = replace(task.problem, prior=task.problem.drawn)
-        bags = make_bags(task, settings_of(few_rows=300, drawn=True))
-        assert bags.walks is bags.curves
-        assert bags.coef is bags.curves.coef
-
     def test_the_share_has_the_least_loss_beside_bent_members(self, monkeypatch):
         """Against a search over both weights."""
         settings = settings_of(max_iter=20)

@@ -36,7 +36,7 @@ SETTLED = 0.1
 # 15.1 at 16 and at 64.
 POOLING = 16.0
 # How clear a curve must be. Of the whole search, 48 splits of three tables: 17.8 at 1,
-# 17.9 at 2 and 4, 18.0 at 8, and 16.4 without second lines (`Settings.drawn`).
+# 17.9 at 2 and 4, 18.0 at 8.
 CURVE_WALD = 4.0
 # Standard errors that bends of bags must gain. Where they gained half of one to one (12
 # splits of two tables) they took .007 off the concordance of test rows, though they
@@ -215,7 +215,6 @@ class NIMOSurvivalCV(SurvivalTask, Searching):
             pooling=POOLING,
             least_curve_wald=CURVE_WALD,
         ),
-        drawn=True,
         dial_errors=DIAL_ERRORS,
         bags_first=True,
         blend_gain=0.0,

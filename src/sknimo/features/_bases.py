@@ -176,8 +176,6 @@ class Ramps(_Slope):
     transform: np.ndarray | None = None  # (k - 1, m - 1)
     # How far a random walk over the pieces goes on each; only a fit needs to know.
     walk: np.ndarray | None = field(default=None, compare=False, repr=False)  # (k - 1,)
-    # How far a line rises on each whose scale draws tails in.
-    drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
     # The curves in order of how much the rises of neighbouring pieces differ, whatever
     # their lengths, (k - 1, m - 1).
     even: np.ndarray | None = field(default=None, compare=False, repr=False)

@@ -25,9 +25,6 @@ from sknimo.features._bases import (
     where_known,
 )
 
-# The part of a feature that its drawn line is, see `FeatureMap.term_group`.
-DRAWN = 3
-
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
@@ -81,15 +78,7 @@ class FeatureMap:
         are terms. Returns how many of each term are in them, a block for every feature,
         and their groups as in `term_group`.
         """
-        return self._sums("walk", beside=False)
-
-    def drawn_lines(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The same, where features with curves have a line that draws tails in.
-
-        These lines are a part of their own, after the indicators: with the prior of
-        the lines about half of every slope would be theirs, whatever rows say.
-        """
-        return self._sums("drawn", beside=True)
+        return self._sums("walk")
 
     def even_curves(self) -> list[np.ndarray] | None:
         """As many sums of terms as there are terms, of curves even over their pieces.
@@ -98,10 +87,10 @@ class FeatureMap:
         """
         if not any(isinstance(innermost(basis), Ramps) for basis in self.bases):
             return None
-        return self._sums("even", beside=False)[0]
+        return self._sums("even")[0]
 
-    def _sums(self, what: str, beside: bool) -> tuple[list[np.ndarray], np.ndarray]:
-        """Terms, and what rises as ramps say: beside curves, or in their place."""
+    def _sums(self, what: str) -> tuple[list[np.ndarray], np.ndarray]:
+        """Terms, with what rises as ramps say in place of curves."""
         blocks, groups = [], []
         own_groups = self._by_basis(self.term_group)
         for basis, group in zip(self.bases, own_groups, strict=True):
@@ -109,13 +98,12 @@ class FeatureMap:
             rises = getattr(ramps, what, None)
             if isinstance(ramps, Ramps) and rises is not None:
                 if rises.ndim == 1:
-                    rises = rises[:, None] if beside else np.diag(rises)
+                    rises = np.diag(rises)
                 more = np.zeros((basis.n_terms, rises.shape[1]))
                 more[: ramps.n_terms] = ramps.rising(rises)
-                kept = (basis.group != 1) | beside
+                kept = basis.group != 1
                 block = np.column_stack([block[:, kept], more])
-                own = group[0] + DRAWN * self.n_features if beside else group[1]
-                group = np.r_[group[kept], np.full(rises.shape[1], own)]
+                group = np.r_[group[kept], np.full(rises.shape[1], group[1])]
             blocks.append(block)
             groups.append(group)
         return blocks, np.concatenate(groups)

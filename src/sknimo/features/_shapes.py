@@ -42,9 +42,6 @@ LEAST_EDGES = 3
 # not ablated.
 CLEAR_SHARE = 0.05
 CLEAR_WIDTH = 0.15
-# Distances from the median are so many to the mean one where tails are drawn in. Log
-# partial likelihood as in `estimators/_survival.py`, 36 splits: 17.1; at 2: 17.0.
-TAIL_SCALE = 4.0
 # Values between which normal scores are interpolated.
 N_SCORES = 129
 
@@ -141,21 +138,7 @@ def fit_ramps(sample: ValueSample, line: Linear, n_edges: int) -> Ramps | Linear
         even = _order_curves(raw, share, bends=np.diff(rises, axis=0))
     assert even is not None
     curves, even = (t[1:, 1:] + np.outer(rise, t[0, 1:]) for t in (transform, even))
-    drawn = _draw_tails(sample, edges)
-    return Ramps(line.reference, line.scale, edges, curves, walk, drawn, even)
-
-
-def _draw_tails(sample: ValueSample, edges: np.ndarray) -> np.ndarray:
-    """Rises (c,) of a line in `asinh` about the median.
-
-    It varies by one over the rows, as the line of the values does.
-    """
-    share = sample.weight / sample.weight.sum()
-    centre = sample.median()
-    spread = float(share @ np.abs(sample.values - centre))
-    at = np.arcsinh(TAIL_SCALE * (edges - centre) / spread)
-    there = np.interp(sample.values, edges, at)
-    return np.diff(at) / np.sqrt(share @ (there - share @ there) ** 2)
+    return Ramps(line.reference, line.scale, edges, curves, walk, even)
 
 
 @cache

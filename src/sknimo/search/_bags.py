@@ -124,8 +124,6 @@ def search_bags(
     chosen = [folds[k % len(folds)] for k in range(len(seeds))]
     kept = torch.ones(problem.spec.n_features, dtype=torch.bool)
     path: list[Size] = []
-    if settings.drawn and problem.n_rows <= settings.few_rows:
-        problem = replace(problem, prior=problem.drawn)
     if settings.rule == "1se":
         path = _path_of_sizes(problem, chosen, settings, weight, seeds, store)
         kept = path[-1].kept
@@ -278,7 +276,7 @@ def state_bags(
 
     plain, smooth = replace(problem, prior=None), fit
     walks = curves = solve(problem, fit)
-    if problem.prior is not None and not (few and settings.drawn):
+    if problem.prior is not None:
         smooth = fit_additive(plain, weight, settings.additive)
         curves = solve(plain, smooth)
     problem = plain

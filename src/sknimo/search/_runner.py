@@ -119,7 +119,6 @@ def without_curves(view: View) -> View:
         term_feature=problem.term_feature[kept],
         term_group=problem.term_group[kept],
         prior=None,
-        drawn=None,
         learned=None,
     )
     return replace(view, problem=problem, reference=None, kind="straight")

@@ -239,9 +239,6 @@ class Settings:
     # program that stops them together. 4,000: 1.02, in half the seconds (six tables of
     # 2,100 to 3,800 rows, splits 100 and 101; 1.09 on one of them).
     few_rows: int = 2_000
-    # Whether features have a second line there, in `asinh` of their values. Loss of
-    # additive models of other families: 1.00 (13 tables, three splits).
-    drawn: bool = False
     # The smallest batch, and the fewest that make up a pass where rows are few. Batches
     # of 128 on small tables: 1.02.
     least_batch: int = 32

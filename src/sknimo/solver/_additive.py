@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sknimo.families import LINKS
 from sknimo.solver._member import estimate_dispersion
-from sknimo.solver._problem import CURVE, Problem
+from sknimo.solver._problem import Problem
 from sknimo.solver._profile import WEIGHT_FLOOR
 from sknimo.solver._quadratic import cut_rows
 
@@ -116,7 +116,7 @@ class Frame:
 
     group: Tensor  # (m,)
     size: Tensor  # (g,), how many of them each group has
-    kind: Tensor  # (g,), integer: lines, levels and indicators, curves, drawn lines
+    kind: Tensor  # (g,), integer: 1 for curves, 0 for lines, levels and indicators
     sums: Tensor | None  # (q, m), those of the terms if None
 
     @classmethod
@@ -125,7 +125,7 @@ class Frame:
         prior = problem.prior
         group = problem.term_group if prior is None else prior.group
         size = torch.bincount(group, minlength=problem.n_groups).to(problem.y)
-        kind = problem.group_kinds(len(size))
+        kind = problem.group_is_curve.long()
         return cls(group, size, kind, None if prior is None else prior.sums)
 
     def coef(self, own: Tensor) -> Tensor:
@@ -304,7 +304,7 @@ class _Counted:
         gamma = size - state.precision * by_group(spread, group, size)
         wald = by_group(state.own.square() / spread, group, size)
         least = torch.where(
-            frame.kind == CURVE, options.least_curve_wald, options.least_wald
+            frame.kind > 0, options.least_curve_wald, options.least_wald
         )
         idle = wald < least * gamma
         if not bool(idle.any()):

@@ -21,8 +21,8 @@ from sknimo.ranks import ALONE, Ranks
 from sknimo.solver._profile import PerMember, Rows
 from sknimo.solver._quadratic import Design, cut_rows
 
-# Kinds of terms, see `FeatureMap.term_group`.
-LINE, CURVE, INDICATOR = range(3)
+# The part of a feature that its curve is, see `FeatureMap.term_group`.
+CURVE = 1
 
 
 class Status(enum.Enum):
@@ -131,8 +131,6 @@ class Problem:
     unbent: Tensor = field(default_factory=lambda: torch.empty(0).bool())
     # What shares a precision in additive models, if that is not the terms themselves.
     prior: Prior | None = None
-    # The same where features have a second line, which draws their tails in.
-    drawn: Prior | None = None
     # (q, q). Sums of terms by which batches learn; the terms themselves if None.
     learned: Tensor | None = None
     # (r,), bool. Inputs that are curves; by default none.
@@ -194,16 +192,8 @@ class Problem:
     @property
     def group_is_curve(self) -> Tensor:
         """Groups that are curves, not lines, levels or indicators, (g,), bool."""
-        return self.group_kinds(self.n_groups) == CURVE
-
-    def group_kinds(self, n_groups: int) -> Tensor:
-        """What groups are: lines, levels and indicators, curves, or lines of a prior.
-
-        Integers, (n_groups,).
-        """
-        part = torch.arange(n_groups, device=self.device)
-        part = part // max(self.spec.n_features, 1)
-        return torch.where(part == INDICATOR, LINE, part)
+        part = torch.arange(self.n_groups, device=self.device)
+        return part // max(self.spec.n_features, 1) == CURVE
 
     @property
     def in_one_place(self) -> bool:

@@ -64,7 +64,6 @@ def state_problem(
         spec=spec,
         ranks=ranks,
         prior=_state_prior(features, *features.walks()),
-        drawn=_state_prior(features, *features.drawn_lines()),
         learned=_join(even) if even else None,
         curved_inputs=torch.as_tensor(features.curved_inputs),
     )
