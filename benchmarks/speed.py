@@ -20,7 +20,7 @@ from accuracy import Result, measure, show, usable_rivals
 from rivals import RIVALS
 from tasks import load_task
 
-LIMIT = 0.5  # of the rival's time
+LIMIT = 0.1  # of the rival's time
 
 
 def compare(setting: str, seeds: range, rivals: list, n_jobs: int | None) -> None:
