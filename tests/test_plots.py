@@ -397,9 +397,9 @@ def test_history_shows_objective_validation_and_counts():
 def test_long_names_are_cut_in_figures(small):
     names = tuple(f"a very long name of measurement {j}" for j in range(5))
     record = replace(small.effects, names=names)
-    assert all(
-        len(label) <= 24 for label in row_labels(plots.plot_coefficients(record))
-    )
+    labels = row_labels(plots.plot_coefficients(record))
+    assert max(map(len, labels)) <= 30
+    assert len(set(labels)) == len(labels)  # they differ at the end
 
 
 LONG = ("average_household_income_per_person_2019", "x1", "x2", "x3", "x4")
@@ -563,7 +563,7 @@ def test_names_are_drawn_as_they_are(mixed):
     legend = ax.get_legend()
     assert unescape(legend.get_title().get_text()) == REGION
     texts = [unescape(text.get_text()) for text in legend.get_texts()]
-    assert sorted(texts)[:2] == [" _south", "a level with a name that is …"]
+    assert sorted(texts)[:2] == [" _south", "a level with a name…very long"]
     for text in (ax.xaxis.label, legend.get_title(), *legend.get_texts()):
         _, is_math = text._preprocess_math(text.get_text())
         assert is_math is False
@@ -604,7 +604,7 @@ def test_levels_show_contrasts_at_the_reference_and_on_average(mixed):
         record.levels.average_effect[own]
     )
     labels = [unescape(label) for label in row_labels(ax)]
-    assert labels[1] == "a level with a name …" and labels[-1] == "missing"
+    assert labels[1].startswith("a level with a") and labels[-1] == "missing"
     assert sum("(baseline)" in label for label in labels) == 1
     assert "missing: from the reference" in ax.get_xlabel()
     few = plots.plot_levels(record, max_levels=3)
@@ -765,7 +765,7 @@ def test_a_waterfall_tells_the_probability(glm, table):
 
 def test_names_are_cut_between_words(glm, table):
     labels = row_labels(plots.plot_coefficients(glm.effects(table[0])))
-    assert "personal_status_and_sex_of …" in labels
+    assert any(label.startswith("personal_status_and…") for label in labels)
 
 
 def test_the_path_of_a_table_with_levels_and_curves_has_their_names():

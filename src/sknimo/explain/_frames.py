@@ -128,6 +128,10 @@ def show_number(value: float | None, digits: int = 4) -> str:
     return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 
+# Whole numbers below this, of up to ten digits, are written out: they may be dates.
+WHOLE = 1e10
+
+
 def show_value(
     value: float, levels: Sequence[Label] | None, quote: bool = False
 ) -> str:
@@ -139,11 +143,14 @@ def show_value(
     ('woman', 'missing')
     >>> show_value(54.21875, None), show_value(0.0, ("man",), quote=True)
     ('54.22', "'man'")
+    >>> show_value(202004.0, None), show_value(70321.7, None)
+    ('202004', '70320')
     """
     if math.isnan(value):
         return MISSING_LABEL
     if levels is None:
-        return f"{value:.4g}"
+        whole = float(value).is_integer() and abs(value) < WHOLE
+        return f"{value:.0f}" if whole else show_number(value)
     level = levels[int(value)]
     return clean(repr(level) if quote and isinstance(level, str) else level)
 

@@ -48,6 +48,7 @@ GREY_DOTS: dict[str, Any] = {"s": 12, "color": GREY, **DOTS}
 # Points beyond this many are thinned evenly: more ink, no more to see.
 MAX_POINTS = 2000
 MAX_NAME = 30
+WORD_MARKS = " _-/.:,;"
 LETTER = 0.08  # inches of a label
 # More entries than this stand beside the axes, where they cover nothing.
 MAX_INSIDE = 5
@@ -106,13 +107,21 @@ def plain(text: object) -> str:
 
 
 def short(name: object, width: int = MAX_NAME) -> str:
-    """Plain text cut to a width, between words where there are some."""
-    text = clean(name)
+    """Plain text of at most so many letters, its middle left out, by words if possible.
+
+    Names that begin alike often differ at the end.
+    """
+    text, last = clean(name), (width - 1) // 3
     if len(text) <= width:
         return plain(text)
-    cut = text[: width - 1]
-    words = max(cut.rfind(mark) for mark in " _-/.:,;")
-    return plain(cut[:words] + " …" if words >= width // 2 else cut + "…")
+    head, tail = text[: width - 1 - last], text[-last:]
+    end = max(head.rfind(mark) for mark in WORD_MARKS)
+    begin = 1 + min(
+        (k for k, mark in enumerate(tail) if mark in WORD_MARKS), default=-1
+    )
+    head = head[:end] if 2 * end >= len(head) else head
+    tail = tail[begin:] if 2 * begin <= last else tail
+    return plain(f"{head}…{tail}")
 
 
 def label_room(names: Sequence[str]) -> float:
