@@ -22,7 +22,7 @@ from sknimo.solver import Problem
 PARTS = (3, 6)
 # Beyond so many features all triples take as long as a network.
 MOST_FEATURES = 100
-ROWS = 2**15  # of a block
+ROWS = 2**12  # of a block, whose cells are doubles
 SWEEPS = 5
 
 
@@ -45,7 +45,7 @@ def find_bends(problem: Problem, held_out: HeldOut, level: float) -> bool:
     score = score * (size.sum() / score.square().sum().clamp(min=1e-300)).sqrt()
     places = _place(problem.spec, problem.inputs, rows)
     chances = [_pairs(_cut(places, parts), score, size) for parts in PARTS]
-    chances.append(_triples(_cut(places, 2).double(), score, size))
+    chances.append(_triples(_cut(places, 2), score, size))
     found = [least * count for least, count in chances]
     return min(found) * len(found) < level
 
@@ -60,14 +60,16 @@ def _place(spec: NetworkSpec, inputs: Tensor, rows: Tensor) -> Tensor:
 
 
 def _cut(places: Tensor, n_parts: int) -> Tensor:
-    """The part of every row, (n, p), integer: by ranks, alike where values are."""
-    values = places.T.contiguous()
-    ranked = values.sort(1).values
-    below, above = (
-        torch.searchsorted(ranked, values, right=right) for right in (False, True)
-    )
-    middle = (below + above).T  # twice the mean rank of the value
-    return middle * n_parts // (2 * len(places))
+    """The part of every row, (n, p), bytes: by ranks, alike where values are."""
+    parts = torch.empty_like(places, dtype=torch.uint8)
+    for values, part in zip(places.T.contiguous(), parts.T, strict=True):
+        ranked = values.sort().values
+        below, above = (
+            torch.searchsorted(ranked, values, right=right) for right in (False, True)
+        )
+        middle = below + above  # twice the mean rank of the value
+        part.copy_(middle * n_parts // (2 * len(places)))
+    return parts
 
 
 def _pairs(parts: Tensor, score: Tensor, size: Tensor) -> tuple[float, int]:
@@ -77,7 +79,7 @@ def _pairs(parts: Tensor, score: Tensor, size: Tensor) -> tuple[float, int]:
     total = score.new_zeros(2, n_parts * p, n_parts * p)
     blocks = zip(parts.split(ROWS), score.split(ROWS), size.split(ROWS), strict=True)
     for part, rise, weight in blocks:
-        cells = torch.nn.functional.one_hot(part, n_parts).flatten(1).to(score)
+        cells = torch.nn.functional.one_hot(part.long(), n_parts).flatten(1).to(score)
         total[0] += cells.T @ (cells * rise.unsqueeze(1))
         total[1] += cells.T @ (cells * weight.unsqueeze(1))
     rise, weight = total
@@ -101,12 +103,15 @@ def _pairs(parts: Tensor, score: Tensor, size: Tensor) -> tuple[float, int]:
 
 def _triples(halves: Tensor, score: Tensor, size: Tensor) -> tuple[float, int]:
     """The same of any three features, by the product of the signs of their halves."""
-    signs = (2 * halves - 1).to(score)
-    p, most = signs.shape[1], 0.0
-    for j in range(p - 2):
-        later = signs[:, j + 1 :]
-        sums = later.T @ (later * (score * signs[:, j]).unsqueeze(1))
-        most = max(most, float(sums.triu(1).abs().max()))
+    p = halves.shape[1]
+    sums = score.new_zeros(p, p, p)
+    for half, rise in zip(halves.split(ROWS), score.split(ROWS), strict=True):
+        signs = 2 * half.to(score) - 1
+        for j in range(p - 2):
+            later = signs[:, j + 1 :]
+            own = later * (rise * signs[:, j]).unsqueeze(1)
+            sums[j, j + 1 :, j + 1 :] += later.T @ own
+    most = float(sums.triu(1).abs().max())
     z = most / float(size.sum().clamp(min=1e-300).sqrt())
     chance = float(torch.erfc(torch.tensor(z / 2**0.5)))
     return chance, max(1, p * (p - 1) * (p - 2) // 6)
