@@ -677,6 +677,7 @@ class TestSimplify:
         ("trace", "hopeless"),
         [
             ([-2695.0, -364.0, -241.0], False),  # it gains more than it lacks
+            ([-9.8, -6.3, -6.3], False),  # a step without any
             ([-9000.0, -751.0, -748.0], True),
             ([-9000.0, -751.0, -np.inf], True),
         ],

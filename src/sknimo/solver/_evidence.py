@@ -37,8 +37,10 @@ from sknimo.solver._member import (
 )
 from sknimo.solver._problem import Problem
 
-# What a trial without an input may gain with every update that is left, in units of its
-# last gain, before it is given up. Where these succeed in the end gains shrink slowly.
+# What a trial without an input may gain with every update that is left, or it is given
+# up: so much, and so many times its last gain. Where these succeed in the end gains
+# shrink slowly; some stand still for a step before the last nats.
+LEAST_TO_COME = 5.0
 GAINS_TO_COME = 2.0
 
 # Trials by the state that they begin from, which is kept so that no other has its id.
@@ -121,12 +123,15 @@ def _hopeless(
     to_go = options.grace - n_updates
     if not 0 <= to_go <= options.grace - 3:  # the first updates undo the optimism
         return False
-    return not any(
-        trace[-1]
-        + to_go * (options.allowance or GAINS_TO_COME * (trace[-1] - trace[-2]))
-        >= options.least
+    return all(
+        trace[-1] + to_go * (options.allowance or _to_come(trace)) < options.least
         for trace in traces
     )
+
+
+def _to_come(trace: Sequence[float]) -> float:
+    """What the last update promises of every other one; not a number after failures."""
+    return LEAST_TO_COME + GAINS_TO_COME * (trace[-1] - trace[-2])
 
 
 def simplify(
